@@ -89,10 +89,16 @@ def fresh_python() -> Callable[..., str]:
     return run
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Collect no garbage while tests are collected: nearly all objects stay, and each round looks at more of them."""
+    gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Take what is there now out of what the garbage collector looks at: thousands of tests, and all modules."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

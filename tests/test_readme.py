@@ -13,6 +13,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.engine.generation.build import build_generation_engine
+from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.plugins import load_plugins
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
@@ -46,21 +51,15 @@ def test_an_example_prints_what_the_readme_says(code: str, output: str, port: in
     assert done.stdout == output, done.stderr
 
 
-def test_the_ten_line_plugin_orders_by_what_is_left_to_compute(tmp_path: Path) -> None:
+def test_the_ten_line_plugin_orders_by_what_is_left_to_compute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "shortest.py").write_text(PLUGIN[0])
     about = tmp_path / "shortest-1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shortest\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[llmfw]\nshortest = shortest\n")
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from llmfw.core.base.config import EngineConfig\n"
-        "from llmfw.core.engine.generation.build import build_generation_engine\n"
-        "from llmfw.core.plugin.plugins import load_plugins\n"
-        "from llmfw.core.plugin.model_name import resolve_model\n"
-        "registry = load_plugins().registry\n"
-        "config = EngineConfig(model=resolve_model('demo', registry).path, policy='shortest')\n"
-        "print(build_generation_engine(config, registry).info.policy)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "shortest\n", done.stderr
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = load_plugins().registry
+    config = EngineConfig(model=resolve_model("demo", registry).path, policy="shortest")
+    assert build_generation_engine(config, registry).info.policy == "shortest"

@@ -1,1 +1,1 @@
-"""Who may use the server: API keys, the tenants behind them, and what belongs to whom."""
+"""Access control: API keys, the tenants that they identify, and which data each tenant may see."""

@@ -1,6 +1,6 @@
-"""The access log: one line per request, with its tenant and without anything secret.
+"""The access log: one line per request, with its tenant and without secrets.
 
-uvicorn's own line shows the query string, in which some clients put a key, and no tenant.
+uvicorn's own access log has no tenant, and shows query strings, in which some clients send a key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _PLAIN = re.compile(r"[a-z_]{1,30}")
 
 
 class AccessLog:
-    """Logs each request when its reply starts. Must stand outside of what checks keys.
+    """ASGI middleware that logs each request when its reply starts.
+
+    Must wrap the middleware that checks keys.
 
     Args:
         redact: hides keys in a path and a request id.
@@ -43,7 +45,7 @@ class AccessLog:
 
         request = cast("HTTPScope", scope)
 
-        # Not a coroutine of its own: each event of a stream passes through it.
+        # A plain function, not a coroutine, because each event of a stream passes through it.
         def logged(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 given = dict(message["headers"]).get(b"x-request-id", b"")
@@ -58,12 +60,12 @@ class AccessLog:
 
 
 def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, redact: Redaction) -> str:
-    """Return the line of a request: client, method, path, status and, if there are any, the tenant and the id.
+    """Return the log line of a request: client, method, path, status and, if known, tenant and request id.
 
-    Of a query string the names of its parameters are shown, and not their values.
+    Of a query string, only the parameters' names are shown, not their values.
 
     Args:
-        redact: as of `AccessLog`.
+        redact: hides keys in a path and a request id.
     """
     client = scope.get("client")
     address = f"{client[0]}:{client[1]}" if client else "-"
@@ -79,7 +81,10 @@ def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, red
 
 
 def _redacted(query: bytes) -> str:
-    """Return the names in a query string; a name that does not look like one may be a key, and is not shown."""
+    """Return a query string with its values hidden.
+
+    Unusual names are hidden too, because they may be keys.
+    """
     parts = query[:MAX_PATH].decode("latin-1").split("&")
     names = [
         name if equals and _PLAIN.fullmatch(name) else ""

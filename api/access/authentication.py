@@ -1,4 +1,4 @@
-"""Checks API keys. Plain ASGI around the application, so that no path and no plugin's route is left out."""
+"""Checks API keys. This is plain ASGI around the application, so that it covers plugins' routes as well."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from .keyring import Keyring
 
 
 class ApiKey:
-    """Refuses connections without a key, except for public paths; notes the key's tenant in `terms.key_name`.
+    """ASGI middleware that refuses connections without a valid key, and sets the tenant (`terms.key_name`).
+
+    Clients send a key as `Authorization: Bearer KEY`, or, with Anthropic's SDKs, as `x-api-key: KEY`.
 
     Args:
-        keys: one of which is sent as `Authorization: Bearer KEY`, or as `x-api-key: KEY` by Anthropic's clients.
+        keys: the accepted keys.
         public: paths that need no key.
     """
 
@@ -38,7 +40,7 @@ class ApiKey:
         given = _given_keys(scope)
         tenant = next((found for found in map(self._keys.tenant_of, given) if found is not None), None)
         if tenant is not None:
-            key_name.set(tenant)  # each connection is handled in a context of its own
+            key_name.set(tenant)  # visible to this connection only, because each has its own context
             await self._app(scope, receive, send)
         elif kind == "http":
             await _send_401(send, scope["path"], bool(given))
@@ -47,10 +49,10 @@ class ApiKey:
 
 
 class AdminOnly:
-    """Refuses connections with a key that is not the administrator's. Stands behind `ApiKey`.
+    """ASGI middleware inside `ApiKey` that refuses connections of tenants other than the administrator.
 
-    Without an admin key, a single tenant is the administrator. With several tenants there is none: the prefix cache
-    and the traces show what each of them has sent.
+    Without an admin key, a single tenant is the administrator. If there are several tenants, none of them is,
+    because the prefix cache and the traces show what each tenant has sent.
     """
 
     def __init__(self, app: ASGIApp, keys: Keyring) -> None:
@@ -69,9 +71,9 @@ class AdminOnly:
 
 
 def _given_keys(scope: Scope) -> list[bytes]:
-    """Return the keys that a request has: the first of each header, so that one request cannot try many.
+    """Return the keys in a request's headers: at most one per header name, so that a request cannot try many.
 
-    An authorization of another scheme is none.
+    Authorization headers with a scheme other than Bearer are ignored.
     """
     keys: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
@@ -85,7 +87,7 @@ def _given_keys(scope: Scope) -> list[bytes]:
 
 
 def _body_401(path: str, message: str) -> AnthropicError | ErrorBody:
-    """Return the error's body in the form of the API that a path belongs to."""
+    """Return the error body, in the form of the API that the path belongs to."""
     if path.startswith("/v1/messages"):
         return AnthropicError(AnthropicErrorDetail("authentication_error", message))
     return ErrorBody(ErrorDetail(message=message, type="invalid_request_error", code="invalid_api_key"))

@@ -1,4 +1,4 @@
-"""Files of API keys, one key per line."""
+"""Reads files of API keys, which have one key per line."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .key_text import digest_of, is_short, split_name
 
 MAX_BYTES = 16 * 2**20
 PIPE_S = 10.0
-"""Seconds in which a pipe must be written and closed."""
+"""Seconds within which a pipe must be written and closed."""
 
 Signature = tuple[int, int, int, int]
-"""Inode, size and the two times of a file: another one means that it has changed."""
+"""Inode, size, mtime and ctime of a file, of which at least one differs once the file has changed."""
 
 
 class KeyLines(msgspec.Struct, frozen=True):
-    """What a file holds.
+    """The content of a key file.
 
     Attributes:
-        keys: name and digest of each line.
-        warnings: about the file, in words.
+        keys: name and digest of each key.
+        warnings: messages about problems of the file that do not prevent its use.
     """
 
     keys: tuple[tuple[str, bytes], ...]
@@ -35,7 +35,7 @@ class KeyLines(msgspec.Struct, frozen=True):
 
 
 def signature_of(path: Path) -> Signature | None:
-    """Return a file's signature; None if it cannot be looked at."""
+    """Return a file's signature; None if the file is not accessible."""
     try:
         found = path.stat()
     except OSError:
@@ -44,15 +44,15 @@ def signature_of(path: Path) -> Signature | None:
 
 
 def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
-    """Return the keys of a file: `NAME=KEY` or `NAME=sha256:HEX`, or for the admin's keys without `NAME=`.
-
-    Empty lines and lines that start with `#` are skipped.
+    """Return the keys in a file. Empty lines and lines that start with `#` are skipped.
 
     Args:
-        may_wait: read a pipe, too, and wait a few seconds for what is written to it.
+        named: whether lines are `NAME=KEY` or `NAME=sha256:HEX`; if not, `KEY` or `sha256:HEX` (admin keys).
+        may_wait: whether the file may be a pipe, for which this waits up to PIPE_S seconds.
 
     Raises:
-        ConfigError: it cannot be read, a line is wrong, or it holds no key. The message shows no part of a key.
+        ConfigError: the file cannot be read, a line is invalid, or there is no key. The message shows no part
+            of a key.
     """
     text, mode = _read(path, may_wait=may_wait)
     keys, warnings = [], []
@@ -107,10 +107,12 @@ def _read(path: Path, *, may_wait: bool) -> tuple[str, int]:
 
 
 def _read_pipe(descriptor: int, path: Path) -> bytes:
-    """Return what is written to a pipe that was opened without waiting, such as `<(command)` of a shell.
+    """Read a pipe to its end, such as `<(command)` of a shell.
+
+    The pipe must have been opened without blocking.
 
     Raises:
-        ConfigError: it is not complete after `PIPE_S`.
+        ConfigError: the pipe was not closed within PIPE_S seconds.
     """
     data, ends = b"", time.monotonic() + PIPE_S
     while len(data) <= MAX_BYTES:
@@ -120,12 +122,12 @@ def _read_pipe(descriptor: int, path: Path) -> bytes:
                 f"{str(path)!r} is a pipe that was not written and closed within {PIPE_S:.0f} s"
             )
         part = os.read(descriptor, 2**16)
-        if not part:  # closed, or nothing has it open for writing
+        if not part:  # closed, or never opened for writing
             break
         data += part
     return data
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; a pipe without waiting for its other end."""
+    """Open a file. If it is a pipe, do not wait for its other end to be opened."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

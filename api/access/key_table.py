@@ -1,4 +1,4 @@
-"""The API keys in force at one moment: digest → tenant. Immutable, so that a change swaps all of it at once."""
+"""An immutable table of API keys: digest → tenant. A change of the keys replaces the whole table."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from llmfw.core.base.errors import ConfigError
 from .key_text import MAX_KEY
 
 ADMIN = "(admin)"
-"""The tenant of the admin key. No other key can have this name: it has parentheses."""
+"""The tenant of the admin key.
+
+No other key can have this name, because tenants' names have no parentheses.
+"""
 
 
 class Keys:
-    """A table of keys.
+    """A table of API keys by digest.
 
-    A request costs one SHA-256 and one dictionary lookup, however many keys there are. The lookup is not in constant
-    time, and need not be: it compares digests, and no client can choose a key by the first bytes of its digest.
+    Finding a key costs one SHA-256 and one dictionary lookup, however many keys there are. The lookup does
+    not take constant time, and need not: it compares digests, and clients cannot choose keys by the first
+    bytes of their digest.
 
     Args:
-        users: tenant and digest. A tenant may have several keys. A key without a name is a tenant of its own, named
-            after its digest; if it is the only key, its tenant is "", as without keys.
-        admins: digests of the admin's keys.
+        users: pairs of tenant and digest. A tenant may have several keys. A key without a name gets a tenant
+            named after its digest; if it is the only key, its tenant is "", as without keys.
+        admins: digests of the admin keys.
 
     Attributes:
-        tenants: of all keys but the admin's.
+        tenants: tenants of all keys except the admin keys.
 
     Raises:
-        ConfigError: two tenants have the same key, or one has the admin's.
+        ConfigError: two tenants have the same key, or a tenant has the admin's.
     """
 
     def __init__(self, users: Collection[tuple[str, bytes]], admins: Iterable[bytes] = ()) -> None:
@@ -41,7 +45,7 @@ class Keys:
             self._add(digest, ADMIN)
 
     def tenant_of(self, key: bytes) -> str | None:
-        """Return the tenant that a key belongs to; None for a wrong key."""
+        """Return the tenant of a key; None if the key is not valid."""
         if len(key) > MAX_KEY:
             return None
         return self._tenants.get(hashlib.sha256(key).digest())

@@ -1,7 +1,7 @@
-"""An API key as text: a key itself, or its SHA-256 digest as `sha256:HEX`.
+"""Parses API keys: the key itself, or its SHA-256 digest as `sha256:HEX`.
 
-The server keeps digests only. SHA-256 without salt or stretching is enough for keys that are long and random: an attacker
-cannot try 2^128 of them. It is not enough for short ones, which is why those are warned about.
+The server stores only digests. SHA-256 without salt or stretching is enough for long random keys, because an
+attacker cannot try 2^128 of them. It is not enough for short keys, so the server warns about those.
 """
 
 from __future__ import annotations
@@ -24,26 +24,29 @@ _NAMED_KEY = re.compile(rf"({_NAME})=(.*[^=].*)", re.DOTALL)
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """Return the tenant's name and the key of `NAME=KEY`; the name is empty for `KEY`, which may end in `=`."""
+    """Split `NAME=KEY` into tenant and key. For a bare `KEY`, which may end in `=`, the name is ""."""
     found = _NAMED_KEY.fullmatch(text)
     return (found[1], found[2]) if found else ("", text)
 
 
 def is_tenant(name: str) -> bool:
-    """Return whether a key may have this name."""
+    """Return whether a name is valid for a tenant."""
     return _TENANT.fullmatch(name) is not None
 
 
 def is_short(key: str) -> bool:
-    """Return whether a key could be guessed. That of a digest cannot be known."""
+    """Return whether a key is short enough to be guessed.
+
+    Always False for `sha256:HEX`, whose key is unknown.
+    """
     return len(key) < SHORT_KEY
 
 
 def digest_of(key: str) -> bytes:
-    """Return the digest of a key that the operator gives, or that `sha256:HEX` stands for.
+    """Return the digest of a configured key, or the digest that `sha256:HEX` gives.
 
     Raises:
-        ConfigError: it is neither. The message does not show it.
+        ConfigError: the text is neither a valid key nor a digest. The message does not show it.
     """
     found = _DIGEST.fullmatch(key)
     if found:
@@ -64,5 +67,5 @@ def digest_of(key: str) -> bytes:
 
 
 def hashed(key: str) -> str:
-    """Return a key as `sha256:HEX`; raise ConfigError as `digest_of`."""
+    """Return a key as `sha256:HEX`; raise ConfigError as `digest_of` does."""
     return DIGEST_PREFIX + digest_of(key).hex()

@@ -1,4 +1,4 @@
-"""The server's API keys: those of its settings, and those of its files, which are read again when they change."""
+"""The server's API keys, from its settings and from key files, which are reloaded when they change."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .key_text import digest_of
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Between looks at the files. A key that was removed is refused after this time and a bit more."""
+"""Seconds between checks of the files for changes. A removed key is refused soon after the next check."""
 SETTLE_S = 0.1
-"""A changed file is read once it has stayed the same for so long: an editor may write it in pieces."""
+"""Seconds for which a changed file must stay the same before it is read; an editor may write it in pieces."""
 MAX_SETTLE = 20
-"""Times to wait for that. A file that goes on changing is then read anyway."""
+"""Most waits of SETTLE_S for a file. If it still changes after that, it is read anyway."""
 
 
 class Keyring:
-    """The keys in force.
+    """The currently valid API keys.
 
     Args:
-        config: with keys, or files of keys.
+        config: server settings with keys, or with paths of key files.
 
     Attributes:
-        has_keys: clients must send a key.
-        has_admin: there is an admin key.
+        has_keys: whether clients must send a key.
+        has_admin: whether there is an admin key.
 
     Raises:
-        ConfigError: a key or a file is wrong.
+        ConfigError: a key or a key file is invalid.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -53,27 +53,33 @@ class Keyring:
 
     @property
     def tenants(self) -> frozenset[str]:
-        """Those that have a key now, without the administrator."""
+        """Tenants that have a key now, without the administrator."""
         return self._keys.tenants
 
     def tenant_of(self, key: bytes) -> str | None:
-        """Return the tenant that a client's key belongs to; None for a wrong key."""
+        """Return the tenant of a client's key; None if the key is not valid."""
         return self._keys.tenant_of(key)
 
     def start(self) -> None:
-        """Follow changes of the files from now on. A file that is wrong changes nothing but the log."""
+        """Start to reload key files when they change.
+
+        If a file is invalid, log the error and keep the old keys.
+        """
         if self._files():
             self._watching = asyncio.create_task(self._watch())
 
     def read_again(self) -> None:
-        """Have the files read now, changed or not, or once the server is ready; the log then says so."""
+        """Reload the key files even if they have not changed, and log the result.
+
+        If the server is still starting, they are reloaded once it is ready.
+        """
         if self._files():
             self._is_due.set()
         else:
             logger.info("There is no file of API keys to read again; the keys of the settings stay")
 
     async def close(self) -> None:
-        """Stop following them."""
+        """Stop reloading the key files."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -90,7 +96,11 @@ class Keyring:
                 logger.exception("The files of API keys could not be looked at")
 
     async def _follow(self, *, is_due: bool = False) -> None:
-        """Read the files, once they have settled, if they have changed or it is due."""
+        """Reload the key files if they have changed, after waiting for writes to finish.
+
+        Args:
+            is_due: whether to reload them even if they have not changed.
+        """
         found = await asyncio.to_thread(self._look)
         if found == self._signatures and not is_due:
             return
@@ -105,7 +115,7 @@ class Keyring:
         except ConfigError as caught:
             error = caught
         if await asyncio.to_thread(self._look) != found:
-            return  # it changed while it was read: the next look sees that
+            return  # a file changed while it was read, which the next check will notice
         self._signatures = found
         if keys is None:
             logger.error("The API keys stay as they were: %s", error)
@@ -120,10 +130,10 @@ class Keyring:
         return [path for path in (self._user_file, self._admin_file) if path is not None]
 
     def _read(self, *, may_wait: bool = True) -> Keys:
-        """Return the keys of settings and files together.
+        """Return the keys of the settings and of the key files together.
 
         Args:
-            may_wait: as of `read_keys`.
+            may_wait: as in `read_keys`.
         """
         users, admins = self._users, self._admins
         warnings: Iterable[str] = ()

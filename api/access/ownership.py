@@ -1,4 +1,4 @@
-"""Which tenants' files, batches and responses a request may reach."""
+"""Decides which tenants' files, batches and responses a request may see."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ logger = logging.getLogger(__name__)
 
 
 class Ownership:
-    """The rule by which things belong to tenants. What a request may not see is, for it, not there.
+    """Decides which objects (files, batches, responses) a request may see. Others are treated as missing.
 
-    - Without API keys everyone sees everything.
-    - With the admin key a request sees everything.
-    - With another key it sees what its tenant has made.
-    - What no tenant has made ("": before there were keys) belongs to the only tenant, if there is one alone, or to the
-      one that the operator names; otherwise the admin key alone sees it.
+    - Without API keys, every request sees all objects.
+    - With the admin key, a request sees all objects.
+    - With another key, a request sees the objects that its tenant has created.
+    - Objects without a tenant ("", created before there were keys) belong to `adopter` if it is set, else to
+      the only tenant if there is just one. Otherwise only the admin key sees them.
 
     Args:
-        keys: in force; None: there are none.
-        adopter: the tenant to which things without a tenant belong.
+        keys: the server's keys; None: the server has no keys.
+        adopter: tenant that owns objects without a tenant; None: no tenant is named.
     """
 
     def __init__(self, keys: Keyring | None = None, adopter: str | None = None) -> None:
@@ -34,11 +34,11 @@ class Ownership:
 
     @property
     def tenant(self) -> str:
-        """The tenant of the current request, to which belongs what it makes."""
+        """The tenant of the current request, which owns the objects that it creates."""
         return key_name.get()
 
     def visible(self) -> frozenset[str] | None:
-        """Return the tenants whose things the current request sees; None: all."""
+        """Return the tenants whose objects the current request may see; None: all."""
         if self._keys is None or self.tenant == ADMIN:
             return None
         adopts = (
@@ -47,12 +47,12 @@ class Ownership:
         return frozenset({self.tenant, ""}) if adopts else frozenset({self.tenant})
 
     def may_see(self, tenant: str) -> bool:
-        """Return whether the current request sees what belongs to a tenant."""
+        """Return whether the current request may see a tenant's objects."""
         visible = self.visible()
         return visible is None or tenant in visible
 
     def leaves_unowned(self) -> bool:
-        """Return whether things without a tenant are for the admin key alone."""
+        """Return whether only the admin key sees objects without a tenant."""
         return self._keys is not None and self._adopter is None and len(self._keys.tenants) > 1
 
 

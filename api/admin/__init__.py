@@ -1,1 +1,1 @@
-"""What an administrator may see and change while the server runs."""
+"""Administration of a running server: scheduling policy, prefix cache, pinned prefixes and request traces."""

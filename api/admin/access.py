@@ -1,6 +1,6 @@
-"""Who may ask for /admin and all that is below it, whatever route it is, and also if there is none.
+"""Restricts access to /admin and all paths below it, including paths without a route.
 
-Plain ASGI around the application. Keys are `middleware.ApiKey`'s.
+Plain ASGI middleware around the application. API keys are checked by `access.authentication.ApiKey`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ PREFIX = "admin"
 
 
 class AdminPaths:
-    """Sends connections to one application or another: by the path.
+    """Passes each connection to one of two applications, depending on its path.
 
     Args:
-        others: for all that is not below /admin.
-        admin: for all that is.
+        others: application for all other paths.
+        admin: application for /admin and the paths below it.
     """
 
     def __init__(self, others: ASGIApp, admin: ASGIApp) -> None:
@@ -36,7 +36,7 @@ class AdminPaths:
 
 
 class FromThisMachine:
-    """Refuses every connection that does not come from this machine, or that a page in a browser may have made."""
+    """Rejects connections from other machines, and those that a web page in a browser may have made."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -55,14 +55,14 @@ class FromThisMachine:
 
 
 def _first_part(path: str) -> str:
-    """Return a path's first part; empty ones do not count, for routes neither."""
+    """Return a path's first segment. Empty segments are skipped, as in routing."""
     return next((part for part in path.split("/") if part), "")
 
 
 def _is_local(scope: Scope) -> bool:
-    """Return whether a client came by the loopback interface or a Unix socket."""
+    """Return whether a client connected through the loopback interface or a Unix socket."""
     client, server = scope.get("client"), scope.get("server")
-    if client is None:  # so it is with a Unix socket, but also with a connection that is closed already
+    if client is None:  # the case for a Unix socket, but also for a closed connection
         return server is not None and server[1] is None
     try:
         address = ipaddress.ip_address(client[0])
@@ -72,9 +72,10 @@ def _is_local(scope: Scope) -> bool:
 
 
 def _trace_of_browser(scope: Scope) -> str | None:
-    """Return what tells that another site's page sent a request, through a browser on this machine, or None.
+    """Return why a request may come from a web page in a browser on this machine; None if it does not.
 
-    Pages may send simple requests anywhere, and read answers too, where their own name leads to this machine.
+    Web pages can send simple requests to any host. If a page's own host name resolves to this machine (DNS
+    rebinding), the page can read the answers, too.
     """
     headers = dict(scope["headers"])
     if b"origin" in headers:
@@ -86,7 +87,7 @@ def _trace_of_browser(scope: Scope) -> str | None:
 
 
 def _is_name(host: str) -> bool:
-    """Return whether the host that a client asks for is a name that somebody may lead anywhere."""
+    """Return whether the Host header is a DNS name, which anyone can point at this machine."""
     name = ""
     try:
         name = urlsplit(f"//{host}").hostname or ""

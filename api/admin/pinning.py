@@ -1,7 +1,7 @@
-"""Which tokens a pin is of, and for how long it is kept.
+"""Determines which tokens a pin request pins, and for how long.
 
-A conversation is pinned as far as later ones, which go on from it, begin with the same tokens. Templates do not say
-how far that is: it is found out by letting the conversation go on in several ways.
+Of a conversation, the tokens that all its continuations start with are pinned. Chat templates do not tell how
+many these are, so the conversation is rendered with several continuations, and their common prefix is taken.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _TTL = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd])")
 _FILLERS = ("0", "x y")
 _NEXT_ROLE = {"user": "assistant"}
-"""Who speaks after whom; after all others the user does."""
+"""Maps the role of a message to the role of the next one. After all other roles, it is "user"."""
 
 
 def ttl_of(body: PinRequest) -> float:
-    """Return for how many seconds a prefix is to be kept; raise RequestError if that is no such time."""
+    """Return how many seconds a prefix stays pinned; raise RequestError if that time is not allowed."""
     if body.ttl is not None and body.ttl_s is not None:
         raise RequestError("ttl and ttl_s are both given; give one", param="ttl")
     if body.ttl is not None:
@@ -50,7 +50,7 @@ def _read_ttl(text: str) -> float:
 
 
 def source_of(body: PinRequest) -> str:
-    """Return the name of the field that a body's prefix is in; raise RequestError if there is not exactly one."""
+    """Return the name of the field that contains the prefix; raise RequestError unless exactly one is set."""
     given = [name for name in ("prompt", "messages", "input_ids") if getattr(body, name) is not None]
     if len(given) == 1:
         return given[0]
@@ -60,11 +60,11 @@ def source_of(body: PinRequest) -> str:
 
 
 class PinnedTokens:
-    """Turns what a body names into tokens.
+    """Converts the prefix in a pin request to tokens.
 
     Args:
-        generator: has the tokenizer.
-        chat: renders messages, as for a chat.
+        generator: provides the tokenizer.
+        chat: renders messages, as for chat requests.
     """
 
     def __init__(self, generator: Generator, chat: ChatService) -> None:
@@ -72,10 +72,10 @@ class PinnedTokens:
         self._chat = chat
 
     async def of(self, body: PinRequest) -> list[int]:
-        """Return the tokens of a body's prefix.
+        """Return the tokens of the prefix in a pin request.
 
         Raises:
-            RequestError: none or several are named; or it cannot be a prefix of any request.
+            RequestError: the request contains no prefix or several, or one that no request can start with.
         """
         param = source_of(body)
         if body.messages is None:
@@ -92,7 +92,7 @@ class PinnedTokens:
         return tokens
 
     async def _of_messages(self, body: PinRequest, messages: list[dict[str, Any]]) -> list[int]:
-        """Return the tokens that all conversations that begin with these messages have in common."""
+        """Return the tokens that all conversations starting with these messages have in common."""
         if not messages:
             raise RequestError("messages is empty; it must have at least one message", param="messages")
         role = _NEXT_ROLE.get(str(messages[-1].get("role")), "user")
@@ -102,7 +102,7 @@ class PinnedTokens:
         common = _common_prefix(*goes_on)
         try:
             whole = await self._encode(body, messages)
-        except RequestError:  # some templates want a user's message at the end
+        except RequestError:  # some templates require a user message at the end
             return common
         return _common_prefix(common, whole)
 

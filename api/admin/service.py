@@ -1,6 +1,6 @@
-"""What an administrator may ask of a running server: a body → a command to the engine → a reply.
+"""Answers administrators' requests by sending commands to the engine.
 
-Knows nothing of HTTP, and not who is allowed to ask.
+Does not depend on HTTP, and does not check who is allowed to ask.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from .pinning import PinnedTokens, source_of, ttl_of
 AnswerT = TypeVar("AnswerT")
 
 _OF_A_CHAT = re.compile(r"^(msg|resp)_")
-"""How ids of replies begin that a chat has made for another API."""
+"""Matches the prefix of reply ids in other APIs (Anthropic, Responses) whose requests run as chats."""
 
 
 class AdminService:
-    """Speaks to the engine for an administrator.
+    """Sends an administrator's commands to the engine.
 
     Args:
-        client: started.
-        generator: has the tokenizer.
-        chat: renders messages.
+        client: client of the engine, already started.
+        generator: provides the tokenizer.
+        chat: renders messages to prompts.
     """
 
     def __init__(self, client: EngineClient, generator: Generator, chat: ChatService) -> None:
@@ -57,27 +57,28 @@ class AdminService:
         self._pinned = PinnedTokens(generator, chat)
 
     async def policy(self) -> PolicyInfo:
-        """Return the scheduling policy in force."""
+        """Return the current scheduling policy."""
         return await self._ask(GetPolicy(), PolicyInfo)
 
     async def set_policy(self, body: PolicyRequest) -> PolicyInfo:
-        """Put another scheduling policy in force; raise RequestError if that cannot be: then the old one stays."""
+        """Switch to another scheduling policy. If that fails, keep the old one and raise RequestError."""
         options = {key: _as_text(value) for key, value in (body.options or {}).items()}
         return await self._ask(SetPolicy(body.name, options), PolicyInfo)
 
     async def cache(self, most: int) -> CacheReply:
-        """Return what the prefix cache holds, with so many of the prefixes that most tokens share."""
+        """Return the state of the prefix cache, with up to `most` prefixes: those that save most tokens."""
         return self._cache_reply(await self._ask(ViewCache(most), CacheView))
 
     async def flush(self) -> CacheReply:
-        """Empty the prefix cache but for what is in use or pinned; return what is left."""
+        """Evict all prefixes that are neither in use nor pinned; return the state of the cache after that."""
         return self._cache_reply(await self._ask(FlushCache(), CacheView))
 
     async def pin(self, body: PinRequest) -> PinInfo:
-        """Keep a prefix from eviction, after computing it if the body asks for that.
+        """Pin a prefix against eviction. If the request sets `compute`, compute what is not cached yet.
 
         Raises:
-            RequestError: names the field that is wrong, or says how much may be pinned.
+            RequestError: a field is wrong or too much would be pinned; the error names the field or the
+                limit.
         """
         ttl_s, salt = ttl_of(body), body.cache_salt or ""
         tokens = await self._pinned.of(body)
@@ -90,34 +91,37 @@ class AdminService:
             return pin
         try:
             await self._compute(tokens, salt)
-        except BaseException:  # nobody learns the pin's id
+        except BaseException:  # the client does not get the pin's id, so it could not unpin it
             await self._client.control(UnpinPrefix(pin.id))
             raise
         found = await self._ask(ViewCache(0), CacheView)
         return next((each for each in found.pins if each.id == pin.id), pin)
 
     async def unpin(self, pin_id: str) -> PinInfo:
-        """Let a prefix go; raise NotFoundError if there is no such pin."""
+        """Remove a pin, so that its prefix can be evicted; raise NotFoundError if there is no such pin."""
         return await self._ask(UnpinPrefix(pin_id), PinInfo)
 
     async def trace(self, request_id: str) -> TraceReply:
-        """Return what was decided about a request, by the id that its client saw, or by an engine's request's.
+        """Return the traces of a request: what the scheduler decided about each of its choices.
+
+        Args:
+            request_id: id of the reply that the client received, or of a request inside the engine.
 
         Raises:
-            NotFoundError: nothing is known of it.
-            RequestError: nothing is traced.
+            NotFoundError: no trace of this request is stored.
+            RequestError: the server does not trace requests.
         """
         known_as = _OF_A_CHAT.sub("chatcmpl-", request_id)
         traces: list[RequestTrace] = []
         with contextlib.suppress(NotFoundError):
-            while True:  # its choices have numbers, from 0 on
+            while True:  # each choice has a trace; choices are numbered from 0
                 traces.append(await self._ask(GetTrace(f"{known_as}-{len(traces)}"), RequestTrace))
         if not traces:
             traces.append(await self._ask(GetTrace(request_id), RequestTrace))
         return TraceReply(id=request_id, traces=traces)
 
     async def _compute(self, tokens: list[int], salt: str) -> None:
-        """Let the engine compute a prefix, and so cache it."""
+        """Run a request whose prompt is the prefix, so that the engine computes and caches it."""
         request = Request(
             id=sortable_id("pin-"),
             prompt=tokens,
@@ -150,5 +154,5 @@ class AdminService:
 
 
 def _as_text(value: str | float | bool) -> str:
-    """Return an option's value as the command line would have it."""
+    """Return an option's value as text, as on the command line."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,1 +1,1 @@
-"""Anthropic's Messages API: translates its requests into chats, and the answers of chats into its replies."""
+"""Anthropic's Messages API: translates its requests into chat requests, and the answers into its replies."""

@@ -1,6 +1,7 @@
-"""Anthropic's system prompt and messages → the messages of a chat.
+"""Converts Anthropic's system prompt and messages to chat messages.
 
-Anthropic's message is a list of blocks. A chat keeps tool calls, results, thinking and text in separate fields.
+Anthropic's messages are lists of blocks. Chat messages have separate fields for tool calls, thinking and
+text, and a message of their own for each tool result.
 """
 
 from __future__ import annotations
@@ -19,23 +20,22 @@ ROLES = ("user", "assistant", "system")
 
 
 class Conversation:
-    """The messages of a chat, as they are read from Anthropic's.
+    """Builds chat messages from Anthropic's messages, one at a time.
 
     Args:
-        ignored: gets the paths of keys that were not read.
-
+        ignored: set to which the paths of keys without effect are added.
     """
 
     def __init__(self, ignored: set[str]) -> None:
-        self._turns: list[Message] = []  # what neighbours of one role make longer is a list of its pieces
+        self._turns: list[Message] = []  # fields that adjacent messages extend are lists of pieces
         self._ignored = ignored
 
     def messages(self) -> list[Message]:
-        """Return the messages in the form of the OpenAI API."""
+        """Return the messages as the OpenAI API has them."""
         return [_joined(turn) for turn in self._turns]
 
     def add_system(self, content: str | Sequence[Any], param: str = "system") -> None:
-        """Add the system prompt. Raises RequestError, which names the part that is wrong."""
+        """Add the system prompt; raise RequestError, which names the field, if it is invalid."""
         texts = [content] if isinstance(content, str) else self._texts(content, param)
         if any(texts):
             self._add({"role": "system", "content": texts})
@@ -43,8 +43,11 @@ class Conversation:
     def add(self, message: Any, param: str) -> None:
         """Add a message of one or more blocks.
 
+        Args:
+            param: path of the message in the request, for errors.
+
         Raises:
-            RequestError: names the part that is wrong.
+            RequestError: the message is invalid; names the field.
         """
         fields = Fields(message, param, self._ignored)
         role, content = fields.raw("role"), fields.raw("content")
@@ -74,7 +77,7 @@ class Conversation:
         return {"role": "assistant", "content": [block.take("text", str, "a string")]}
 
     def _thinking(self, block: Fields) -> Message:
-        block.raw("signature")  # nothing is signed here
+        block.raw("signature")  # ignored, because this server does not sign thinking
         return {"role": "assistant", "reasoning_content": [block.take("thinking", str, "a string")]}
 
     def _tool_use(self, block: Fields) -> Message:
@@ -93,7 +96,7 @@ class Conversation:
         return {"role": "tool", "tool_call_id": call_id, "content": content or ""}
 
     def _texts(self, blocks: Sequence[Any], param: str) -> list[str]:
-        """Return the texts of blocks that must be texts."""
+        """Return the texts of blocks; raise RequestError if a block is not a text."""
         texts = []
         for i, value in enumerate(blocks):
             block = Fields(value, f"{param}[{i}]", self._ignored)
@@ -105,7 +108,7 @@ class Conversation:
         return texts
 
     def _add(self, new: Message) -> None:
-        """Add a message, or make it a part of the last one: neighbours of the same role are one turn."""
+        """Add a message, or extend the last one if it has the same role. Tool results are never merged."""
         last = self._turns[-1] if self._turns else None
         if last is None or last["role"] != new["role"] or new["role"] == "tool":
             self._turns.append(new)
@@ -127,13 +130,13 @@ _READERS: dict[str, dict[str, Any]] = {
 def conversation_of(
     system: str | Sequence[Any] | None, messages: Sequence[Any], ignored: set[str]
 ) -> list[Message]:
-    """Return the messages of a chat.
+    """Return Anthropic's system prompt and messages as chat messages.
 
     Args:
-        ignored: gets the paths of keys that were not read.
+        ignored: set to which the paths of keys without effect are added.
 
     Raises:
-        RequestError: names the part that is wrong.
+        RequestError: a message is invalid; names the field.
     """
     if not messages:
         raise RequestError("messages is empty; at least one is needed", param="messages")
@@ -149,12 +152,12 @@ def conversation_of(
 
 
 def _parts(texts: Sequence[str]) -> str | list[dict[str, str]]:
-    """Return the content of a message: one text as it is, several as parts."""
+    """Return the content of a message: a string for one text, a list of parts for several."""
     return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
 
 
 def _joined(turn: Message) -> Message:
-    """Return a turn as one message."""
+    """Return a turn as one message, with its pieces joined."""
     if turn["role"] == "assistant":
         texts: Message = {key: "".join(turn[key]) for key in ("content", "reasoning_content") if key in turn}
         return {**turn, **texts}

@@ -1,4 +1,7 @@
-"""Exception → Anthropic's error body. Messages and statuses equal those of other routes, except one status."""
+"""Converts exceptions to Anthropic's error body.
+
+Only the status for an overloaded server differs from other routes.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,14 @@ _TYPES = {
 
 
 def anthropic_error(error: Exception) -> AnthropicError:
-    """Return the body for an exception."""
+    """Return Anthropic's error body for an exception."""
     status, detail = _status_of(error), body_of(error).error
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return AnthropicError(AnthropicErrorDetail(kind, detail.message, detail.param or UNSET))
 
 
 def _status_of(error: Exception) -> int:
-    """Return the status, which for an overloaded server is one of Anthropic's own."""
+    """Return the HTTP status of an exception; for an overloaded server, Anthropic's own status 529."""
     overloaded = isinstance(error, OverloadedError) and not isinstance(error, TenantLimitError)
     return OVERLOADED if overloaded else status_of(error)
 

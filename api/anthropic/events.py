@@ -1,4 +1,7 @@
-"""The events of one message's stream. The first delta of a kind opens a block; the first delta of the next closes it."""
+"""The events of one message's stream.
+
+A delta of another kind than the last closes the open block and opens a new one.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_event(event: Event) -> bytes:
-    """Encode an event. Its name is in the `event` line and in the data."""
+    """Encode an event, with its name both in the `event` line and in the data."""
     return b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), _encode(event))
 
 
 class MessageEvents:
-    """Encodes one stream.
+    """Encodes the events of one message's stream.
 
     Args:
         generation: the generation that the events report.
@@ -47,7 +50,7 @@ class MessageEvents:
         self._called = False
 
     def start(self) -> bytes:
-        """Return the first event."""
+        """Return the first event, `message_start`."""
         message = Message(
             id=message_id(self._generation),
             model=self._model,
@@ -74,7 +77,7 @@ class MessageEvents:
         return data + encode_event(ContentBlockDelta(self._index, piece))
 
     def finish(self) -> bytes:
-        """Return the events of the end."""
+        """Return the last events: end of the block, stop reason and token counts, and `message_stop`."""
         end = MessageDelta(stop_of(self._generation, called=self._called), message_usage(self._generation))
         return self._stop_block() + encode_event(end) + encode_event(MessageStop())
 

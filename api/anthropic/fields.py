@@ -1,4 +1,4 @@
-"""Reads an object of a request's body key by key. Names wrong values and unread keys."""
+"""Reads a JSON object of a request key by key, and reports wrong values and unread keys by their path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Fields:
-    """An object in a body.
+    """A JSON object in a request body, whose keys are read one by one.
 
     Args:
         value: the value that the client sent.
@@ -21,7 +21,7 @@ class Fields:
         ignored: set to which `close` adds the paths of unread keys.
 
     Raises:
-        RequestError: the value is no object.
+        RequestError: the value is not an object.
     """
 
     def __init__(self, value: Any, param: str, ignored: set[str]) -> None:
@@ -32,13 +32,14 @@ class Fields:
         self._ignored = ignored
 
     def get(self, name: str, kind: type[ValueT], expected: str) -> ValueT | None:
-        """Return a value, or None if it is null or absent.
+        """Return the value of a key, or None if it is null or absent.
 
         Args:
+            kind: type that the value must have.
             expected: description of a valid value, for the error.
 
         Raises:
-            RequestError: the value is of another kind.
+            RequestError: the value has another type.
         """
         value = self._left.pop(name, None)
         if value is None:
@@ -48,7 +49,7 @@ class Fields:
         return value
 
     def take(self, name: str, kind: type[ValueT], expected: str) -> ValueT:
-        """As `get`, but the value is required."""
+        """Return the value of a required key; raise RequestError if it is null, absent or of another type."""
         value = self.get(name, kind, expected)
         if value is None:
             raise RequestError(
@@ -57,16 +58,19 @@ class Fields:
         return value
 
     def raw(self, name: str) -> Any:
-        """Return a value of any kind, or None if it is absent."""
+        """Return the value of a key, of any type, or None if it is absent."""
         return self._left.pop(name, None)
 
     def close(self) -> None:
-        """Report the unread keys. Paths do not name the item of a list, because all items may have the key."""
+        """Add the paths of unread keys to `ignored`.
+
+        List indices are left out: all items may have the same key.
+        """
         where = re.sub(r"\[\d+\]", "[]", self.param)
         self._ignored.update(f"{where}.{name}" for name, value in self._left.items() if value is not None)
 
     def refuse(self, name: str, value: Any, expected: str) -> NoReturn:
-        """Raise the error for a wrong value."""
+        """Raise RequestError for a wrong value."""
         param = f"{self.param}.{name}"
         raise RequestError(f"{param} is {_shown(value)}; it must be {expected}", param=param)
 

@@ -1,4 +1,4 @@
-"""The result of a generation → Anthropic's message: blocks, stop reason, token counts."""
+"""Converts the result of a generation to Anthropic's message: blocks, stop reason, token counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ToolCall
 
 
 def message_id(generation: Generation) -> str:
-    """Return the id of a generation's message: the generation's own with another prefix."""
+    """Return the message id of a generation: the generation's id with the prefix "msg_"."""
     return f"msg_{generation.id.partition('-')[2]}"
 
 
@@ -44,7 +44,7 @@ def new_block(delta: Delta) -> Block:
 
 
 def blocks_of(deltas: Sequence[Delta]) -> list[Block]:
-    """Join deltas into blocks. Leaves out a call that was cut off, because its input is incomplete."""
+    """Join deltas into blocks. A call that was cut off is left out, because its input is incomplete."""
     found: list[tuple[Block, str]] = []
     before = None
     for delta in deltas:
@@ -73,7 +73,7 @@ def stop_of(generation: Generation, *, called: bool) -> Stop:
 
 
 def message_usage(generation: Generation) -> MessageUsage:
-    """Return the counts so far."""
+    """Return the token counts so far, as Anthropic reports them."""
     usage = usage_of(generation)
     cached = usage.prompt_tokens_details.cached_tokens
     return MessageUsage(
@@ -85,7 +85,7 @@ def message_usage(generation: Generation) -> MessageUsage:
 
 
 def _fill(block: Block, text: str) -> bool:
-    """Set a block's text; return False if it is the incomplete input of a tool."""
+    """Set a block's text; return False if the text is an incomplete tool input."""
     if isinstance(block, TextBlock):
         block.text = text
     elif isinstance(block, ThinkingBlock):

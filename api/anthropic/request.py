@@ -1,4 +1,4 @@
-"""Anthropic's request → a chat's request. Fields that are neither translated nor refused are reported by path."""
+"""Converts Anthropic's request to a chat request. Fields that have no effect are reported by path."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NAMES = {
     "thinking_budget": "thinking.budget_tokens",
     "response_format.json_schema.schema": "output_config.format.schema",
 }
-"""A chat's field → Anthropic's, where they differ."""
+"""Field of a chat request → field of Anthropic's request, if their names differ."""
 
 
 def to_chat(body: CountTokensRequest) -> tuple[ChatRequest, list[str]]:
-    """Return the chat that a body asks for, and the paths of fields without effect.
+    """Convert Anthropic's request; return the chat request, and the paths of fields without effect.
 
     Raises:
-        RequestError: a part of the body is wrong; names it.
+        RequestError: a field is wrong; names the field.
     """
     ignored: set[str] = set()
     values: dict[str, Any] = {
@@ -53,7 +53,7 @@ def to_chat(body: CountTokensRequest) -> tuple[ChatRequest, list[str]]:
 
 
 def renamed(error: RequestError) -> RequestError:
-    """Return an error of a chat with the client's name of the field."""
+    """Return a chat error with its field renamed to that of Anthropic's request."""
     for name, theirs in _NAMES.items():
         if error.param and error.param.startswith(name):
             param = theirs + error.param.removeprefix(name)

@@ -1,4 +1,4 @@
-"""Messages: turns Anthropic's body into a chat, which runs like any other chat. Knows nothing of HTTP."""
+"""Messages: answers Anthropic's requests by running them as chats. Does not depend on HTTP."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .request import renamed
 
 
 class MessageService:
-    """Answers messages.
+    """Answers requests of Anthropic's Messages API.
 
     Args:
-        chat: runs them.
-        generator: has the model's name and the tokenizer.
+        chat: chat service that runs the prompts.
+        generator: generator with the model's served name and the tokenizer.
     """
 
     def __init__(self, chat: ChatService, generator: Generator) -> None:
@@ -32,11 +32,14 @@ class MessageService:
         self._generator = generator
 
     async def start(self, chat: ChatRequest) -> Generation:
-        """Return the generation that answers a body, as `to_chat` returns it.
+        """Return the generation that answers a request.
+
+        Args:
+            chat: the request, converted by `to_chat`.
 
         Raises:
-            RequestError: names the field that is wrong.
-            EngineDeadError: nothing can be generated any more.
+            RequestError: a field is wrong; names the field.
+            EngineDeadError: the engine has died.
         """
         try:
             return await self._chat.start(chat)
@@ -58,10 +61,10 @@ class MessageService:
         )
 
     async def stream(self, generation: Generation) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events. An error ends them with an error event.
+        """Run a generation, and yield its server-sent events.
 
-        The first event waits for the engine, because it contains the number of cached prompt tokens. An error before the
-        first event is raised.
+        The first event is sent once the engine has answered, because it contains the number of cached prompt
+        tokens. An error before that is raised; a later error ends the stream with an error event.
         """
         events = MessageEvents(generation, self._generator.served_name)
         begun = started = False
@@ -85,10 +88,13 @@ class MessageService:
             yield encode_event(anthropic_error(error))
 
     async def count_tokens(self, chat: ChatRequest) -> TokenCount:
-        """Return how many tokens the prompt of a body has, as `to_chat` returns it.
+        """Return the number of prompt tokens of a request.
+
+        Args:
+            chat: the request, converted by `to_chat`.
 
         Raises:
-            RequestError: names the field that is wrong.
+            RequestError: a field is wrong; names the field.
         """
         self._generator.check(chat.model)
         prompt = await self._generator.encode(await self._chat.render(chat), add_special_tokens=False)

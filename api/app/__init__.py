@@ -1,1 +1,1 @@
-"""The server: takes the port, starts the engine process, and serves the HTTP application until it is told to end."""
+"""The server: binds the port, starts the engine process, and serves HTTP until a signal stops it."""

@@ -1,7 +1,4 @@
-"""The HTTP application: routes, error handling, request ids and the API key around all of it.
-
-Knows nothing of processes and sockets, nor what its services do.
-"""
+"""The HTTP application: routes, error handling, and middleware for keys, request ids and the access log."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ from .middleware import RequestId
 from .plugin_routes import plugin_route, route_entry
 
 OPEN_PATHS = frozenset({"/", "/health", "/health_generate"})
-"""They need no API key."""
+"""Paths that need no API key."""
 
 
 def create_app(
@@ -62,19 +59,20 @@ def create_app(
     plugin_routes: Sequence[tuple[str, str]] = (),
     ledger: ComponentLedger | None = None,
 ) -> ASGIApp:
-    """Return the application.
+    """Build the HTTP application.
 
     Args:
-        client: started.
-        stores: are closed with the application.
-        keys: of the clients; None: those of the config.
-        plugin_routes: plugin and import path "package.module:name" of Litestar handlers, routers or controllers.
-            They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in the application's
-            state.
-        ledger: of the components and stores; None: nobody watches their calls.
+        client: a started engine client.
+        components: the model's components.
+        stores: opened stores; closed when the application shuts down.
+        keys: API keys of the clients; None: read them from `config`.
+        plugin_routes: pairs of plugin and import path "package.module:name" of Litestar handlers, routers or
+            controllers. They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in
+            the application's state.
+        ledger: ledger of the calls of components and stores; None: calls are not recorded.
 
     Raises:
-        ConfigError: an API key, or a file of them, is wrong.
+        ConfigError: an API key or a key file is invalid.
         ComponentError: a plugin's route cannot be imported, or its path is taken.
     """
     keys = keys or Keyring(config)
@@ -136,7 +134,7 @@ def _routes(
 
 
 def _without_keys(config: ServerConfig) -> ServerConfig:
-    """Return a server's settings with digests in place of its keys: plugins' routes are given the settings."""
+    """Return the settings with digests in place of keys, because plugins' routes can read the settings."""
     return msgspec.structs.replace(
         config,
         api_key=tuple((name, hashed(key)) for name, key in config.api_key),
@@ -145,7 +143,7 @@ def _without_keys(config: ServerConfig) -> ServerConfig:
 
 
 def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring) -> ASGIApp:
-    """Put around an application what holds for every request."""
+    """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, ids, access log."""
     guarded = ApiKey(app, keys, OPEN_PATHS) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     has_any = keys.has_keys or keys.has_admin
@@ -154,5 +152,9 @@ def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring) -> ASGIApp:
 
 
 def _for_admins(app: ASGIApp, keys: Keyring) -> ASGIApp:
-    """Put around an application what holds for an administrator's requests: there is always something."""
+    """Wrap an application in the checks for /admin.
+
+    Clients need the administrator's key (see `AdminOnly`). If the server has no keys at all, they must be on
+    this machine.
+    """
     return ApiKey(AdminOnly(app, keys), keys) if keys.has_keys or keys.has_admin else FromThisMachine(app)

@@ -11,7 +11,7 @@ ResultT = TypeVar("ResultT")
 
 
 def run_to_end(work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Run a coroutine on an event loop of its own: uvloop's where there is one."""
+    """Run a coroutine on a new event loop: uvloop's on POSIX systems, else asyncio's."""
     if os.name == "posix":
         import uvloop
 

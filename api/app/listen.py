@@ -1,4 +1,4 @@
-"""Takes the port before anything slow happens, and says clearly why it cannot be had."""
+"""Binds the port before the slow parts of a start, and explains clearly why it cannot."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from llmfw.core.base.errors import ConfigError
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen yet: until it does, connections are refused.
+    """Return a bound socket that does not listen yet, so that connections are still refused.
 
     Raises:
-        ConfigError: the address is none of this machine's, or the port is taken or not allowed.
+        ConfigError: the address is not one of this machine's, or the port is taken or not allowed.
     """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
@@ -38,7 +38,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket) -> str:
-    """Return the URL at which a bound socket will be reached."""
+    """Return the URL under which a bound socket can be reached."""
     host, port = sock.getsockname()[:2]
     with contextlib.suppress(ValueError):
         if sock.family == socket.AF_INET6:

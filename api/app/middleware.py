@@ -1,6 +1,6 @@
-"""What holds for every request, whatever its route: a request id.
+"""Middleware that gives every request an id.
 
-Plain ASGI around the whole application, so that nothing, no unknown path and no plugin's route, is left out.
+This is plain ASGI around the whole application, so that it covers unknown paths and plugins' routes as well.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,200}")
 
 
 class RequestId:
-    """Puts `x-request-id` on every reply: the client's own if it is sane, else a new one.
+    """Adds `x-request-id` to every reply: the client's id if it is well formed, else a new one.
 
-    Anthropic's clients look for it under `request-id`.
+    The id is also sent as `request-id`, where Anthropic's SDKs look for it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -31,7 +31,7 @@ class RequestId:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         request_id = given if _SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}".encode()
 
-        # Not a coroutine of its own: it stands in the way of each event of a stream.
+        # A plain function, not a coroutine, because each event of a stream passes through it.
         def send_with_id(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 message["headers"] = [

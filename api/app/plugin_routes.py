@@ -1,4 +1,4 @@
-"""Routes that plugins bring: imported, and put behind a layer that knows whose they are when they raise."""
+"""Imports the routes of plugins, and wraps them so that their errors are attributed to the plugin."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ logger = logging.getLogger(__name__)
 
 
 def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return those of some routes that can be served; the others are logged, and missed by nobody who is served.
+    """Return the routes that can be imported; log a warning for each of the others.
+
+    Args:
+        routes: pairs of plugin and import path "package.module:name".
 
     Raises:
-        ComponentError: one cannot, and LLMFW_STRICT_PLUGINS is set.
+        ComponentError: a route cannot be imported, and LLMFW_STRICT_PLUGINS is set.
     """
     usable = []
     for plugin, path in routes:
@@ -42,14 +45,14 @@ def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
-    """Return a route handler, router or controller of a plugin, in a router of its own.
+    """Return a router with a plugin's route handler, router or controller.
 
     Args:
-        path: "package.module:name".
-        ledger: counts its failures.
+        path: import path "package.module:name".
+        ledger: ledger that counts the route's failures.
 
     Raises:
-        ComponentError: it cannot be imported, or is none.
+        ComponentError: the path cannot be imported, or is no route handler, router or controller.
     """
     found = import_route(plugin, path)
 
@@ -62,16 +65,16 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
 
 
 def import_route(plugin: str, path: str) -> Any:
-    """Return what a plugin registered as a route.
+    """Import the route handler, router or controller that a plugin registered.
 
     Raises:
-        ComponentError: it cannot be imported, or is no route handler, router or controller.
+        ComponentError: the path cannot be imported, or is no route handler, router or controller.
     """
     module, _, name = path.partition(":")
     entry = route_entry(plugin, path)
     try:
         found = attrgetter(name)(importlib.import_module(module))
-    except (Exception, SystemExit) as error:  # whatever a foreign module raises is the cause to report
+    except (Exception, SystemExit) as error:  # a plugin's module may raise anything
         raise ComponentError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
     try:
         Router("/", route_handlers=[found])
@@ -85,5 +88,5 @@ def import_route(plugin: str, path: str) -> Any:
 
 
 def route_entry(plugin: str, path: str) -> Entry:
-    """Return what stands for a plugin's route among components: in errors, and in the ledger of calls."""
+    """Return a registry entry for a plugin's route, which names it in errors and in the ledger of calls."""
     return Entry("route", path, path, plugin, *package_of(plugin))

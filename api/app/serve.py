@@ -1,7 +1,7 @@
-"""`llmfw serve`: takes the port, starts the engine process, and only then imports what serves.
+"""`llmfw serve`: binds the port, starts the engine process, and only then imports the HTTP server.
 
-The engine process is what a start waits for: it imports torch and reads the weights while this one imports Litestar.
-Knows nothing of what is served: `serving` does.
+A start takes as long as the engine process needs to import torch and to read the weights. This process
+imports Litestar in the meantime.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ logger = logging.getLogger(__name__)
 
 
 def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins) -> None:
-    """Serve until a signal that stops servers; returns after a clean end. Call it in the main thread.
+    """Serve until a signal stops the server, and return after a clean shutdown. Call it in the main thread.
 
     Raises:
-        ConfigError: the port, the model, a component or an API key cannot be had; with the reason.
+        ConfigError: the port, the model, a component or an API key cannot be used; gives the reason.
         EngineError: the engine could not be started.
-        EngineLostError: it died too often to be started again.
+        EngineLostError: the engine died too often to be restarted.
     """
     with Signals() as signals:
         setup_logging(server_config.log_level)
         logger.info("%s", settings_line(engine_config, server_config))
-        keys = Keyring(server_config)  # a wrong file of keys is found before the engine is started
+        keys = Keyring(server_config)  # first, so that an invalid key file is reported early
         with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
             limits = WatchdogLimits.of(server_config.watchdog_timeout)
             client = SupervisedEngineClient(
@@ -46,7 +46,7 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
             )
             begin_to_prepare(engine_config, plugins.registry)
             with client.launched():
-                from .serving import Serving  # brings Litestar
+                from .serving import Serving  # imports Litestar
 
                 serving = Serving(client, engine_config, server_config, plugins, keys)
                 run_to_end(serving.run(sock, signals))

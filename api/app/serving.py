@@ -1,6 +1,6 @@
-"""The server itself: engine process → application → uvicorn, and the way back down.
+"""Starts and stops the server: engine process, application and uvicorn.
 
-Knows processes, signals and the log; nothing of routes. `serve` imports it while the engine process starts.
+`serve` imports this module while the engine process starts.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ logger = logging.getLogger(__name__)
 
 _UNTOLD = ("Waiting for application startup.", "Application startup complete.")
 
-GRACE_S = 3.0  # for streams that run when the server is told to stop
+GRACE_S = 3.0  # seconds for running streams to finish when the server stops
 
 
 class Startable:
-    """An application that keeps why it did not start, so that this is told once, and as it was meant.
+    """Wraps an application to store the error that stopped its startup, which is then reported once.
+
+    Without this, uvicorn would log the error with its traceback.
 
     Attributes:
-        failure: what was raised.
+        failure: exception that the startup raised, or None.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -67,15 +69,18 @@ class Startable:
         except Exception as error:
             self.failure = error
             while isinstance(self.failure, ExceptionGroup) and len(self.failure.exceptions) == 1:
-                self.failure = self.failure.exceptions[0]  # Litestar groups them
+                self.failure = self.failure.exceptions[0]  # Litestar raises groups
             raise
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own ideas on signals, and with an end for streams that outlast the grace period.
+    """uvicorn's server without its signal handlers. Streams that run longer than the grace period are ended.
 
     Args:
-        ready: text for the log when connections are taken.
+        app: the application.
+        client: engine client, closed at shutdown to end the streams that still run.
+        url: URL of the socket, for the log.
+        ready: text to log once the server accepts connections.
     """
 
     def __init__(
@@ -97,11 +102,11 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals to `_Serving`: it handles them from before the engine's start on."""
+        """Install no signal handlers. `Serving` handles signals, also while the engine starts."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so; raise what the application raised if it cannot."""
+        """Start the server and log that it is ready. If the application cannot start, raise its exception."""
         try:
             await super().startup(sockets)
         except SystemExit:
@@ -114,7 +119,7 @@ class Server(uvicorn.Server):
         logger.info("%s", self._ready, extra=SEVERAL_LINES)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let requests finish for a while; then end what still runs by ending the engine."""
+        """Wait up to GRACE_S for running requests, then end the remaining ones by stopping the engine."""
         ending = asyncio.create_task(self._end_streams())
         try:
             await super().shutdown(sockets)
@@ -122,12 +127,12 @@ class Server(uvicorn.Server):
             ending.cancel()
 
     async def main_loop(self) -> None:
-        """Serve until told to stop."""
+        """Serve until `should_exit` is set, and check the connections' deadlines meanwhile."""
         with watching(self._connections):
             await super().main_loop()
 
     def hurry(self) -> None:
-        """Do not wait for running requests any longer."""
+        """Stop waiting for running requests."""
         self._hurried.set()
 
     async def _end_streams(self) -> None:
@@ -137,11 +142,11 @@ class Server(uvicorn.Server):
 
 
 class Serving:
-    """One run of the server, and what a signal means at each moment of it.
+    """One run of the server, from start to shutdown, with its signal handling.
 
     Args:
-        client: whose process may have been started already.
-        keys: of the clients.
+        client: engine client whose process may already have been launched.
+        keys: API keys of the clients.
     """
 
     def __init__(
@@ -161,10 +166,13 @@ class Serving:
         self._starting: asyncio.Task[Server] | None = None
 
     async def run(self, sock: socket.socket, signals: Signals) -> None:
-        """Serve on a bound socket until a signal.
+        """Start the engine, and serve on a bound socket until a signal stops the server.
 
         Raises:
-            EngineLostError: the engine died too often to be started again.
+            ConfigError: a store, a component, a file of the model or an API key cannot be used; gives the
+                reason.
+            EngineError: the engine could not be started.
+            EngineLostError: the engine died too often to be restarted.
         """
         try:
             self._starting = asyncio.create_task(self._start(self._client, url_of(sock)))
@@ -179,7 +187,7 @@ class Serving:
             await self._client.close()
 
     async def _serve(self, server: Server, sock: socket.socket) -> None:
-        """Serve until a signal, or until the engine is given up: then raise why."""
+        """Serve until a signal stops the server. If the engine is lost, stop and raise the reason."""
         losing = asyncio.create_task(self._client.wait_lost())
         serving = asyncio.create_task(server.serve([sock]))
         try:
@@ -208,7 +216,10 @@ class Serving:
             logger.warning("%s is ignored; send SIGTERM to stop the server", signal.Signals(number).name)
 
     def _stop(self) -> None:
-        """Stop once what runs has finished, or was given time to; a second call does not wait for it."""
+        """Stop the server, or its start.
+
+        Running requests get GRACE_S to finish; a second call ends them at once.
+        """
         self._client.stop_restarting()
         if self._server is not None:
             if self._server.should_exit:
@@ -218,7 +229,7 @@ class Serving:
             self._starting.cancel()
 
     async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
-        """Open the stores, start the engine, and put the application together."""
+        """Open the stores, start the engine, and build the application and its server."""
         registry = self._plugins.registry
         stores = await open_stores(self._config, registry)
         try:
@@ -250,9 +261,9 @@ class Serving:
 
 
 def _setup_uvicorn_logging() -> None:
-    """Give uvicorn's lines and those of requests the form of the others, with uvicorn's way of showing levels.
+    """Format uvicorn's log lines and the access log like llmfw's own, with uvicorn's style of levels.
 
-    Leaves out what uvicorn says of the application's startup: when that ends, `Server.startup` logs more.
+    Drops uvicorn's lines about the application's startup, for which `Server.startup` logs more.
     """
     form = f"{TIME_PREFIX} %(levelprefix)s %(message)s"
     for name in ("uvicorn", "llmfw.access"):
@@ -267,9 +278,9 @@ def _uvicorn_config(app: ASGIApp, protocol: Callable[..., LimitedProtocol]) -> u
     return uvicorn.Config(
         app,
         http=protocol,  # type: ignore[arg-type]
-        ws="none",  # another protocol would take over connections, without our limits
+        ws="none",  # a WebSocket protocol would take over connections without our limits
         log_config=None,
-        access_log=False,  # `access.access_log` has a line without secrets
+        access_log=False,  # `access.access_log` logs requests, without secrets
         timeout_graceful_shutdown=int(GRACE_S) + 3,
         server_header=False,
     )

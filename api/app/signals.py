@@ -1,6 +1,6 @@
-"""What signals to a server do, from the first line of its log on: none ends it but those that mean it.
+"""Receives signals to a server from the start on, so that only SIGINT, SIGTERM and SIGQUIT can end it.
 
-Knows which signals there are; what is done about them is its user's.
+The caller decides what each signal does.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from types import FrameType
 from typing import Self
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
-"""Stop the server, all in the same way."""
+"""Signals that stop the server, all in the same way."""
 
 IGNORED = (signal.SIGUSR2, signal.SIGALRM)
-"""Have no effect but a line in the log. Python itself ignores SIGPIPE."""
+"""Signals that are only logged. (Python itself ignores SIGPIPE.)"""
 
 HANDLED = (*STOPPING, *IGNORED, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Signals:
-    """The signals of one run of a server, as a context. Those that come before `hand_over` wait for it.
+    """Context manager that receives the signals of one run of a server.
 
-    SIGUSR1 writes the stacks of this process's threads to stderr at once, even while it hangs. As the context ends, the
-    signals that stop a server have their usual effect again, so that nothing can keep the process from ending.
+    Signals before `hand_over` are queued for it. SIGUSR1 writes the stacks of this process's threads to
+    stderr at once, even if the process hangs. When the context ends, the signals in STOPPING have their
+    default effect again, so that they can end the process in any case.
     """
 
     def __init__(self) -> None:
@@ -48,20 +49,23 @@ class Signals:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal that stops a server waits."""
+        """Whether a signal that stops the server is queued."""
         return any(number in STOPPING for number in self._waiting)
 
     def hand_over(self, handle: Callable[[int], None]) -> None:
-        """Have the running event loop handle signals from now on, and first those that wait."""
+        """Handle the queued signals, and let the running event loop handle later ones."""
         self._loop, self._handle = asyncio.get_running_loop(), handle
         waiting, self._waiting = self._waiting, []
         for number in waiting:
             handle(number)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Log nothing here: the signal may have interrupted a line that is being written."""
+        """Queue a signal, or pass it to the event loop.
+
+        Must not log: the signal may have interrupted a log call.
+        """
         if self._loop is None or self._handle is None:
             self._waiting.append(number)
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the server has stopped
+        with contextlib.suppress(RuntimeError):  # the loop is closed, because the server has stopped
             self._loop.call_soon_threadsafe(self._handle, number)

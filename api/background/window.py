@@ -1,7 +1,7 @@
-"""The limit on batch lines in flight, and the turns of the jobs that send them.
+"""Limits the batch lines in flight, and lets the jobs that send them take turns.
 
-The limit keeps the engine's batch full, with a small queue behind it: more lines in the engine's queue would only take
-memory, and time to abort. Jobs share the limit evenly, whatever their size. Knows nothing of the content of a line.
+The limit keeps the engine's batch full, with a small queue behind it: more lines in the engine's queue would
+only take memory, and time to abort. Jobs share the limit evenly, whatever their size.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
 
-QUEUED_SHARE = 8  # the queue behind the engine's batch is one n-th of the batch
-SAMPLES = 4  # a queue counts as standing if it was there in n looks in a row
+QUEUED_SHARE = 8  # the target length of the engine's queue is its batch size divided by this
+SAMPLES = 4  # the queue counts as too long if it was so in this many consecutive looks
 
 
 class Window:
-    """Lines in flight of all jobs.
+    """Limit on the lines in flight of all jobs.
 
     Args:
         batch: most requests that the engine runs at once.
@@ -32,8 +32,8 @@ class Window:
         self._flying: dict[Hashable, int] = {}
         self._total = 0
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
-        self._waiting_alone: dict[asyncio.Future[None], Hashable] = {}  # in the order of their arrival
-        self._is_alone = False  # the line in flight runs alone
+        self._waiting_alone: dict[asyncio.Future[None], Hashable] = {}  # in order of arrival
+        self._is_alone = False  # whether the line in flight runs alone
         self._looks: deque[int] = deque(maxlen=SAMPLES)
 
     @property
@@ -42,11 +42,11 @@ class Window:
         return self._total
 
     async def enter(self, job: Hashable, *, alone: bool = False) -> None:
-        """Wait until a line of a job may be sent. Each `enter` that returns needs its `leave`.
+        """Wait until a line of a job may be sent. Call `leave` once for each call that returns.
 
         Args:
-            alone: whether the line runs alone: it waits until no line is in flight, and no line is sent until it has
-                left. Such a line goes before all others.
+            alone: whether the line must run alone: it waits until no line is in flight, and no other line is
+                sent until it has left. It goes before all waiting lines that need not run alone.
         """
         if not alone and self._has_room and not self._waiting:
             self._admit(job)
@@ -68,7 +68,7 @@ class Window:
 
     @contextlib.asynccontextmanager
     async def alone(self, job: Hashable) -> AsyncIterator[None]:
-        """Run a block of a job's work while no other line of any job is in flight."""
+        """Run a block of a job's work while no line of any job is in flight."""
         await self.enter(job, alone=True)
         try:
             yield
@@ -76,19 +76,22 @@ class Window:
             self.leave(job)
 
     def leave(self, job: Hashable) -> None:
-        """Note that a line of a job is no longer in flight."""
+        """Record that a line of a job is no longer in flight."""
         self._total -= 1
         self._flying[job] -= 1
         if not self._flying[job]:
             del self._flying[job]
-        self._is_alone = False  # a line that ran alone was the only one, so it is the one that left
+        self._is_alone = False  # if a line ran alone, it is the one that left
         self._let_in()
 
     def look(self, num_waiting: int) -> None:
-        """Adapt the limit to the number of lines that wait in the engine. Call it about every quarter of a second.
+        """Adapt the limit to the length of the engine's queue. Call this about every quarter of a second.
 
-        If the queue exceeded its share in all of the last looks, the limit falls by the excess. If one of these queues
-        was at most half of the share, the limit rises.
+        If the queue was longer than its target in all of the last SAMPLES calls, the limit falls by the
+        smallest excess. If the queue was at most half of its target in one of these calls, the limit rises.
+
+        Args:
+            num_waiting: number of deferrable requests that wait in the engine.
         """
         self._looks.append(num_waiting)
         standing = min(self._looks)
@@ -101,7 +104,7 @@ class Window:
 
     @property
     def _has_room(self) -> bool:
-        """Whether a line that need not run alone may be sent."""
+        """Whether a line that need not run alone may be sent now."""
         return self._total < self.limit and not (self._is_alone or self._waiting_alone)
 
     def _admit(self, job: Hashable) -> None:
@@ -109,7 +112,7 @@ class Window:
         self._flying[job] = self._flying.get(job, 0) + 1
 
     def _let_in(self) -> None:
-        """Admit waiting lines, first of the jobs with the fewest lines in flight."""
+        """Admit waiting lines: those that run alone, then those of jobs with the fewest lines in flight."""
         while self._waiting_alone and not self._total:
             turn, job = next(iter(self._waiting_alone.items()))
             del self._waiting_alone[turn]
@@ -120,7 +123,7 @@ class Window:
         while self._waiting and self._has_room:
             job = min(self._waiting, key=lambda job: self._flying.get(job, 0))
             turn = self._waiting[job].popleft()
-            # The job goes to the end, so that jobs with equally many lines take turns.
+            # Move the job to the end, so that jobs with equally many lines in flight take turns.
             turns = self._waiting.pop(job)
             if turns:
                 self._waiting[job] = turns
@@ -130,7 +133,7 @@ class Window:
 
     def _forget(self, job: Hashable, turn: asyncio.Future[None]) -> None:
         if self._waiting_alone.pop(turn, None) is not None:
-            self._let_in()  # the lines that waited for it
+            self._let_in()  # other lines had to wait for this one
             return
         turns = self._waiting.get(job)
         if turns and turn in turns:

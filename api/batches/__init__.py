@@ -1,1 +1,1 @@
-"""Batches: files of requests that run in addition to live traffic, and whose answers are written to files."""
+"""Runs batch jobs: files of requests that run alongside live traffic, with their answers written to files."""

@@ -1,4 +1,4 @@
-"""Waits before retries: longer each time, and with one log line in total, not one per try."""
+"""Exponential backoff between retries. Logs only the first failure and the recovery."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIRST_S, MOST_S = 0.2, 10.0
 
 
 class Backoff:
-    """Waits between the retries of one job.
+    """Exponential backoff between the retries of one job.
 
     Args:
         name: name of the job, for the log.
@@ -25,18 +25,18 @@ class Backoff:
 
     @property
     def tries(self) -> int:
-        """Number of failures in a row."""
+        """Number of consecutive failures."""
         return self._tries
 
     async def wait(self, error: Exception) -> None:
-        """Wait before the next try."""
+        """Count a failure, and sleep before the next try."""
         if not self._tries:
             logger.warning("Batch %s waits, and will go on: %s", self._name, error)
         self._tries += 1
         await asyncio.sleep(min(MOST_S, self._first_s * 2 ** min(self._tries - 1, 16)))
 
     def relieve(self) -> None:
-        """Note a success."""
+        """Reset the count of failures after a success."""
         if self._tries:
             logger.info("Batch %s goes on", self._name)
         self._tries = 0

@@ -1,12 +1,14 @@
-"""Finds the lines that crash a process, by points: pure functions on records.
+"""Finds lines that crash a process by giving them points. Pure functions on records.
 
-A line gets points if the API process worked on it when that process died, or if the engine had it when the engine died.
-A line with points is a suspect and runs alone from then on, so that the next crash is certainly its own. A line with
-`GUILTY` points does not run any more.
+A line gets points if the API process was working on it, or the engine was running it, when that process died.
+A line with `SUSPECT` points runs alone from then on: if a crash follows, this line has caused it. A line with
+`GUILTY` points is not run again.
 
-- `CRASH`: two are enough, so a line that ends a process is tried twice.
-- `KILL`: the engine was ended from outside, by a signal that operators and the kernel send, or normally while the server
-  ends. Usually no line is to blame, so four are needed, and the line is a suspect from the second one on.
+- `CRASH`: points for a crash. Two crashes make a line guilty, so a line that crashes a process runs at most
+  twice.
+- `KILL`: points if the engine was ended from outside: by a signal that operators or the kernel send, or by a
+  normal exit during shutdown. Usually no line is to blame, so it takes two such ends to make a line suspect,
+  and four to make it guilty.
 """
 
 from __future__ import annotations
@@ -20,24 +22,24 @@ from llmfw.core.interfaces.batch_store import BatchError, BatchRecord, LineCrash
 
 CRASH, KILL = 2, 1
 SUSPECT, GUILTY = 2, 4
-MAX_CRASHES = 3  # of a job as a whole in one state
+MAX_CRASHES = 3  # times that the server may die while working on a job as a whole in one state
 
 _FROM_OUTSIDE = re.compile(r"killed by SIG(KILL|TERM|INT|HUP)\b|ended with exit code 0\b")
 _CLOSED = "the engine was closed"
 
 
 def points_of(reason: str) -> int:
-    """Return the points for the lines of an engine that ended for this reason."""
+    """Return the points to give to the lines that an engine was running when it ended for this reason."""
     if _CLOSED in reason:
         return 0
     return KILL if _FROM_OUTSIDE.search(reason) else CRASH
 
 
 def accused(record: BatchRecord, lines: Iterable[int], points: int, done: Collection[int]) -> BatchRecord:
-    """Return a job with points for some lines. Drops the points of lines that have a result by now.
+    """Return the record with points added to some lines. Drops the points of lines that have a result.
 
     Args:
-        done: lines with a result.
+        done: numbers of the lines that have a result.
     """
     known = {crash.line: crash.points for crash in record.line_crashes}
     for line in lines:
@@ -48,12 +50,12 @@ def accused(record: BatchRecord, lines: Iterable[int], points: int, done: Collec
 
 
 def crashed_as_a_whole(record: BatchRecord) -> BatchRecord:
-    """Return a job that was being validated, or whose files were being written, when the server died."""
+    """Return the record with one more crash of the job as a whole (see `WHOLE_JOB`)."""
     return msgspec.structs.replace(record, num_crashes=record.num_crashes + 1)
 
 
 def why_abandoned(record: BatchRecord) -> BatchError | None:
-    """Return the error of a job that has crashed the server too often; None: the job may run."""
+    """Return the error of a job that has crashed the server too often; None if the job may run."""
     if record.num_crashes < MAX_CRASHES:
         return None
     return BatchError(
@@ -64,5 +66,5 @@ def why_abandoned(record: BatchRecord) -> BatchError | None:
 
 
 def suspects(record: BatchRecord) -> dict[int, bool]:
-    """Map each line that must not run together with others to whether it must not run at all."""
+    """Return the lines that must run alone: line → whether it is guilty, and so must not run at all."""
     return {crash.line: crash.points >= GUILTY for crash in record.line_crashes if crash.points >= SUSPECT}

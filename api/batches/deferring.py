@@ -1,6 +1,6 @@
 """An engine client whose requests are deferrable: they use the capacity that live requests leave.
 
-The services that use this client know nothing of that, nor of batches.
+Services use it like any other engine client.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from llmfw.core.client.client import EngineClient
 
 from .work_marks import Mark, current_mark
 
-INTERVAL = 32  # no client reads while tokens are generated, so they come in groups
-STOP_INTERVAL = 8  # stop strings are found in this process: tokens that the engine computes past one are lost
+INTERVAL = 32  # tokens per event; no client reads them as they are generated, so events can be few
+STOP_INTERVAL = 8  # smaller, because tokens that are generated after a stop string are wasted
 
 
 class DeferringClient(EngineClient):
-    """Sends all requests to another client, as deferrable. The owner of the other client starts and closes it."""
+    """Passes requests to another client, marked as deferrable. Does not start or close the other client."""
 
     def __init__(self, client: EngineClient) -> None:
         self._client = client
@@ -65,7 +65,7 @@ class DeferringClient(EngineClient):
 
 
 async def _unmarked(stream: AsyncGenerator[TokenEvent, None], mark: Mark) -> AsyncGenerator[TokenEvent, None]:
-    """Yield the events of a stream. The line's mark is not set while the stream waits for the next event."""
+    """Yield the events of a stream. The line's mark is cleared during each wait for the next event."""
     async with contextlib.aclosing(stream):
         with mark.stream():
             while True:

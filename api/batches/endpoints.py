@@ -1,6 +1,6 @@
-"""The endpoints that the lines of a job may request: an endpoint's path → the method that answers a body.
+"""The endpoints that batch lines may request: maps each path to the method that answers a request body.
 
-The methods use the same services and checks as the routes, without the parts that need a connection.
+The methods use the same services and checks as the routes, but do not need a connection.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from llmfw.core.base.errors import (
 
 
 class Answering(Protocol):
-    """The services that answer bodies (`api.services.Answering`)."""
+    """The services that handle request bodies (`api.services.Answering`)."""
 
     generator: Generator
     chat: ChatService
@@ -42,11 +42,12 @@ class Answering(Protocol):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to a body.
+    """The answer to a request body.
 
     Attributes:
+        status: HTTP status.
         body: JSON, as the route would have sent it.
-        ignored: names of the body's fields that had no effect.
+        ignored: names of the request's fields that were ignored.
     """
 
     status: int
@@ -58,11 +59,11 @@ _Reply = Callable[[bytes], Awaitable[tuple[msgspec.Struct, list[str]]]]
 
 
 class Endpoints:
-    """The endpoints that jobs can have on this server.
+    """The endpoints that batch jobs can use on this server.
 
     Args:
         answering: services whose engine client sends deferrable requests.
-        strict: whether to refuse fields that have no effect.
+        strict: whether to reject request fields that would be ignored.
     """
 
     def __init__(self, answering: Answering, *, strict: bool) -> None:
@@ -77,16 +78,16 @@ class Endpoints:
 
     @property
     def model(self) -> str:
-        """The only model that bodies may name."""
+        """The only model that requests may name."""
         return self._answering.generator.served_name
 
     @property
     def failure(self) -> str | None:
-        """The reason why no body can be answered any more, or None."""
+        """The reason why no more requests can be answered, or None."""
         return self._answering.generator.client.failure
 
     def check(self, path: str) -> None:
-        """Raise RequestError if a job cannot have this endpoint here."""
+        """Raise RequestError if jobs cannot use this endpoint on this server."""
         if path not in self._replies:
             supported = ", ".join(self._replies)
             raise RequestError(
@@ -102,7 +103,7 @@ class Endpoints:
             )
 
     def reason_against(self, path: str, model: str | None) -> str | None:
-        """Return why the lines of an accepted job cannot run here now, or None.
+        """Return why the lines of an accepted job cannot run here now, or None if they can.
 
         Args:
             model: the model that the job was accepted for; None: any.
@@ -118,13 +119,13 @@ class Endpoints:
         return None
 
     async def answer(self, path: str, body: bytes) -> Answer:
-        """Return the answer to a body, which may be an error. Cancelling the call aborts its engine requests.
+        """Answer a request body, possibly with an error. Cancelling the call aborts its engine requests.
 
         Args:
             path: an endpoint that `check` accepts.
 
         Raises:
-            CrashingRequestError: the body crashes the engine each time.
+            CrashingRequestError: the engine crashed each time it ran this request.
             EngineDeadError: this server cannot answer any more; another server may.
             StorageError: the answer could not be stored; a retry may succeed.
         """
@@ -133,7 +134,7 @@ class Endpoints:
         except (CrashingRequestError, EngineDeadError, StorageError):
             raise
         except Exception as error:
-            if self.failure is not None:  # the error is the cause or result of its death
+            if self.failure is not None:  # the error is a cause or a result of the engine's death
                 raise EngineDeadError(self.failure) from error
             log_unexpected(error, f"a batch line of {path}")
             return Answer(status_of(error), msgspec.json.encode(body_of(error)), [])

@@ -1,4 +1,4 @@
-"""The lines of one job that are in flight: a task each."""
+"""Runs the lines of one job that are in flight, one task per line."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 
 from llmfw.api.background.window import Window
 
-ABORTED_AT_ONCE = 50  # before the event loop is given back
+ABORTED_AT_ONCE = 50  # tasks to cancel before yielding to the event loop
 
 
 class Flight:
-    """Lines in flight.
+    """The lines of one job that are in flight.
 
     Args:
-        job: the job that the lines count for.
+        window: limit on the lines in flight of all jobs.
+        job: key of the job in `window`.
 
     Attributes:
-        failed: future with the first exception of a line's task.
+        failed: future that receives the first exception of a line's task.
     """
 
     def __init__(self, window: Window, job: Hashable) -> None:
@@ -30,11 +31,11 @@ class Flight:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def send(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a line's work once there is room for it."""
+        """Start the task of a line once the window admits it."""
         await self._send(work, alone=False)
 
     async def send_alone(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do a line's work while no other line of any job is in flight, to its end."""
+        """Run a line to its end while no other line of any job is in flight."""
         await self._send(work, alone=True)
         await self.landed()
 
@@ -54,14 +55,14 @@ class Flight:
         await self._landed.wait()
 
     async def abort(self) -> None:
-        """End all lines that are in flight."""
+        """Cancel all lines in flight, and wait until they have ended."""
         for i, task in enumerate(list(self._tasks)):
             task.cancel()
             if i % ABORTED_AT_ONCE == ABORTED_AT_ONCE - 1:
                 await asyncio.sleep(0)
         await self._landed.wait()
         if self.failed.done():
-            self.failed.exception()  # it was looked at
+            self.failed.exception()  # marks the error as retrieved
         self.failed.cancel()
 
     def _land(self, task: asyncio.Task[None]) -> None:

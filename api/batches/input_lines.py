@@ -1,7 +1,7 @@
-"""The lines of a job's input file, read in pieces.
+"""Reads the lines of a job's input file in pieces. Does not parse them.
 
-Memory holds at most one piece of the file and the line that crosses its end. A reader yields to the event loop after
-each millisecond of work. Knows nothing of the content of a line.
+Memory holds at most one piece of the file and the line that crosses its end. Reading yields to the event loop
+after each millisecond of work.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ BOM = b"\xef\xbb\xbf"
 
 
 class InputGoneError(LLMFWError):
-    """The input file, or its content, is not there any more."""
+    """The input file or its content no longer exists."""
 
 
 class LongLine:
-    """Stands for a line that is longer than MAX_LINE: its bytes are not kept."""
+    """Placeholder for a line longer than MAX_LINE, whose bytes were discarded."""
 
 
 async def read_lines(files: FileStore, file_id: str) -> AsyncGenerator[tuple[int, bytes | LongLine], None]:
-    """Yield number (from 1) and bytes of each line that is not blank, without the line break.
+    """Yield the number (from 1) and the bytes, without the line break, of each line that is not blank.
 
     Raises:
-        InputGoneError: the file or its content is not there.
-        StorageError: it cannot be read now.
+        InputGoneError: the file or its content no longer exists.
+        StorageError: the file cannot be read now.
     """
     splitter = LineSplitter()
     until = time.perf_counter() + SLICE_S
@@ -62,11 +62,11 @@ class LineSplitter:
     def __init__(self, max_line: int = MAX_LINE) -> None:
         self._max_line = max_line
         self._number = 0
-        self._begun: list[bytes] = []  # the pieces of the line that has no end yet
+        self._begun: list[bytes] = []  # pieces of the line whose end has not arrived
         self._size = 0
 
     def feed(self, piece: bytes) -> Iterator[tuple[int, bytes | LongLine]]:
-        """Yield the lines that end in a piece."""
+        """Add a piece, and yield the lines that end in it."""
         start = 0
         while (end := piece.find(b"\n", start)) >= 0:
             self._add(piece[start:end])
@@ -75,7 +75,7 @@ class LineSplitter:
         self._add(piece[start:])
 
     def finish(self) -> Iterator[tuple[int, bytes | LongLine]]:
-        """Yield the last line, if it has no line break."""
+        """Yield the last line if it does not end with a line break."""
         if self._size:
             yield from self._line()
 

@@ -1,7 +1,7 @@
-"""One batch job, from its current state to its end.
+"""Runs one batch job from its current state to its end.
 
-The next step follows from the job's record alone, which is read again before each step. A job therefore continues in
-the same way after a restart, after a failure of a store, and after a cancel between two steps.
+The next step depends only on the job's record, which is read again before each step. A job therefore
+continues correctly after a restart, after a store failure, and after a cancellation between two steps.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .work_marks import WHOLE_JOB
 
 logger = logging.getLogger(__name__)
 
-MAX_TRIES = 5  # of a step that fails for an unknown reason
-LAST_WORDS_S = 2.0  # to store the results that exist when the server ends
+MAX_TRIES = 5  # most tries of a step that fails for an unknown reason
+LAST_WORDS_S = 2.0  # longest time to store the remaining results when the server ends
 FILL_GROUP = 500
 
 
 class Job:
-    """A job that this process works on.
+    """A batch job that this process works on.
 
     Raises:
-        KeyError: from the constructor: the job does not exist, or has ended.
+        KeyError: the job does not exist or has ended (raised by the constructor).
     """
 
     def __init__(self, batch_id: str, means: JobContext) -> None:
@@ -51,7 +51,7 @@ class Job:
         self._accusing: asyncio.Task[None] | None = None
         self._lost: list[
             tuple[frozenset[int], int]
-        ] = []  # lines that the engine had as it died, and their points
+        ] = []  # lines whose requests the engine had when it died, and the points to add
         self._steps: dict[str, Callable[[BatchRecord], Awaitable[None]]] = {
             "validating": self._validate,
             "in_progress": self._run,
@@ -60,11 +60,11 @@ class Job:
         }
 
     def halt(self) -> None:
-        """Send no further lines, and abort the lines in flight, because the job's status has changed."""
+        """Stop sending lines and abort the lines in flight, because the job's status has changed."""
         self._halted.set()
 
     async def work(self) -> None:
-        """Run the job to its end. A cancelled call can be repeated: it continues from the job's state."""
+        """Run the job to its end. If the call is cancelled, a new call continues from the job's state."""
         try:
             while await self._step():
                 pass
@@ -76,7 +76,7 @@ class Job:
             raise
 
     async def _step(self) -> bool:
-        """Do the next step; return whether there is more to do."""
+        """Do the next step; return False if the job has ended."""
         self._halted.clear()  # before the record is read, so that a later change is noticed
         try:
             await self._accuse()
@@ -92,7 +92,7 @@ class Job:
             await self._backoff.wait(error)
         except EngineDeadError as error:
             logger.warning("Batch %s lost its lines in flight: %s", self.id, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, other jobs go on
+        except Exception as error:  # noqa: BLE001 - no error may affect other jobs
             await self._after(error)
         else:
             self._backoff.relieve()
@@ -114,7 +114,7 @@ class Job:
             await self._move(record, states.accepted(record, verdict.num_lines, model, _now()))
 
     async def _run(self, record: BatchRecord) -> None:
-        """Run all lines that have no result yet, until the time is up or the job is halted."""
+        """Run all lines that have no result yet, until the job's time is up or it is halted."""
         seconds, end = record.expires_at - time.time(), "expired"
         try:
             if seconds > 0:
@@ -138,17 +138,17 @@ class Job:
             raise
 
     async def _accuse(self) -> None:
-        """Record the lines that the engine had when it died, if it died."""
+        """Store the points of the lines that were lost with the engine, if any."""
         while self._lost:
             if self._accusing is None:
                 self._accusing = asyncio.create_task(accuse(self._context.batches, self.id, *self._lost[0]))
-            await asyncio.wait({self._accusing})  # when cancelled here it goes on, so that it is done once
+            await asyncio.wait({self._accusing})  # cancelling the wait does not cancel the task
             accusing, self._accusing = self._accusing, None
             accusing.result()
             self._lost.pop(0)
 
     async def _cancel(self, record: BatchRecord) -> None:
-        """Give all lines that did not run a result, and end."""
+        """Give each line that did not run an error result, and end the job."""
         if record.in_progress_at is None and not record.num_total:
             verdict = await self._judge(record)
             if verdict.errors:
@@ -164,7 +164,7 @@ class Job:
         await self._finish(record, errors)
 
     async def _finish(self, record: BatchRecord, errors: Sequence[BatchError] = ()) -> None:
-        """Write the files, and end."""
+        """Write the files and end the job."""
         await self._buffer.flush()
         counted = await self._context.batches.get(self.id)
         if counted.status == record.status:
@@ -173,7 +173,7 @@ class Job:
             await self._move(counted, states.ended(counted, _now(), usage, errors))
 
     async def _judge(self, record: BatchRecord) -> Verdict:
-        """Validate the input, which is read once; return the verdict."""
+        """Validate the input unless that was done before; return the result."""
         if self._verdict is None:
             files, model = self._context.files, self._context.endpoints.model
             async with self._context.validating, self._marked_as_a_whole(record):
@@ -184,14 +184,14 @@ class Job:
 
     @contextlib.asynccontextmanager
     async def _marked_as_a_whole(self, record: BatchRecord) -> AsyncIterator[None]:
-        """Mark work on the job as a whole. The work runs alone if a server has crashed during such work before."""
+        """Mark the job as a whole while the block runs. If that crashed a server before, run it alone."""
         window = self._context.window
         async with window.alone(self.id) if record.num_crashes else contextlib.nullcontext():
             with self._context.marks.marked(self.id, WHOLE_JOB):
                 yield
 
     async def _fill(self, record: BatchRecord, code: str) -> None:
-        """Give each line without a result a result that states the reason."""
+        """Give each line without a result an error result with this code."""
         await self._buffer.flush()
         done = set(await self._results.done())
         if len(done) >= record.num_total:
@@ -208,18 +208,18 @@ class Job:
         await self._buffer.flush()
 
     async def _after(self, error: Exception) -> None:
-        """Wait before a step that failed for an unknown reason is tried again. Gives the job up after MAX_TRIES tries."""
+        """Handle an unexpected failure of a step: wait before a retry, or give the job up after MAX_TRIES."""
         logger.error("Batch %s failed at a step", self.id, exc_info=error)
         if self._backoff.tries < MAX_TRIES:
             await self._backoff.wait(error)
             return
         try:
             await self._give_up(error)
-        except Exception as another:  # noqa: BLE001 - then it is tried again, for as long as it takes
+        except Exception as another:  # noqa: BLE001 - the step is retried until this succeeds
             await self._backoff.wait(another)
 
     async def _give_up(self, error: Exception) -> None:
-        """End a job whose files are not written yet as failed."""
+        """Mark the job as failed. If it is finalizing or cancelling already, wait and retry instead."""
         record = await self._context.batches.get(self.id)
         message = f"the server failed on this batch: {type(error).__name__}: {error}"
         reason = BatchError(code="internal_error", message=message)
@@ -232,18 +232,21 @@ class Job:
             await self._backoff.wait(error)
 
     async def _move(self, record: BatchRecord, new: BatchRecord) -> None:
-        """Move the job to its next state, unless it was cancelled in between."""
+        """Move the job to its next state, unless its status has changed meanwhile."""
         if await self._context.batches.update(new, expected=record.status):
             log_change(record.status, await self._context.batches.get(self.id))
 
 
 async def accuse(batches: BatchStore, batch_id: str, lines: Collection[int], points: int) -> None:
-    """Add points to lines that a process worked on when it died. WHOLE_JOB stands for the job itself.
+    """Add points to the lines that a process was working on when it died.
+
+    Args:
+        lines: line numbers; WHOLE_JOB adds a crash of the job as a whole.
 
     Raises:
         StorageError: the points cannot be stored now.
     """
-    with contextlib.suppress(KeyError):  # it has ended, or is gone
+    with contextlib.suppress(KeyError):  # the job does not exist
         while (record := await batches.get(batch_id)).status not in ENDED:
             done = set(await batches.results(batch_id).done())
             new = blame.accused(record, set(lines) - done - {WHOLE_JOB}, points, done)
@@ -263,7 +266,7 @@ def log_change(before: str, record: BatchRecord) -> None:
 
 
 def _first(errors: Sequence[BatchError]) -> str:
-    """Return the first error with its line, and whether there are more."""
+    """Return the message of the first error, with its line number and a note if there are more."""
     where = "" if errors[0].line is None else f"line {errors[0].line}: "
     more = ", and more" if len(errors) > 1 else ""
     return f"{where}{errors[0].message}{more}"

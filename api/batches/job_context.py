@@ -22,7 +22,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
         validating: limits how many jobs validate their input at once.
         running: limits how many jobs run lines at once; each has a piece of its input in memory.
         marks: marks that show after a crash which lines were worked on.
-        limits: limits of each line.
+        limits: limits on the size and structure of each line.
         retry_s: seconds to wait before the first retry.
     """
 

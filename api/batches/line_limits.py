@@ -1,4 +1,4 @@
-"""Limits of a batch line: the same as for the body of a request, so that decoding it does not delay other requests."""
+"""Applies the limits of request bodies to batch lines, so that decoding them does not delay live requests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from llmfw.core.base.errors import RequestError
 from .input_lines import LongLine
 
 PIECE = 2**16
-"""Bytes that are scanned before other work gets a turn."""
+"""Bytes to scan before yielding to the event loop."""
 
 
 async def why_too_large(line: bytes | LongLine, limits: BodyLimits) -> str | None:
-    """Return why a line exceeds the limits of a request's body; None: it does not, or it is already refused as too long."""
+    """Return why a line exceeds the limits of a request body, or None if it does not.
+
+    A `LongLine` gives None, too: validation rejects it anyway.
+    """
     if isinstance(line, LongLine):
         return None
     if len(line) > limits.body_bytes:

@@ -32,11 +32,11 @@ class LineRun:
     """Runs the lines of an accepted job.
 
     Args:
-        results: the results in the store.
-        buffer: receives new results.
+        results: the job's results in the store.
+        buffer: buffer for new results.
 
     Attributes:
-        lost: lines that the engine had when it died.
+        lost: numbers of the lines whose requests were lost when the engine died.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class LineRun:
         self.lost: frozenset[int] = frozenset()
 
     async def until(self, halted: asyncio.Event, seconds: float) -> str:
-        """Run lines. Return "completed" when all have results, "expired" after `seconds`, or "halted".
+        """Run the lines. Return "completed" when all have results, "expired" after `seconds`, or "halted".
 
-        No line is in flight when it returns or raises.
+        No line is in flight when the call returns or raises.
 
         Raises:
             InputGoneError: the input file does not exist.
@@ -105,7 +105,7 @@ class LineRun:
             await stopped(writing)
 
     async def _feed(self, flight: Flight) -> None:
-        """Send the lines that have no result yet, until all results are in the store."""
+        """Send the lines that have no result yet, then wait until all results are in the store."""
         async with self._context.running:
             done = set(await self._results.done())
             guilty = suspects(self._record)
@@ -120,16 +120,16 @@ class LineRun:
                             await flight.send_alone(self._answer(number, raw))
                         else:
                             self._refuse(number, raw)
-                        await asyncio.sleep(0)  # each line's first work in a round of its own
+                        await asyncio.sleep(0)  # let this line's task start before the next line is sent
             await flight.landed()
             await self._buffer.drain()
 
     async def _answer(self, number: int, raw: bytes | LongLine) -> None:
-        """Run a line."""
+        """Run one line and buffer its result."""
         assert isinstance(raw, bytes)  # it was validated
         line = decode_line(raw)
         assert isinstance(line.body, Raw)
-        key_name.set(self._record.tenant)  # each line is a task, with a context of its own
+        key_name.set(self._record.tenant)  # for this line only: its task has its own context
         with self._context.marks.marked(self._record.id, number) as mark:
             current_mark.set(mark)
             self._flying[number] = mark
@@ -146,11 +146,11 @@ class LineRun:
         self._buffer.add(LineResult(number, answer.status >= 400, answered(line.custom_id, answer)))
 
     def _note_lost(self) -> None:
-        """Note the lines of the engine that has just died. Only the first call counts."""
+        """Record the lines whose requests the dead engine had, unless an earlier call recorded some."""
         self.lost = self.lost or frozenset(n for n, mark in self._flying.items() if mark.was_sent)
 
     def _refuse(self, number: int, raw: bytes | LongLine) -> None:
-        """Give a line that has crashed the server too often an error as its result."""
+        """Buffer an error as the result of a line that has crashed the server too often."""
         assert isinstance(raw, bytes)  # it was validated
         logger.error(
             "Batch %s: line %d has crashed the server, and is not run again", self._record.id, number
@@ -160,7 +160,7 @@ class LineRun:
 
 
 async def stopped(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait for its end. Ignores its result and its error."""
+    """Cancel a task and wait for its end. Ignores its result or exception."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():

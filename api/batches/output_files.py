@@ -16,7 +16,7 @@ PURPOSE = "batch_output"
 
 
 async def write_files(record: BatchRecord, results: BatchResults, files: FileStore) -> BatchUsage:
-    """Write a job's files, except empty ones; return its tokens. Replaces files of an earlier attempt.
+    """Write a job's files, except empty ones; return its token usage. Replaces files of an earlier attempt.
 
     Args:
         record: the job's record, with the ids of its files and the counts of its results.
@@ -45,7 +45,7 @@ async def _chunks(results: BatchResults, failed: bool, usage: UsageSum | None) -
 
 
 class _Describe:
-    """Returns the record of a file once its size is known."""
+    """Callback that returns the record of a file once its size is known."""
 
     def __init__(self, record: BatchRecord, file_id: str, kind: str) -> None:
         self._record = record

@@ -1,4 +1,4 @@
-"""The lines of output and error files."""
+"""Builds the lines of output and error files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ UNRUN = {
     "line_crashed_server": "The server or its engine crashed each time it worked on this request, so it is not tried "
     "again. The server's log has the reason. Change the request or report the crash.",
 }
-"""Reasons why a line did not run: code → message."""
+"""Error messages for lines that did not run: code → message."""
 
 
 def answered(custom_id: str, answer: Answer) -> bytes:
-    """Return the line with the answer to a request."""
+    """Return the output or error line with an endpoint's answer to a request."""
     response = LineResponse(
         status_code=answer.status,
         request_id=f"req_{uuid.uuid4().hex}",
@@ -33,7 +33,7 @@ def answered(custom_id: str, answer: Answer) -> bytes:
 
 
 def unrun(custom_id: str, code: str) -> bytes:
-    """Return the line with the reason why a request did not run: a code of UNRUN."""
+    """Return the error line that says why a request did not run. `code` is a key of UNRUN."""
     return _encoded(custom_id, None, LineError(code=code, message=UNRUN[code]))
 
 

@@ -1,4 +1,4 @@
-"""Writes results to the store in groups, and keeps them while the store fails."""
+"""Writes results to the store in groups, and buffers them while the store fails."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from llmfw.core.interfaces.batch_store import BatchResults, LineResult
 
 from .backoff import Backoff
 
-GROUP = 100  # lines that are written without waiting for more
-WAIT_S = 0.05  # for a group to fill
+GROUP = 100  # results that are written without waiting for more
+WAIT_S = 0.05  # longest wait for a group to fill
 
 
 class ResultBuffer:
-    """The results of one job that are not in the store yet.
+    """Buffer of one job's results that are not in the store yet.
 
     Args:
-        results: the results in the store.
-        backoff: waits between retries of the store.
+        results: the job's results in the store.
+        backoff: delay between retries of failed writes.
     """
 
     def __init__(self, results: BatchResults, backoff: Backoff) -> None:
@@ -40,16 +40,16 @@ class ResultBuffer:
             self._full.set()
 
     async def healthy(self) -> None:
-        """Wait while the store cannot take results. Callers should produce no more results until then."""
+        """Wait until the store accepts results. Await this before producing another result."""
         await self._healthy.wait()
 
     async def drain(self) -> None:
-        """Wait until all results are in the store. `write` must run."""
+        """Wait until all results are in the store. `write` must be running."""
         self._full.set()
         await self._empty.wait()
 
     async def write(self) -> None:
-        """Write results to the store, until cancelled.
+        """Write results to the store until cancelled. Retries writes that fail with StorageError.
 
         Raises:
             Exception: an error of the store other than StorageError; results that were not written stay in the buffer.

@@ -1,6 +1,6 @@
-"""Assigns jobs to processes: finds unfinished jobs, takes them by lease, resumes them, releases them.
+"""Assigns jobs to processes: finds unfinished jobs, leases, resumes and releases them.
 
-Several processes may share one store; only one process at a time works on a job. Knows nothing of the work of a job.
+Several processes may share one store; only one process at a time works on a job. `Job` does the work.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from .job_context import JobContext
 logger = logging.getLogger(__name__)
 
 LEASE_S = 30.0
-LOOK_S = 10.0  # between searches for jobs that other processes left, and between log lines on running jobs
+LOOK_S = 10.0  # between searches for abandoned jobs, and between progress reports in the log
 STATS_S = 0.25
-MAX_JOBS = 1000  # that have a task; most of them only wait
+MAX_JOBS = 1000  # most jobs that this process works on at once; most of them only wait
 PAGE = 100
 
 
 class BatchRunner:
-    """Works on jobs until it is closed.
+    """Finds, leases and runs jobs until it is closed.
 
     Args:
-        stats: returns the engine's figures.
-        lease_s: seconds after which another process may take the jobs of a crashed process.
-        look_s: seconds between searches for such jobs; shorter than the lease.
+        means: objects that all jobs share.
+        stats: function that returns the engine's statistics.
+        lease_s: seconds after which another process may take over the jobs of a crashed process.
+        look_s: seconds between searches for such jobs; must be less than `lease_s`.
     """
 
     def __init__(
@@ -57,19 +58,19 @@ class BatchRunner:
         self._wake = asyncio.Event()
         self._seen: dict[
             str, tuple[float, int]
-        ] = {}  # job → time of the last look, number of its finished lines then
+        ] = {}  # job → time of the last progress report, number of finished lines then
         self._tasks: list[asyncio.Task[None]] = []
         self._crashed = dict(means.marks.found)
 
     async def start(self) -> None:
-        """Start, first with the jobs that an earlier process left."""
+        """Start the background tasks, which first resume the jobs that earlier processes left."""
         self._tasks = [
             asyncio.create_task(self._look_for_jobs()),
             asyncio.create_task(self._look_at_engine()),
         ]
 
     async def close(self) -> None:
-        """Abort all running lines, and release the jobs, so that another process continues them."""
+        """Abort all lines in flight and release the jobs, so that another process can continue them."""
         jobs = [task for _, task in self._jobs.values()]
         for task in (*self._tasks, *jobs):
             task.cancel()
@@ -81,12 +82,15 @@ class BatchRunner:
         self._context.marks.close()
 
     def offer(self, batch_id: str) -> None:
-        """Start a new job soon."""
+        """Queue a new job, which is started soon."""
         self._offered.append(batch_id)
         self._wake.set()
 
     def halt(self, batch_id: str) -> None:
-        """Tell a job that its status was changed. A job of another process notices the change by itself."""
+        """Make a job stop its lines and read its new status.
+
+        If another process works on the job, that process notices the change by itself.
+        """
         if batch_id in self._jobs:
             self._jobs[batch_id][0].halt()
 
@@ -116,7 +120,7 @@ class BatchRunner:
             self._wake.clear()
 
     async def _accuse_found(self) -> None:
-        """Record with each job the lines that the last process worked on when it died. Call it before taking any job."""
+        """Give points to the lines that dead processes were working on. Call this before taking any job."""
         while self._crashed:
             batch_id, lines = next(iter(self._crashed.items()))
             await accuse(self._context.batches, batch_id, lines, CRASH)
@@ -126,7 +130,7 @@ class BatchRunner:
             del self._crashed[batch_id]
 
     async def _look_at_engine(self) -> None:
-        """Adapt the number of lines in flight to the engine's queue."""
+        """Keep adapting the limit on lines in flight to the length of the engine's queue."""
         while True:
             await asyncio.sleep(STATS_S)
             if self._context.window.total:
@@ -135,7 +139,7 @@ class BatchRunner:
                     self._context.window.look(stats.num_deferrable_waiting)
 
     async def _take_unfinished(self) -> None:
-        """Take the jobs that no process works on, the oldest first."""
+        """Take the unfinished jobs that no process works on, oldest first."""
         for record in reversed(await unfinished(self._context.batches)):
             if await self._take(record.id):
                 num_done = record.num_completed + record.num_failed
@@ -145,14 +149,14 @@ class BatchRunner:
                 )
 
     async def _take(self, batch_id: str) -> bool:
-        """Start to work on a job unless another process does; return whether this process now works on it."""
+        """Lease a job and start to work on it; return whether that was possible."""
         if batch_id in self._jobs or len(self._jobs) >= MAX_JOBS:
             return False
         try:
             if not await self._context.batches.lease(batch_id, self._owner, self._lease_s):
                 return False
             job = Job(batch_id, self._context)
-        except KeyError:  # it has ended, or is gone
+        except KeyError:  # the job has ended or does not exist
             return False
         task = asyncio.create_task(self._work(job))
         self._jobs[batch_id] = job, task
@@ -175,7 +179,7 @@ class BatchRunner:
                     continue
                 record = await self._context.batches.get(batch_id)
             except KeyError:
-                continue  # its task sees that itself
+                continue  # the job has ended or does not exist; its task notices that by itself
             if record.status == "cancelling":
                 job.halt()
             elif record.status == "in_progress":
@@ -194,7 +198,7 @@ class BatchRunner:
 
 
 async def unfinished(batches: BatchStore) -> list[BatchRecord]:
-    """Return all jobs that have not ended, the newest first."""
+    """Return all jobs that have not ended, newest first."""
     found: list[BatchRecord] = []
     while page := await batches.list(after=found[-1].id if found else None, limit=PAGE, unfinished=True):
         found += page

@@ -1,6 +1,7 @@
-"""Batch jobs for clients: creates, shows, lists and cancels them. The runner runs them.
+"""Creates, shows, lists and cancels batch jobs for clients. The runner runs them.
 
-Knows the OpenAI form, and nothing of HTTP: the command that runs a file without a server uses it, too.
+Uses OpenAI's schemas, but does not depend on HTTP: the command that runs a file without a server uses it,
+too.
 """
 
 from __future__ import annotations
@@ -31,24 +32,25 @@ from .view import view
 from .work_marks import WorkMarks
 
 PURPOSE = "batch"
-MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata; characters
+MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata; lengths in characters
 MAX_WINDOW_S = 30 * 24 * 3600
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-VALIDATING, RUNNING = 2, 32  # jobs at once
+VALIDATING, RUNNING = 2, 32  # most jobs in each state at once
 RETRY_S = 0.2
-LISTED_ERRORS = 20  # of each job in a list; a page of all would be a hundred megabytes
+LISTED_ERRORS = 20  # per job in a list; a page with all errors could take a hundred megabytes
 
 _WINDOW = re.compile(r"([1-9][0-9]{0,7})([smhd])")
 
 
 class BatchService:
-    """Batch jobs.
+    """Creates, shows, lists and cancels batch jobs.
 
     Args:
         files: store of the input and output files.
         runner: runs the jobs.
         ownership: decides which jobs and files a request may see; others do not exist for it.
-        deleting: lock that is held while an input file is found and its job created; deleting files holds it, too.
+        deleting: lock held while an input file is looked up and its job is created; deleting files takes it,
+            too.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class BatchService:
         self._deleting = deleting or asyncio.Lock()
 
     async def start(self) -> None:
-        """Continue the jobs that an earlier server left."""
+        """Continue the unfinished jobs of an earlier server."""
         await self._runner.start()
 
     async def close(self) -> None:
@@ -76,10 +78,10 @@ class BatchService:
         await self._runner.close()
 
     async def create(self, body: CreateBatchRequest) -> Batch:
-        """Create a job, and return it. Its validation starts at once.
+        """Create a job and return it. Its validation starts in the background.
 
         Raises:
-            RequestError: a field is wrong; names it.
+            RequestError: a field is wrong; the error names the field.
             NotFoundError: the input file does not exist.
             StorageError: the job cannot be stored now.
         """
@@ -107,7 +109,7 @@ class BatchService:
         return BatchList(**page_of([view(record, LISTED_ERRORS) for record in found], query))
 
     async def cancel(self, batch_id: str) -> Batch:
-        """Cancel a job, and return it as `cancelling`. It ends with the results so far.
+        """Cancel a job and return it in state "cancelling". The job keeps the results so far.
 
         Raises:
             NotFoundError: the job does not exist.
@@ -161,15 +163,15 @@ def open_batches(
     deleting: asyncio.Lock | None = None,
     folder: Path | None = None,
 ) -> BatchService:
-    """Return the service of jobs, with a runner of its own. The caller starts and closes it.
+    """Return a batch service with its own runner. The caller must start and close it.
 
     Args:
         client: client of the engine.
-        answering: services that use a `DeferringClient` of `client`.
-        strict: whether to refuse fields of bodies that have no effect.
-        limits: limits of each line.
+        answering: services whose engine client is a `DeferringClient` of `client`.
+        strict: whether to reject request fields that would be ignored.
+        limits: limits on the size and structure of each line.
         ownership, deleting: as in `BatchService`.
-        folder: folder of the work marks, which find lines that crash the server; None: no marks are kept.
+        folder: folder of the work marks, which reveal lines that crash the server; None: no marks are stored.
     """
     endpoints = Endpoints(answering, strict=strict)
     means = JobContext(
@@ -188,7 +190,7 @@ def open_batches(
 
 
 def _record(body: CreateBatchRequest, seconds: int, tenant: str) -> BatchRecord:
-    """Return a new job of a tenant, with its deadline in seconds from now."""
+    """Return the record of a new job. Its deadline is `seconds` from now."""
     now, expires_after = int(time.time()), body.output_expires_after
     return BatchRecord(
         id=sortable_id("batch_"),
@@ -205,7 +207,7 @@ def _record(body: CreateBatchRequest, seconds: int, tenant: str) -> BatchRecord:
 
 
 def _window(given: str) -> int:
-    """Return the seconds of a completion window."""
+    """Return the seconds in a completion window such as "24h"; raise RequestError if it is not allowed."""
     found = _WINDOW.fullmatch(given)
     seconds = int(found[1]) * SECONDS[found[2]] if found else 0
     if not 0 < seconds <= MAX_WINDOW_S:

@@ -6,9 +6,9 @@
         ├──► failed     │              │
         └───────────────┴──────────────┴──────► cancelling ──► cancelled
 
-Each function sets the time stamp of its state. It is never before the time stamps of earlier states, even if a clock
-is set back. The functions know nothing of stores: a caller replaces a record only if its status has not changed since
-the record was read.
+Each function sets the timestamp of the new state. It is never earlier than the job's other timestamps, even
+if the clock was set back. The functions do not access stores: the caller stores the new record only if the
+stored status is still that of the record that it read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ NEXT: dict[str, frozenset[str]] = {
     "cancelling": frozenset({"cancelled"}),
     **dict.fromkeys(ENDED, frozenset[str]()),
 }
-"""A state → the states that may follow."""
+"""Maps each state to the states that may follow it."""
 
 STAMPS = ("created_at", *(f"{status}_at" for status in sorted(NEXT) if status != "validating"))
-"""The fields with the times at which a job entered its states."""
+"""Names of the fields that say when a job entered each state."""
 
 
 def may_be_cancelled(status: str) -> bool:
@@ -39,32 +39,32 @@ def may_be_cancelled(status: str) -> bool:
 
 
 def accepted(record: BatchRecord, num_total: int, model: str, now: int) -> BatchRecord:
-    """Return a validated job whose lines start to run."""
+    """Return the job in state "in_progress": its input is valid, and its lines start to run."""
     return _to(record, "in_progress", in_progress_at=now, num_total=num_total, model=model)
 
 
 def rejected(record: BatchRecord, errors: Sequence[BatchError], now: int) -> BatchRecord:
-    """Return a job whose input is wrong."""
+    """Return the job in state "failed": its input is invalid."""
     return _to(record, "failed", failed_at=now, errors=tuple(errors))
 
 
 def cancelling(record: BatchRecord, now: int) -> BatchRecord:
-    """Return a job that is to end now, with the results so far."""
+    """Return the job in state "cancelling": it ends now, with the results so far."""
     return _to(record, "cancelling", cancelling_at=now, **_file_ids(record))
 
 
 def counted(record: BatchRecord, num_total: int, model: str) -> BatchRecord:
-    """Return a job that was cancelled before it was validated: its lines are counted, none will run."""
+    """Return a job that was cancelled before validation, with its number of lines. None of them will run."""
     _check(record, "cancelling")
     return msgspec.structs.replace(record, num_total=num_total, model=model)
 
 
 def finalizing(record: BatchRecord, outcome: str, now: int, errors: Sequence[BatchError] = ()) -> BatchRecord:
-    """Return a job whose lines have their results, and whose files are to be written.
+    """Return the job in state "finalizing": all lines have results, and its files can be written.
 
     Args:
         outcome: the final state of the job.
-        errors: the reasons why it could not continue.
+        errors: reasons why the job could not continue.
     """
     assert outcome in NEXT["finalizing"] & ENDED, outcome
     changes = {"finalizing_at": now, "outcome": outcome, "errors": tuple(errors)}
@@ -74,11 +74,11 @@ def finalizing(record: BatchRecord, outcome: str, now: int, errors: Sequence[Bat
 def ended(
     record: BatchRecord, now: int, usage: BatchUsage | None, errors: Sequence[BatchError] = ()
 ) -> BatchRecord:
-    """Return a job whose files are written. A file without lines is not written.
+    """Return the job in its final state, after its files were written. Drops the id of a file without lines.
 
     Args:
-        record: the record, with the counts of its results.
-        errors: reasons why lines have no results, if they were found only now.
+        record: the record, with the counts of completed and failed lines.
+        errors: reasons why lines have no results, in addition to those in the record.
     """
     outcome = "cancelled" if record.status == "cancelling" else record.outcome
     changes = {f"{outcome}_at": now, "usage": usage, "errors": (*record.errors, *errors)}
@@ -88,10 +88,11 @@ def ended(
 
 
 def abandoned(record: BatchRecord, now: int, error: BatchError) -> BatchRecord:
-    """Return a job that was given up, with the reason. It has no files.
+    """Return the job in its final state, without files, because it was given up.
 
     Args:
         record: a record in any state except "in_progress" and the states of ENDED.
+        error: the reason.
     """
     outcome = "cancelled" if record.status == "cancelling" else "failed"
     without = msgspec.structs.replace(record, output_file_id=None, error_file_id=None)
@@ -99,7 +100,10 @@ def abandoned(record: BatchRecord, now: int, error: BatchError) -> BatchRecord:
 
 
 def _file_ids(record: BatchRecord) -> dict[str, str]:
-    """Return ids for the files of a job. They are stored with a change of state, so that no other change can lose them."""
+    """Return the ids of a job's files, new ones if it has none.
+
+    They are stored together with a change of state, so that no concurrent change can lose them.
+    """
     return {
         "output_file_id": record.output_file_id or sortable_id("file-"),
         "error_file_id": record.error_file_id or sortable_id("file-"),
@@ -114,7 +118,7 @@ def _to(record: BatchRecord, status: str, **changes: object) -> BatchRecord:
 
 
 def _not_before(record: BatchRecord, name: str, value: object) -> object:
-    """Return the value of a field. A time stamp is raised to the latest time stamp that the job has."""
+    """Return the value of a field. A timestamp is raised to the latest timestamp of the job."""
     if not (name in STAMPS and isinstance(value, int)):
         return value
     known = (getattr(record, stamp) for stamp in STAMPS)

@@ -1,4 +1,4 @@
-"""Tokens of all lines of a job: the sum of the token counts in its results, for all endpoints."""
+"""Sums the token counts in a job's results, for all endpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _OutputDetails(msgspec.Struct):
 
 
 class _Counts(msgspec.Struct):
-    """The usage of chats, completions and embeddings, and that of responses, which has other names."""
+    """Usage fields of chats, completions and embeddings, and those of responses, which have other names."""
 
     prompt_tokens: int = 0
     prompt_tokens_details: _PromptDetails | None = None
@@ -44,7 +44,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 class UsageSum:
-    """The tokens of the lines that were added."""
+    """Sum of the token counts of the lines added so far."""
 
     def __init__(self) -> None:
         self._input = self._cached = self._output = self._reasoning = 0
@@ -62,7 +62,7 @@ class UsageSum:
             self._reasoning += output.reasoning_tokens if output else 0
 
     def total(self) -> BatchUsage:
-        """Return the sum."""
+        """Return the sums so far."""
         return BatchUsage(
             input_tokens=self._input,
             cached_tokens=self._cached,

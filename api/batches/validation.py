@@ -1,7 +1,7 @@
-"""Whether a job's input file can be run: all of it, or not at all.
+"""Validates the input file of a batch job. One invalid line rejects the whole file.
 
-What a line's body asks for is judged when it runs, but for what would be wrong with every line alike: the model, and
-streaming.
+Of a line's body, only `model`, `stream` and `background` are checked here: mistakes in them usually affect
+every line. The rest of the body is checked when the line runs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .line_limits import why_too_large
 MAX_LINES = 50_000
 MAX_BYTES = 200 * 2**20
 MAX_CUSTOM_ID = 512  # characters
-MAX_ERRORS = 10_000  # entries; how many more there are is said in one
+MAX_ERRORS = 10_000  # entries; one more gives the number of further errors
 
 decode_line = msgspec.json.Decoder(InputLine).decode
 
 
 class _Look(msgspec.Struct):
-    """What is looked at in a body."""
+    """The fields of a line's body that are checked here."""
 
     model: Any = None
     stream: Any = None
@@ -40,11 +40,11 @@ _look_at = msgspec.json.Decoder(_Look).decode
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What is known of an input file.
+    """The result of validating an input file.
 
     Attributes:
-        num_lines: lines that are not blank.
-        errors: empty: it can be run.
+        num_lines: number of lines that are not blank.
+        errors: what is wrong; empty if the file can be run.
     """
 
     num_lines: int
@@ -52,7 +52,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class LineError(Exception):
-    """A line is wrong."""
+    """A line of the input file is invalid."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -61,15 +61,15 @@ class LineError(Exception):
 
 
 async def validate(files: FileStore, file_id: str, endpoint: str, model: str, limits: BodyLimits) -> Verdict:
-    """Return what is to be said of an input file.
+    """Validate an input file and return the result.
 
     Args:
-        endpoint: with `/v1`.
-        model: the only one that lines may name.
-        limits: of each line.
+        endpoint: path of the job's endpoint, with `/v1`.
+        model: the only model that lines may name.
+        limits: limits on the size and structure of each line.
 
     Raises:
-        StorageError: it cannot be read now.
+        StorageError: the file cannot be read now.
     """
     try:
         size = (await files.get(file_id)).bytes
@@ -98,9 +98,9 @@ def _rejected(code: str, message: str) -> Verdict:
 
 
 class Validator:
-    """Looks at one line after the other.
+    """Validates the lines of an input file one by one.
 
-    Custom ids are remembered by their hashes: they may be long, and there are many.
+    Stores hashes of custom ids rather than the ids themselves, which may be long and many.
     """
 
     def __init__(self, endpoint: str, model: str) -> None:
@@ -113,10 +113,11 @@ class Validator:
         self._num_errors = 0
 
     def look(self, number: int, line: bytes | LongLine, too_large: str | None = None) -> None:
-        """Look at the next line.
+        """Validate the next line, and record its error if it has one.
 
         Args:
-            too_large: why it is too large to be decoded.
+            number: number of the line in the file, from 1.
+            too_large: why the line is too large to be decoded; None if it is not.
         """
         self.num_lines += 1
         try:
@@ -130,7 +131,7 @@ class Validator:
                 self._errors.append(entry)
 
     def verdict(self) -> Verdict:
-        """Return what is to be said of all lines together."""
+        """Return the result for the whole file. Call this once, after the last line."""
         if not self.num_lines:
             return _rejected("empty_file", "the input file is empty; it needs at least one request")
         more = self._num_errors - len(self._errors)

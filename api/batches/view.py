@@ -1,4 +1,4 @@
-"""A job's record → OpenAI's batch object."""
+"""Converts a job's record to OpenAI's batch object."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from llmfw.core.interfaces.batch_store import ENDED, BatchRecord, BatchUsage
 
 
 def view(record: BatchRecord, most_errors: int | None = None) -> Batch:
-    """Return a job as clients see it. The files appear once the job has ended.
+    """Return the batch object that clients see. It has the ids of the files only once the job has ended.
 
     Args:
-        most_errors: most errors to show; a further entry gives the number of the others. None: all.
+        most_errors: most errors to include; if there are more, a further entry gives their number. None: all.
     """
     has_ended = record.status in ENDED
     return Batch(

@@ -1,9 +1,10 @@
-"""Marks of the batch lines that this process works on now, kept where a crash cannot erase them.
+"""Marks the batch lines that this process is working on, in a file that survives a crash of the process.
 
-The marks are a file that is mapped into memory. Setting a mark costs no system call, and the kernel keeps the written
-marks if the process is killed. The next process reads which lines the last one worked on when it died.
+The file is mapped into memory: setting a mark costs no system call, and the kernel keeps the marks if the
+process is killed. The next process reads which lines the last one was working on when it died.
 
-A line that waits for the engine is not marked: the API process does no work for it, so the line cannot have crashed it.
+A line that waits for the engine is not marked: the API process does no work for it meanwhile, so it cannot
+have crashed that process.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 NAME = "batch_marks"
-MAX_FILES = 16  # processes that share a folder
-NUM_SLOTS = 1024  # lines in flight that can be marked; more are not
-SLOT = 128  # bytes: whether it is set, line number, length of the job's id, the id
+MAX_FILES = 16  # most processes that can share a folder
+NUM_SLOTS = 1024  # most lines that can be marked at once; further ones are not marked
+SLOT = 128  # bytes per mark: whether it is set, line number, length of the job's id, the id
 HEAD = struct.Struct("<BIB")
 WHOLE_JOB = 0
-"""The line number that stands for work on a job as a whole: validating its input or writing its files."""
+"""Line number that represents work on a job as a whole: validating its input or writing its files."""
 
 Found = Mapping[str, frozenset[int]]
-"""A job's id → the lines that were marked."""
+"""Maps a job's id to the numbers of its marked lines."""
 
 
 class Mark:
     """The mark of one line. It is set from the start, except while the line waits for the engine.
 
     Args:
-        slot: bytes of the mark in the file; None: the file has no room, and the mark is not stored.
+        slot: bytes of the mark in the file; None: the file is full or not used, and the mark is not stored.
         head: bytes at the start of the slot while the mark is set.
 
     Attributes:
-        was_sent: whether the engine has, or had, a request of this line.
+        was_sent: whether a request of this line was sent to the engine.
     """
 
     def __init__(self, slot: memoryview | None, head: bytes) -> None:
@@ -53,7 +54,7 @@ class Mark:
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
-        """Enclose a request that the engine runs for the line. Several requests may run at once."""
+        """Count an engine request of the line while the block runs. Several requests may run at once."""
         self.was_sent = True
         self._num_streams += 1
         try:
@@ -63,7 +64,7 @@ class Mark:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Enclose a wait for the engine. The mark is not set while all streams of the line wait."""
+        """Count a wait for the engine while the block runs. The mark is cleared while all requests wait."""
         self._num_waiting += 1
         if self._num_waiting >= self._num_streams:
             self._set(False)
@@ -79,17 +80,17 @@ class Mark:
 
 
 current_mark: ContextVar[Mark | None] = ContextVar("current_mark", default=None)
-"""The mark of the line that a task works on."""
+"""The mark of the line that the current task is working on."""
 
 
 class WorkMarks:
     """The marks of this process, and the marks that earlier processes left.
 
     Args:
-        folder: folder of the file; None: marks are not stored, so a crash leaves no trace.
+        folder: folder of the file with the marks; None: marks are not stored.
 
     Attributes:
-        found: the marks of processes that ended without `close`.
+        found: lines that were marked by processes that died.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -104,7 +105,7 @@ class WorkMarks:
 
     @contextlib.contextmanager
     def marked(self, job: str, line: int) -> Iterator[Mark]:
-        """Mark a line for the length of a block."""
+        """Mark a line as being worked on while the block runs."""
         name = job.encode("ascii", "replace")
         slot = self._free.pop() if self._free and len(name) <= SLOT - HEAD.size else None
         head = HEAD.pack(1, line, len(name))
@@ -120,14 +121,17 @@ class WorkMarks:
                 self._free.append(slot)
 
     def close(self) -> None:
-        """Release the file. No mark may be set any more."""
+        """Close the file and release its lock. Callers must not set marks afterwards."""
         self._free.clear()
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _open(self, folder: Path) -> Found:
-        """Take the first file that no other process holds, and read all files of processes that have ended."""
+        """Lock and map the first file that no other process holds; return the marks of ended processes.
+
+        Deletes the other files of ended processes.
+        """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found: dict[str, set[int]] = defaultdict(set)
         for number in range(MAX_FILES):
@@ -149,7 +153,7 @@ class WorkMarks:
     def _map(self, file: int) -> None:
         try:
             os.ftruncate(file, 0)
-            # Writing to a page without room on the disk would raise SIGBUS.
+            # Without allocated disk space, writing to the mapped file could raise SIGBUS.
             os.posix_fallocate(file, 0, SLOT * NUM_SLOTS)
             view = memoryview(mmap.mmap(file, SLOT * NUM_SLOTS))
         except BaseException:
@@ -160,7 +164,7 @@ class WorkMarks:
 
 
 def _locked(path: Path) -> int | None:
-    """Return the descriptor of a file that no other process holds, locked until it is closed; else None."""
+    """Open and lock a file; return its file descriptor, or None if another process holds the lock."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

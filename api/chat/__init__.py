@@ -1,1 +1,1 @@
-"""Chat completions: messages become a prompt, and what is generated an answer, calls and thinking."""
+"""Chat completions: renders messages as a prompt, and parses content, calls and reasoning from the output."""

@@ -1,7 +1,4 @@
-"""The form of an answer, from structured output and tools together, and the parser that reads its calls.
-
-Knows the formats of both (`structured`, `tool_choice`), and nothing of the messages or of the model's text.
-"""
+"""Combines structured output and tools into one grammar, and chooses the parser that reads the tool calls."""
 
 from __future__ import annotations
 
@@ -20,14 +17,15 @@ ParserClass = type[ToolParser]
 
 
 class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The form of an answer.
+    """What an answer must look like, and how its tool calls are read.
 
     Attributes:
-        grammar: grammar that the engine enforces; None: any text.
-        checks: grammars to check before, each with the field that asked for it; the last one is `grammar`.
-        tools: tools that the template shows.
-        tool_parser: parser of the calls; None: the answer has no calls.
         use: the request's use of tools.
+        grammar: grammar that the engine enforces; None: any text.
+        checks: grammars to check before the request is sent, each with the field that set it; the last is
+            `grammar`.
+        tools: tools to pass to the template.
+        tool_parser: parser of the tool calls; None: the answer has no calls.
     """
 
     use: ToolUse
@@ -48,11 +46,12 @@ def answer_form(
 
     Args:
         use: the request's use of tools.
-        structure: structured output that the request asks for in addition to tools.
+        structure: the request's structured output, or None.
         parser: parser of the model's own calls, or None.
-        json_parser: parser of calls that are a bare JSON array. Required calls have this form if no grammar can
-            describe the model's own form.
-        messages: marks that start texts and calls after the thinking, if they are messages of their own.
+        json_parser: parser of calls in the form of a bare JSON array. Required calls have this form if no
+            grammar can describe the model's own form.
+        messages: markers that start texts and calls after the reasoning, for models that write each of them
+            as a message of its own.
 
     Raises:
         RequestError: no parser can read the calls, or no grammar can describe them.
@@ -78,11 +77,14 @@ def _calls_form(
     json_parser: ParserClass | None,
     messages: MessageMarks | None,
 ) -> AnswerForm:
-    """Return the form of an answer that consists of calls. It has no content, so `structure` is checked but not applied."""
+    """Return the form of an answer that consists of calls only.
+
+    Such an answer has no content, so `structure` is checked but not applied.
+    """
     for reader in (parser, json_parser):
         if reader is not None and reader.call_format is not None:
             form = calls_only(use, reader.call_format)
-            if messages is not None:  # to the model, a bare JSON array is text
+            if messages is not None:  # a model writes a bare JSON array as a text message
                 form = after(messages.calls if reader is parser else messages.text, form)
             spec = tag_spec(form)
             return AnswerForm(
@@ -124,7 +126,7 @@ def _free_form(
 
 
 def _either(text: Format, calls: Format, messages: MessageMarks | None) -> Format:
-    """Return the format of an output that has one of two formats."""
+    """Return the format of an output that is either `text` or `calls`."""
     if messages is not None:
         text, calls = after(messages.text, text), after(messages.calls, calls)
     return {"type": "or", "elements": [text, calls]}

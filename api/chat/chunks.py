@@ -23,13 +23,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatChunks:
-    """Encodes the events of one stream.
+    """Encodes the chunks of one chat stream as server-sent events.
 
     Args:
-        generation: the generation, which has id and time.
+        generation: generation that provides the id, the creation time and the choices.
         model: served name of the model.
+        fingerprint: the server's system fingerprint.
         include_usage: whether every chunk has the key `usage`, which is null in all chunks except the last.
-        reasoning_fields: fields of a delta that contain the thinking.
+        reasoning_fields: fields of a delta that contain the reasoning.
     """
 
     def __init__(
@@ -55,12 +56,12 @@ class ChatChunks:
         ]
 
     def role(self, index: int) -> bytes:
-        """Return a choice's first event."""
+        """Return a choice's first event, which has the role."""
         delta = ChatDelta(role="assistant", content="", refusal=None)
         return self._encode(ChatChunkChoice(index=index, delta=delta))
 
     def delta(self, index: int, delta: Delta) -> bytes:
-        """Return the event for a piece of an answer."""
+        """Return the event for one delta of a choice."""
         if isinstance(delta, ScoredContent):
             return self._encode(
                 ChatChunkChoice(
@@ -80,7 +81,7 @@ class ChatChunks:
         return self._encode(ChatChunkChoice(index=index, delta=thought))
 
     def finish(self, index: int, reason: str) -> bytes:
-        """Return a choice's last event."""
+        """Return a choice's last event, which has the finish reason."""
         return self._encode(ChatChunkChoice(index=index, delta=ChatDelta(), finish_reason=reason))
 
     def usage(self, usage: Usage) -> bytes:
@@ -96,7 +97,10 @@ class ChatChunks:
 
 
 def _call_chunk(delta: ToolCallDelta) -> ToolCallChunk:
-    """A call's first piece has id, type and name; the others have only arguments."""
+    """Return a piece of a tool call.
+
+    The first piece has id, type and name; later ones have only arguments.
+    """
     if delta.name is None:
         return ToolCallChunk(delta.index, FunctionCall(delta.arguments))
     function = FunctionCall(delta.arguments, delta.name)

@@ -1,6 +1,6 @@
-"""Checks a conversation before the chat template sees it.
+"""Checks the messages of a chat before the chat template renders them.
 
-The template checks all other fields of a message.
+Only role, content and tool calls are checked here; the template checks all other fields.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ ROLES = frozenset({"assistant", "developer", "function", "system", "tool", "user
 
 
 def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
-    """Return the messages, with `reasoning` and the developer's role under the names that the template knows.
+    """Check the messages, and return them with the names that templates expect.
+
+    `reasoning` becomes `reasoning_content`; the role "developer" becomes "system" if the template does not
+    have it.
 
     Args:
-        template_source: text of the template. A role that OpenAI does not have is allowed if this text contains it in
-            quotes, or if the template has no text.
+        template_source: source of the template. A role unknown to OpenAI is allowed if the source contains it
+            in quotes, or if the template has no source.
 
     Raises:
-        RequestError: a part of a message is wrong; names it.
+        RequestError: a message is invalid; names the field.
     """
     if not messages:
         raise RequestError("messages is empty; at least one is needed", param="messages")
@@ -79,10 +82,10 @@ def _check_tool_calls(calls: Any, param: str) -> None:
 
 
 def _with_known_names(message: dict[str, Any], developer: bool) -> dict[str, Any]:
-    """Return a message as templates know it.
+    """Return a message with the names that templates expect.
 
     Args:
-        developer: the template has that role; else its messages become the system's.
+        developer: whether the template has the role "developer"; if not, it is replaced by "system".
     """
     if "reasoning" in message and "reasoning_content" not in message:
         message = {**message, "reasoning_content": message["reasoning"]}

@@ -1,7 +1,4 @@
-"""Renders a conversation as the prompt's text with the chat template.
-
-Knows which fields of a body go to the template, and nothing of tokens.
-"""
+"""Renders the prompt of a chat request with the chat template."""
 
 from __future__ import annotations
 
@@ -15,19 +12,19 @@ from llmfw.core.interfaces.chat_template import ChatTemplate
 from .messages import check_messages
 
 MAX_KWARGS = 1000
-"""Most entries of chat_template_kwargs: the template library copies and checks each."""
+"""Most entries of chat_template_kwargs; the template library copies and checks each of them."""
 
 _RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
 
 
 def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]]) -> str:
-    """Return the prompt of a body.
+    """Render the prompt of a chat request.
 
     Args:
-        tools: tools that the template shows.
+        tools: tools to pass to the template.
 
     Raises:
-        RequestError: a message is wrong, or the template refuses the conversation.
+        RequestError: a message is invalid, or the template refuses the conversation.
     """
     messages, kwargs = _given(body, template)
     return template.render(messages, tools=tools, **kwargs)
@@ -36,13 +33,13 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
 def render_prompt_briefly(
     body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]]
 ) -> str | None:
-    """As `render_prompt`, or None if that takes longer than the event loop may wait."""
+    """Render the prompt like `render_prompt`, or return None if that takes too long for the event loop."""
     messages, kwargs = _given(body, template)
     return template.render_briefly(messages, tools=tools, **kwargs)
 
 
 def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return what a body gives the template: the messages, and the rest by name."""
+    """Return the template's input from a request: the messages, and the other variables by name."""
     messages = check_messages(body.messages, template.source)
     kwargs = dict(body.chat_template_kwargs or {})
     if len(kwargs) > MAX_KWARGS:

@@ -1,6 +1,6 @@
-"""Chat completions: turns a body into a generation, and a generation into a reply or a stream of chunks.
+"""Chat completions: turns a request into a generation, and a generation into a reply or a stream of chunks.
 
-Knows the OpenAI form of both, and nothing of HTTP: routes and batch jobs use it in the same way.
+Does not depend on HTTP, so that routes and batch jobs use it in the same way.
 """
 
 from __future__ import annotations
@@ -48,21 +48,22 @@ REASONING_FIELDS = {
     "reasoning": ("reasoning",),
     "both": ("reasoning_content", "reasoning"),
 }
-"""A value of `--reasoning-field` → the fields of a message that contain the thinking."""
+"""Value of `--reasoning-field` → the fields of a message that contain the reasoning."""
 
 MAX_MESSAGES = 10_000
 
 
 class ChatService:
-    """Answers chats.
+    """Answers chat completion requests.
 
     Args:
-        generator: runs the prompts.
-        template: renders messages as a prompt.
+        generator: generator that runs the prompts.
+        template: template that renders messages as a prompt.
         reasoning_parser, tool_parser: parser classes that fit the model, or None.
-        json_tool_parser: parser of calls that are a bare JSON array, for models whose own form no grammar can describe.
-        fingerprint: fingerprint of model, engine and versions.
-        reasoning_field: one of REASONING_FIELDS.
+        json_tool_parser: parser of calls in the form of a bare JSON array, for models whose own form no
+            grammar can describe.
+        fingerprint: the server's system fingerprint.
+        reasoning_field: a key of REASONING_FIELDS.
         max_messages: most messages of a chat, and most parts of one message.
     """
 
@@ -88,11 +89,11 @@ class ChatService:
         self._max_messages = max_messages
 
     async def start(self, body: ChatRequest) -> Generation:
-        """Return the generation that answers a body.
+        """Return the generation that answers a request.
 
         Raises:
-            RequestError: names the field that is wrong.
-            EngineDeadError: nothing can be generated any more.
+            RequestError: a field is wrong; names the field.
+            EngineDeadError: the engine has died.
         """
         self._generator.check(body.model)
         max_tokens, param = _max_tokens(body)
@@ -100,7 +101,7 @@ class ChatService:
         form = self._form(body)
         prompt_text = await self._prompt_text(body, form.tools)
         terms, grammar = terms_of(body), None
-        for check in form.checks:  # the last one is of the form's whole grammar
+        for check in form.checks:  # the last one checks the form's whole grammar
             grammar = await self._generator.check_grammar(check.spec, check.param, terms.tenant)
         output = self._output(body, form, prompt_text, grammar)
         prompt = await self._generator.encode(prompt_text, add_special_tokens=False)
@@ -117,7 +118,10 @@ class ChatService:
         )
 
     async def _prompt_text(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the prompt's text. Refuses a chat whose messages alone cannot fit, without rendering it."""
+        """Return the prompt's text.
+
+        If the messages alone cannot fit into the context, refuse without rendering.
+        """
         size = chat_size(body.messages, tools, self._max_messages)
         self._generator.texts.check_characters(size.num_characters, "messages")
         threads, args = self._generator.threads, (body, self._template, tools)
@@ -125,14 +129,14 @@ class ChatService:
             prompt = render_prompt_briefly(*args)
         else:
             prompt = await threads.run(size.cost, render_prompt_briefly, *args)
-        # A template that takes long must hold up neither the event loop nor ordinary chats that are large.
+        # A slow template must delay neither the event loop nor other large chats.
         return await threads.run(LONG, render_prompt, *args) if prompt is None else prompt
 
     async def render(self, body: ChatRequest) -> str:
-        """Return the text of the prompt that `start` would render for a body.
+        """Return the text of the prompt that `start` would render for a request.
 
         Raises:
-            RequestError: names the field that is wrong.
+            RequestError: a field is wrong; names the field.
         """
         return await self._prompt_text(body, self._form(body).tools)
 
@@ -158,7 +162,7 @@ class ChatService:
         )
 
     async def stream(self, generation: Generation, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events once the engine has accepted all of its requests."""
+        """Run a generation, and yield its server-sent events once the engine has accepted all its choices."""
         chunks = ChatChunks(
             generation,
             self._generator.served_name,
@@ -210,19 +214,19 @@ class ChatService:
         tokenizer = self._generator.tokenizer
 
         def make_text(prompt: Sequence[int]) -> TextStream:
-            # An answer is a text of its own: the text before it does not decide whether it starts with a space.
+            # Unless it continues a message, an answer is decoded without the prompt, to get no leading space.
             return TextStream(
                 tokenizer.detokenizer(
                     prompt if body.continue_final_message else (),
                     skip_special_tokens=body.skip_special_tokens is not False and not reads_special,
                 ),
-                # Required calls are not content: a stop string would only break them.
+                # Required calls are not content, and a stop string inside one would break it.
                 stop=() if form.use.must_call else sampling.stop,
                 min_tokens=sampling.min_tokens,
                 reasoning=reasoning(in_reasoning=in_reasoning) if reasoning else None,
                 tools=tool_parser(form.use.callable) if tool_parser else None,
                 one_call=form.use.one_call,
-                # OpenAI's answer to a named tool has the finish reason "stop", because the call was expected.
+                # As with OpenAI, a call of a named tool ends with "stop", because it was expected.
                 call_reason="stop" if form.use.mode == "named" else "tool_calls",
                 token_bytes=tokenizer.token_bytes if body.logprobs else None,
             )
@@ -231,7 +235,7 @@ class ChatService:
 
 
 def _max_tokens(body: ChatRequest) -> tuple[int | None, str]:
-    """Return the limit, and the name of the field that sets it."""
+    """Return the limit of new tokens, and the name of the field that sets it."""
     new, old = body.max_completion_tokens, body.max_tokens
     if new is not None and old is not None and new != old:
         raise RequestError(
@@ -242,7 +246,7 @@ def _max_tokens(body: ChatRequest) -> tuple[int | None, str]:
 
 
 def _num_logprobs(body: ChatRequest) -> int | None:
-    """Return the number of most likely tokens whose log probabilities are requested; None: no log probabilities."""
+    """Return the number of most likely tokens to report at each position; None: no log probabilities."""
     if body.top_logprobs and not body.logprobs:
         raise RequestError(
             f"top_logprobs is {body.top_logprobs}; it needs logprobs to be true", param="top_logprobs"

@@ -1,4 +1,4 @@
-"""Measures the size of a chat before it is rendered. This is cheap: each value is visited once."""
+"""Measures the size of a chat before it is rendered. This is cheap, because it visits each value once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from llmfw.core.base.errors import RequestError
 
 MAX_INLINE = 20_000
-"""Cost up to which rendering may block the event loop: about a millisecond."""
+"""Largest cost at which rendering runs on the event loop, where it takes about a millisecond."""
 
 _COST_OF_VALUE = 20
 _CHARACTERS_OF_COST = 16
@@ -20,8 +20,8 @@ class ChatSize(msgspec.Struct, frozen=True):
     """The size of a chat.
 
     Attributes:
-        num_characters: of the messages' contents; all of them are in the prompt.
-        cost: an estimate of what rendering takes, in units of 50 ns.
+        num_characters: characters of the messages' contents, all of which become part of the prompt.
+        cost: estimated time to render the chat, in units of 50 ns.
     """
 
     num_characters: int
@@ -37,7 +37,7 @@ def chat_size(
         max_messages: most messages, and most parts of one message.
 
     Raises:
-        RequestError: the chat has more.
+        RequestError: the chat has more messages or parts.
     """
     _check_number("messages", len(messages), max_messages)
     num_characters = 0
@@ -58,7 +58,7 @@ def _check_number(param: str, number: int, limit: int) -> None:
 
 
 def _cost(value: Any) -> int:
-    """Return the cost of rendering a value of JSON with all that is in it."""
+    """Return the cost of rendering a JSON value, including all nested values."""
     num_values = num_characters = 0
     waiting = [value]
     while waiting:

@@ -1,6 +1,7 @@
-"""The tokens that start and end a model's thinking: a grammar applies only after the thinking, a budget ends it.
+"""Finds the tokens that start and end a model's thinking.
 
-Knows the reasoning parser's markers and the tokenizer, and nothing of the content of the grammar.
+The engine needs them to apply a grammar only after the thinking, and to end the thinking when its budget is
+used up.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ParserClass = type[ReasoningParser]
 
 
 def is_thinking(parser: ParserClass | None, prompt: str) -> bool:
-    """Return whether a prompt ends inside the thinking."""
+    """Return whether a prompt ends with the marker that opens the thinking."""
     opening = parser.opening if parser else None
     return opening is not None and prompt.rstrip().endswith(opening)
 
@@ -30,17 +31,20 @@ def thinking_of(
     grammar_param: str | None,
     may_call: bool = False,
 ) -> Thinking | None:
-    """Return the marks of the thinking in the output after a prompt; None if they are not needed.
+    """Return the tokens that start and end the thinking in the output; None if they are not needed.
+
+    They are needed only for a grammar or a budget, and not if the prompt has closed the thinking.
 
     Args:
         parser: parser of the model's reasoning; None if the model does not think.
         prompt: text of the prompt.
         budget: most tokens of thinking.
-        grammar_param: the field that asks for a grammar, if one does.
+        grammar_param: request field that set the grammar; None: there is no grammar.
         may_call: whether the answer may contain tool calls.
 
     Raises:
-        RequestError: a budget is given and the model does not think, or the tokenizer has no tokens for the markers.
+        RequestError: a budget is set but the end of the thinking is unknown, or the tokenizer has no tokens
+            for the markers.
     """
     if budget is not None and budget < 0:
         raise RequestError(f"thinking_budget is {budget}; it must be 0 or more", param="thinking_budget")
@@ -79,10 +83,11 @@ def thinking_of(
 def _single_tokens(
     texts: Sequence[str], before: str, mark: tuple[int, ...], tokenizer: Tokenizer
 ) -> tuple[int, ...]:
-    """Return the tokens of the texts that are a single token after a mark.
+    """Return the token ids of those texts that are a single token when they follow a marker.
 
     Args:
-        before: text of the mark.
+        before: text of the marker.
+        mark: token ids of the marker.
     """
     encoded = [tokenizer.encode(before + text, add_special_tokens=False) for text in texts]
     return tuple(ids[-1] for ids in encoded if tuple(ids[:-1]) == mark)

@@ -1,7 +1,6 @@
-"""A request's tools: the tools that the model sees, the tools that it may call, and whether it must call one.
+"""Reads a request's tools: which tools the model sees, which it may call, and whether it must call one.
 
-Checks the definitions and the choice, and returns the form of calls as a format of `core.grammar`. Knows nothing of
-templates or of the parsers of the model's text.
+Checks the definitions and `tool_choice`, and describes the allowed calls as a structural tag's format.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     """What the model may do with tools.
 
     Attributes:
-        mode: "none": no calls; "auto": as the model likes; "required": at least one call and nothing else;
+        mode: "none": no calls; "auto": the model decides; "required": at least one call and nothing else;
             "named": one call of one tool.
-        defined: the request's tools, which the template shows.
+        defined: the request's tools.
         callable: the tools that may be called.
         one_call: whether at most one call is allowed.
     """
@@ -50,10 +49,10 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def strict(self) -> int | None:
-        """Index of the first callable tool that is `strict`, or None: its arguments must fit its schema."""
+        """Index of the first callable tool that is `strict` (its arguments must fit its schema), or None."""
         callable = {
             _function(tool)["name"] for tool in self.callable
-        }  # comparing tools would compare their schemas
+        }  # by name, because comparing tools would compare their schemas
         found = (
             i
             for i, tool in enumerate(self.defined)
@@ -65,10 +64,10 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
 def tool_use(
     tools: Sequence[Tool] | None, choice: str | Mapping[str, Any] | None, parallel: bool | None
 ) -> ToolUse:
-    """Return the use of tools from `tools`, `tool_choice` and `parallel_tool_calls`.
+    """Return what the model may do with tools, from `tools`, `tool_choice` and `parallel_tool_calls`.
 
     Raises:
-        RequestError: a definition or the choice is wrong, or the choice names an unknown tool.
+        RequestError: a definition or the choice is invalid, or the choice names an unknown tool.
     """
     tools = tools or ()
     _check_tools(tools)
@@ -100,7 +99,7 @@ def calls_only(use: ToolUse, calls: CallFormat) -> Format:
 def text_and_calls(use: ToolUse, calls: CallFormat) -> Format:
     """Return the format of text that may contain tool calls."""
     tags, stop, trigger = _tags(use, calls), use.one_call, calls.trigger
-    if calls.before:  # all calls together are one tag
+    if calls.before:  # the model's format wraps all calls in one tag
         around = {"type": "tag", "begin": calls.before, "content": _joined(use, calls), "end": calls.after}
         tags, stop, trigger = [around], True, calls.before
     return {
@@ -113,7 +112,7 @@ def text_and_calls(use: ToolUse, calls: CallFormat) -> Format:
 
 
 def after(text: str, format: Format) -> Format:
-    """Return a format that is preceded by a text."""
+    """Return the format with a constant text before it."""
     return {"type": "sequence", "elements": [{"type": "const_string", "value": text}, format]}
 
 
@@ -145,7 +144,11 @@ def _tags(use: ToolUse, calls: CallFormat) -> list[Format]:
 
 
 def _arguments_schema(use: ToolUse, function: Mapping[str, Any]) -> Format:
-    """Return the schema of the arguments: the tool's own if the tool is strict or must be called."""
+    """Return the schema of a call's arguments.
+
+    This is the tool's own schema if the tool is strict or a call is required; otherwise any object is
+    allowed.
+    """
     own = function.get("parameters") if use.must_call or function.get("strict") else None
     return {**ANY_OBJECT, **(own or {})}
 
@@ -156,7 +159,7 @@ def _function(tool: Tool) -> Mapping[str, Any]:
 
 
 def _read_choice(choice: Any) -> tuple[Mode, list[tuple[str, str]] | None]:
-    """Return the mode, and name and path of each tool that may be called; None: all tools."""
+    """Return the mode, and the name and path of each tool that may be called; None: all tools may."""
     if choice is None or choice == "auto":
         return "auto", None
     if choice == "none":
@@ -185,7 +188,7 @@ def _read_choice(choice: Any) -> tuple[Mode, list[tuple[str, str]] | None]:
 
 
 def _name_of(given: Any, param: str) -> tuple[str, str]:
-    """Return the name in {"type": "function", "function": {"name"}}, and its path."""
+    """Return the name in {"type": "function", "function": {"name": ...}}, and its path."""
     kind = given.get("type") if isinstance(given, dict) else None
     if kind != "function":
         _wrong(f"{param}.type", kind, "'function'")

@@ -1,7 +1,8 @@
 """Runs the conformance tests of an installed component, and reports the outcome of each promise.
 
-Runs pytest in this process on a file that it generates, apart from any project's settings, plugins and folders. The
-tests are in `core.testing.installed`. The generated file imports them, so that pytest can rewrite their assertions.
+Runs pytest in this process on a generated file, isolated from any project's settings, plugins and folders.
+The tests are in `core.testing.installed`. The generated file imports them, so that pytest can rewrite their
+assertions.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MAX_GIST = 12  # lines
 
 
 class OvertimeError(BaseException):
-    """A test did not end in time. Not an Exception, because the component under test might catch it."""
+    """A test did not end in time. Not an Exception, which the component under test might catch."""
 
 
 def run_check(
@@ -53,17 +54,17 @@ def run_check(
 
     Args:
         options: options of the component, "kind.key" → value.
-        fixtures: values for fixtures of its test class.
+        fixtures: values for fixtures of the component's test class.
         home: folder of the component's own code.
         timeout: most seconds that one test may take.
-        show: receives each promise when its tests have ended.
+        show: called with each promise when its tests have ended.
     """
     start = time.monotonic()
     listener = _Listener(home, timeout, show)
     with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _apart(folder):
         file = Path(
             folder, f"test_component_{uuid.uuid4().hex}.py"
-        )  # a module's name is taken once in a process
+        )  # unique: a process can import a module name only once
         code = _FILE.format(kind=kind, name=name, options=dict(options), fixtures=dict(fixtures))
         file.write_text(code, "utf-8")
         Path(folder, "pytest.ini").write_text("[pytest]\n", "utf-8")
@@ -81,7 +82,7 @@ def run_check(
 
 @contextlib.contextmanager
 def _apart(folder: str) -> Iterator[None]:
-    """Hide the environment's settings from pytest, and keep hypothesis' files in a temporary folder."""
+    """Hide the environment's settings from pytest, and put hypothesis' files into a temporary folder."""
     before = dict(os.environ)
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ.pop("PYTEST_PLUGINS", None)
@@ -95,7 +96,7 @@ def _apart(folder: str) -> Iterator[None]:
 
 
 class _Listener:
-    """A pytest plugin that collects the reports."""
+    """A pytest plugin that turns test reports into promises."""
 
     def __init__(self, home: Path, timeout: float, show: Callable[[Promise], None]) -> None:
         self.promises: list[Promise] = []
@@ -105,7 +106,7 @@ class _Listener:
         self._show = show
 
     def close(self) -> None:
-        """Show the last promise."""
+        """Show the last promise, whose tests have ended."""
         if self.promises:
             self._show(self.promises[-1])
 
@@ -149,7 +150,7 @@ class _Listener:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Raise OvertimeError in a block that takes too long, if the system supports it."""
+        """Raise OvertimeError in the block if it takes too long. Has no effect on systems without SIGALRM."""
         if not hasattr(signal, "SIGALRM"):
             yield
             return
@@ -167,7 +168,7 @@ class _Listener:
 
 
 def _gist(traceback: str) -> str:
-    """Return pytest's report of an assertion, without the code around it and the arguments that hypothesis drew."""
+    """Return pytest's report of an assertion, without surrounding code and without hypothesis' arguments."""
     traceback = _DRAWN.split(traceback)[0]
     lines = [
         line.lstrip("E| ").rstrip() for line in traceback.splitlines() if line.lstrip("| ").startswith("E ")
@@ -179,12 +180,12 @@ def _gist(traceback: str) -> str:
 
 
 def _where(excinfo: pytest.ExceptionInfo[BaseException], home: Path) -> str | None:
-    """Return file and line of the innermost call in the component's own folder, None if there is none."""
+    """Return file and line of the innermost call in the component's own folder; None if there is none."""
     inside = [entry for entry in excinfo.traceback if Path(entry.path).is_relative_to(home)]
     return f"{inside[-1].path}:{inside[-1].lineno + 1}" if inside else None
 
 
 def explained(error: BaseException) -> str:
-    """Return the reason why no test could run, as one line."""
+    """Return, on one line, the error that prevented all tests."""
     text = " ".join(str(error).split())
     return text if isinstance(error, LLMFWError) else f"{type(error).__name__}: {text}"

@@ -1,6 +1,7 @@
-"""Checks a plugin's route in an application like a server's, with an engine that is idle and computes nothing.
+"""Checks whether a server can use a plugin's route.
 
-The check finds out whether a server can use the route. The author of the route tests its answers.
+Adds the route to an application like a server's, but with an engine that computes nothing. The route's author
+must test its answers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _NO_ENGINE = "`llmfw check` has no engine"
 
 
 def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
-    """Check a plugin's route; yield its promises one by one, up to the first that is broken."""
+    """Check a plugin's route; yield its promises one by one, up to the first broken one."""
     it_is_one = Promise("it_is_a_route")
     try:
         found = import_route(entry.plugin, entry.path)
@@ -51,7 +52,7 @@ def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
 
 
 async def _served(entry: Entry, found: Any, registry: Registry) -> list[Promise]:
-    """Add the route to an application, and request its paths."""
+    """Add the route to an application and request its paths; return the promises that this checks."""
     fits = Promise("its_paths_are_taken_by_no_route_of_the_API")
     config = ServerConfig(served_model_name="none")
     try:
@@ -66,12 +67,12 @@ async def _served(entry: Entry, found: Any, registry: Registry) -> list[Promise]
 async def idle_app(
     config: ServerConfig, registry: Registry, plugin_routes: Sequence[tuple[str, str]] = ()
 ) -> AsyncGenerator[ASGIApp]:
-    """Yield an application like a server's, whose engine computes nothing.
+    """Yield an application like a server's, but with an engine that computes nothing.
 
     Args:
         config: configuration of the server.
         registry: registry with the server's stores.
-        plugin_routes: as in `create_app`.
+        plugin_routes: pairs of a plugin and the path of its route, as for `create_app`.
 
     Raises:
         ComponentError: a plugin's route cannot be used.
@@ -89,7 +90,7 @@ async def idle_app(
 
 
 async def _asked(app: Any, found: Any) -> Promise:
-    """Request each path that needs no parameters."""
+    """Request each path that needs no parameters; return the promise that this checks."""
     answers = Promise("who_asks_without_parameters_gets_an_answer")
     answers.reason = "it has no GET without parameters in its path"
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
@@ -110,7 +111,7 @@ async def _asked(app: Any, found: Any) -> Promise:
 
 
 def _plain_paths(found: Any) -> list[str]:
-    """Return the paths of a route's GETs that have no parameters."""
+    """Return the paths without parameters that a route handles with GET."""
     app = Litestar([Router("/", route_handlers=[found])], openapi_config=None, logging_config=None)
     return [
         route.path
@@ -128,7 +129,7 @@ def _broken(promise: Promise, error: BaseException, reason: str) -> Promise:
 
 
 class _Raised(logging.Handler):
-    """Keeps the exception that is logged in its block, instead of writing it."""
+    """Captures the exception that is logged while its block runs, and keeps it out of the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,14 +151,14 @@ class _Raised(logging.Handler):
 
 
 class _NoTemplate(ChatTemplate):
-    """A template that never renders: no conversation reaches it."""
+    """A chat template that renders nothing. It is never called, since the engine refuses all requests."""
 
     def render(self, *args: Any, **kwargs: Any) -> str:
         return ""
 
 
 class _IdleEngine(EngineClient):
-    """An engine that has no work and refuses all requests."""
+    """An engine client that refuses all requests."""
 
     info = EngineInfo(
         model="none",

@@ -1,4 +1,4 @@
-"""The result of a check of a component, promise by promise. Knows nothing of how the check works."""
+"""The result of checking a component or a route, promise by promise."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Promise:
-    """A promise of an interface, and the result of its tests: one test, or one for each of several cases.
+    """A promise of an interface, and the results of its test, which may run for several cases.
 
     Attributes:
         name: name of the test function.
-        kept, broken, skipped: number of cases.
+        kept, broken, skipped: number of cases with this result.
         reason: reason of the first broken case, else of the first skipped case.
         where: file and line, if the case broke in the component's own code.
         traceback: traceback of the first broken case.
@@ -37,7 +37,7 @@ class Promise:
 
     @property
     def num_cases(self) -> int:
-        """Number of cases."""
+        """Number of all cases."""
         return self.kept + self.broken + self.skipped
 
 
@@ -47,7 +47,7 @@ class Verdict:
 
     Attributes:
         promises: the promises, in the order of the tests.
-        error: reason why no test could run.
+        error: exception that prevented all tests; None if they ran.
         seconds: duration of the check.
     """
 
@@ -61,7 +61,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0: all promises that could be checked hold. 1: a promise is broken. 2: nothing could be checked."""
+        """Exit code: 0 if all promises that were checked hold, 1 if one is broken, 2 if none was checked."""
         if self.count("FAILED"):
             return 1
         return 0 if self.count("ok") else 2

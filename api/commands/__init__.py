@@ -1,1 +1,1 @@
-"""The commands of `llmfw`, one module each. They import click and light parts of core until they run."""
+"""The commands of `llmfw`, one module each. Until one runs, they import only click and light core modules."""

@@ -1,4 +1,4 @@
-"""`llmfw cache`, `llmfw policy` and `llmfw trace`: what an administrator asks a running server, and how it is shown."""
+"""`llmfw cache`, `llmfw policy` and `llmfw trace`: send an administrator's requests to a running server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Reply = dict[str, Any]
 
 
 def admin_options(command: _Command) -> _Command:
-    """Add the options that choose the server, and how the answer is shown."""
+    """Add the options that choose the server and the output format to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -39,7 +39,7 @@ _OPTIONS = (
 
 
 def ask(method: str, path: str, url: str | None, api_key: str | None, **options: Any) -> _Reply:
-    """Send a request, and return the JSON object of the reply.
+    """Send a request to the server; return the JSON object in the reply.
 
     Raises:
         RemoteError: the server cannot be reached, or answers with an error.
@@ -52,7 +52,7 @@ def ask(method: str, path: str, url: str | None, api_key: str | None, **options:
 
 
 def show(reply: _Reply, as_json: bool, table: Callable[[_Reply], None]) -> None:
-    """Print a reply, as it is or as a table."""
+    """Print a reply as JSON, or as a table by calling `table`."""
     if as_json:
         click.echo(json.dumps(reply, indent=2))
     else:
@@ -177,7 +177,7 @@ def trace_command(request_id: str, as_json: bool, url: str | None, api_key: str 
 
 
 def _messages_in(text: str) -> _Reply:
-    """Return the fields of a body that a file's JSON stands for."""
+    """Parse a file's JSON and return the request fields in it, such as messages and tools."""
     try:
         found = json.loads(text)
     except (RecursionError, ValueError) as error:

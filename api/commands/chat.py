@@ -1,4 +1,4 @@
-"""`llmfw chat`: talk to a running server, one question or a whole conversation."""
+"""`llmfw chat`: sends one prompt to a running server, or holds a conversation with it."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Chat:
     Args:
         remote: the server.
         body: fields of every request, except the messages.
-        system: the system prompt, if there is one.
+        system: the system prompt; None: there is none.
 
     Attributes:
-        messages: messages so far, as they are sent.
+        messages: messages so far, in the form in which they are sent.
     """
 
     def __init__(self, remote: Remote, body: dict[str, Any], system: str | None) -> None:
@@ -67,11 +67,11 @@ class Chat:
         return str(self._body["model"])
 
     def reset(self) -> None:
-        """Forget all but the system prompt."""
+        """Forget all messages except the system prompt."""
         self.messages = [{"role": "system", "content": self._system}] if self._system else []
 
     def set_system(self, text: str) -> None:
-        """Start again with another system prompt, or with none."""
+        """Forget all messages, and set another system prompt; "": none."""
         self._system = text or None
         self.reset()
 
@@ -79,7 +79,7 @@ class Chat:
         """Send a message and show the answer. Keeps both in the conversation if any text came.
 
         Raises:
-            RemoteError: no answer came, or only a part of one.
+            RemoteError: the server gives no answer, or an incomplete one.
         """
         self.messages.append({"role": "user", "content": text})
         answer: list[str] = []

@@ -1,6 +1,6 @@
 """`llmfw check`: runs the tests of an installed component's kind against the component.
 
-Imports pytest and the tests only when the component is known, through `api.checks.component_check`.
+Imports pytest and the tests (through `api.checks.component_check`) only once the component is found.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CheckError(click.ClickException):
 
 
 def check_kind(ctx: click.Context, param: click.Parameter, kind: str) -> str:
-    """Callback of the argument KIND."""
+    """Callback of the argument KIND: return the kind's name, with underscores."""
     found = kind.replace("-", "_")
     kinds = (*INTERFACES, *KINDS)
     if found not in kinds:
@@ -49,7 +49,7 @@ def check_kind(ctx: click.Context, param: click.Parameter, kind: str) -> str:
 def read_fixtures(
     ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]
 ) -> dict[str, Any]:
-    """Callback of `--set`: return names and values. A value that is valid JSON is read as JSON."""
+    """Callback of `--set`: return name → value. Values that are valid JSON are decoded."""
     return {name: _value(text) for name, text in pairs}
 
 
@@ -98,9 +98,10 @@ def check_command(
 ) -> None:
     """Hold the component NAME of a KIND to the promises of its interface, as its author's tests do.
 
-    KIND is as in `llmfw plugins`: policy, attention, tool_parser, …. The component is built as a server builds it.
-    Prints     one line for each promise, with the reason if it is broken or could not be checked. Of a command and of a route it is
-    checked whether llmfw can have it; a route's NAME is its import path, or its plugin's name.
+    KIND is as in `llmfw plugins`: policy, attention, tool_parser, …. The component is built as a server
+    builds it. Prints one line for each promise, with the reason if it is broken or could not be checked. Of a
+    command or a route, it checks whether llmfw can use it; a route's NAME is its import path, or its plugin's
+    name.
 
     Exit code: 0 all that could be checked holds; 1 a promise is broken; 2 the check could not be run.
     """
@@ -130,7 +131,7 @@ def check_command(
 
 
 def _check_others(ctx: click.Context, kind: str, name: str, as_json: bool, verbose: bool) -> int:
-    """Check commands or routes; return the exit code."""
+    """Check the commands or routes with a given name; print the results, and return the exit code."""
     plugins, code = plugins_of(ctx), 0
     own = getattr(ctx.find_root().command, "own_commands", ())
     for entry in find_others(kind, name, plugins, ctx):
@@ -144,11 +145,11 @@ def _check_others(ctx: click.Context, kind: str, name: str, as_json: bool, verbo
 
 
 def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionValue]) -> Entry:
-    """Return the component, which can be imported and built.
+    """Return the component's entry, after making sure that the component can be imported and built.
 
     Raises:
-        click.BadParameter: no component has the name.
-        CheckError: the component or pytest cannot be used here, or an option is wrong.
+        click.BadParameter: no component has this name.
+        CheckError: the component lacks something that it needs, pytest is missing, or an option is wrong.
         ComponentError: the component is too broken to be checked.
     """
     try:
@@ -174,15 +175,15 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
 
 
 class _Printer:
-    """Prints promises as they are checked. Prints a reason that several promises in a row share only once."""
+    """Prints promises as they are checked. Prints the same reason of several promises in a row only once."""
 
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
         self._last = ""
-        self._out = sys.stdout  # pytest replaces sys.stdout
+        self._out = sys.stdout  # kept, because pytest replaces sys.stdout
 
     def show(self, promise: Promise) -> None:
-        """Print a promise's line, and the reason if it is broken or was not checked."""
+        """Print the line of a promise, with the reason if it is broken or was not checked."""
         cases = (
             f" ({promise.broken} of {promise.num_cases} cases)"
             if promise.broken and promise.num_cases > 1

@@ -1,4 +1,4 @@
-"""Checks of `llmfw check` for the routes and commands of a plugin, which are no components."""
+"""The checks of `llmfw check` for a plugin's routes and commands, which are not components."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LISTED = (
 
 
 def find_others(kind: str, name: str, plugins: Plugins, ctx: click.Context) -> list[Entry]:
-    """Return the commands or routes that a name stands for.
+    """Return the commands or routes with a given name.
 
     Args:
         kind: "command" or "route".
-        name: name of the command; import path of a route, or the plugin that brings routes.
+        name: name of the command; import path of a route, or name of a plugin with routes.
 
     Raises:
-        click.BadParameter: the name stands for nothing.
+        click.BadParameter: nothing has this name.
     """
     found = [entry for plugin in plugins.loaded for entry in _brought(kind, plugin)]
     chosen = [entry for entry in found if name in (entry.name, entry.full_name)]
@@ -53,12 +53,12 @@ def check_others(
 
     Args:
         own_commands: names of llmfw's own commands.
-        show: receives each promise.
+        show: called with each promise once it is checked.
     """
     start = time.monotonic()
     verdict = Verdict()
     if entry.kind == "route":
-        from llmfw.api.checks.route_check import check_route  # brings Litestar
+        from llmfw.api.checks.route_check import check_route  # imports Litestar
 
         found = check_route(entry, plugins.registry)
     else:
@@ -77,7 +77,7 @@ def _brought(kind: str, plugin: LoadedPlugin) -> Iterator[Entry]:
             yield Entry(kind, path, path, plugin.name, *package)
     else:
         for command in plugin.commands:
-            module = getattr(command.callback, "__module__", plugin.name)  # a lazy command's is not imported
+            module = getattr(command.callback, "__module__", plugin.name)  # a LazyCommand is not imported
             yield Entry(kind, str(command.name), module, plugin.name, *package)
 
 
@@ -96,7 +96,7 @@ def _check_command(entry: Entry, plugins: Plugins, own: tuple[str, ...]) -> Iter
 
 
 def _held(name: str, check: Callable[[], str | None]) -> Promise:
-    """Run a check, which returns the error or None; return the promise with its outcome."""
+    """Run a check, which returns an error or None; return a promise with the outcome."""
     promise = Promise(name)
     try:
         reason = check()

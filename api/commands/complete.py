@@ -1,4 +1,4 @@
-"""`llmfw complete`: let a running server continue a text."""
+"""`llmfw complete`: has a running server continue a text."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def complete_command(prompt: str | None, url: str | None, api_key: str | None, *
 
 
 def show_completion(remote: Remote, body: dict[str, Any], text: str) -> None:
-    """Show how a text goes on.
+    """Request a text's continuation, and print it as it arrives.
 
     Args:
-        body: what every request has, but for the prompt.
+        body: fields of every request, except the prompt.
 
     Raises:
-        RemoteError: there is no answer, or only a part of one.
+        RemoteError: the server gives no answer, or an incomplete one.
     """
     screen = Screen()
     reason = None

@@ -1,4 +1,4 @@
-"""Reads prompts from a terminal or a pipe, and shows answers as they come. Knows nothing of servers."""
+"""Reads prompts from a terminal or a pipe, and shows answers as they arrive. Does not depend on servers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import click
 from llmfw.core.base.errors import LLMFWError
 
 Commands = Mapping[str, tuple[str, Callable[[str], None]]]
-"""A command's name with its slash → its help, and what it does with the text after it."""
+"""Maps a command's name, with its slash, to its help and a function that takes the text after the name."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def prompt_of(given: str | None) -> str | None:
-    """Return the prompt: the one that was given, else what is piped in; None if a terminal is there to ask.
+    """Return the given prompt, or else the text on standard input; None if standard input is a terminal.
 
     Raises:
-        click.UsageError: it is empty.
+        click.UsageError: the prompt is empty.
     """
     if given is None and sys.stdin.isatty():
         return None
@@ -32,7 +32,7 @@ def prompt_of(given: str | None) -> str | None:
 
 
 class Screen:
-    """Shows one answer on standard output. Thinking is shown on a terminal only, dimmed."""
+    """Shows one answer on standard output. Shows reasoning only on a terminal, dimmed."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stdout.isatty()
@@ -47,22 +47,25 @@ class Screen:
             click.echo()
         self._thinking = thinking
         if self._is_terminal:
-            text = _CONTROL.sub("", text)  # a model does not get to steer the terminal
+            text = _CONTROL.sub("", text)  # keeps the model from sending control codes to the terminal
         click.echo(click.style(text, dim=True) if thinking else text, nl=False)
         self._last = text[-1:] or self._last
 
     def end(self) -> None:
-        """End the last line."""
+        """Print a line break unless the answer ended with one."""
         if self._last != "\n":
             click.echo()
 
 
 def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[], str]) -> None:
-    """Answer line after line until there are no more (Ctrl-D). Ctrl-C stops an answer; an error ends nothing.
+    """Answer one line after the other until the input ends (Ctrl-D). Ctrl-C stops the current answer only.
+
+    Prints errors of llmfw and continues.
 
     Args:
-        answer: shows the answer to a line.
-        read: returns the next line, or raises EOFError.
+        answer: function that shows the answer to a line.
+        commands: commands that lines can start with.
+        read: function that returns the next line or raises EOFError.
     """
     while True:
         try:
@@ -85,9 +88,9 @@ def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[
 
 
 def read_line() -> str:
-    """Ask for a line, with the editing that the terminal has; raises EOFError at the end."""
+    """Read a line from standard input, with line editing if available; raise EOFError at the end."""
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 - that it is there is enough for input()
+        import readline  # noqa: F401 - importing it gives input() line editing
     if sys.stdout.isatty():
         return input("> ")
     click.echo("> ", nl=False, err=True)

@@ -1,6 +1,6 @@
-"""`llmfw plugins`: installed components, their missing needs, name conflicts, and broken plugins. Imports no component.
+"""`llmfw plugins`: lists components, what they lack, name conflicts, and broken plugins.
 
-`llmfw plugins doctor` imports all of them.
+Imports no component; `llmfw plugins doctor` imports all of them.
 """
 
 from __future__ import annotations
@@ -42,17 +42,20 @@ def plugins_group(ctx: click.Context, as_json: bool) -> None:
 
 
 def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, list[dict[str, Any]]]:
-    """Return all components, commands and routes, and the broken plugins, as plain data.
+    """Return all components, commands and routes, and the broken plugins, as JSON-compatible data.
 
     Args:
         own_commands: names of llmfw's own commands.
 
     Returns:
-        "components": each with kind, name, plugin, package, version, path, summary, rank, needs, lacks; "install": the
-        command that installs what it lacks, if one is known; "options": names of its options, None if they cannot be
-        known without importing it; "choose": the text that chooses it, which is "plugin/name" if other components have
-        the same name; "shadowed_by": the other components of the same name; "broken": each with name, package, version,
-        reason.
+        A dict with the lists "components" and "broken". Items of "broken" have name, package, version and
+        reason. Items of "components" have kind, name, plugin, package, version, path, summary, rank, needs,
+        lacks, and:
+
+        - install: command that installs what the component lacks; None if none is known.
+        - options: names of its options; None if they cannot be known without importing it.
+        - choose: text that chooses it: its name, or "plugin/name" if other components have the same name.
+        - shadowed_by: the other components of the same name.
     """
     components = [_described(component) for plugin in plugins.loaded for component in plugin.components]
     blank: dict[str, Any] = {"path": None, "summary": "", "rank": 0, "needs": [], "lacks": []}
@@ -94,7 +97,7 @@ def _names_of_options(component: Entry) -> list[str] | None:
 
 
 def _find_shadows(components: list[dict[str, Any]], own_commands: Collection[str]) -> None:
-    """Set for each component the text that chooses it, and the other components of its name."""
+    """Set each component's "choose" and "shadowed_by" (see `describe`)."""
     named: dict[tuple[str, str], list[str]] = {}
     for component in components:
         named.setdefault((component["kind"], component["name"]), []).append(
@@ -110,12 +113,12 @@ def _find_shadows(components: list[dict[str, Any]], own_commands: Collection[str
 
 
 def _renamed(record: dict[str, Any]) -> dict[str, Any]:
-    """Rename "distribution", the term of packaging, to "package", the term of users."""
+    """Return the record with its key "distribution", packaging's term, renamed to "package", users' term."""
     return {("package" if key == "distribution" else key): value for key, value in record.items()}
 
 
 def _print_table(found: dict[str, list[dict[str, Any]]]) -> None:
-    """Print one row for each component, and after them one for each plugin that did not load."""
+    """Print one row for each component, then one for each plugin that did not load."""
     columns = [
         Column("kind"),
         Column("name"),
@@ -133,7 +136,7 @@ def _print_table(found: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def _cells(component: dict[str, Any]) -> dict[str, str]:
-    """Return the texts of a component's row, by column."""
+    """Return the cells of a component's row: column → text."""
     lacks = ", ".join(component["lacks"])
     return {
         "kind": component["kind"],

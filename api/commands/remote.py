@@ -1,6 +1,6 @@
-"""What the commands that speak to a server share: their options, and a client of any OpenAI-compatible server.
+"""Options of the commands that send requests to a server, and a client for any OpenAI-compatible server.
 
-httpx is imported when a request is made, so that the command line starts without it.
+httpx is imported when a request is made, so that other commands start without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://127.0.0.1:30000"
 CONNECT_TIMEOUT_S = 5.0
-READ_TIMEOUT_S = 600.0  # a long queue before the first token
+READ_TIMEOUT_S = 600.0  # allows for a long queue before the first token
 
 _Command = Callable[..., Any]
 
@@ -32,7 +32,7 @@ class RemoteError(LLMFWError):
     """The server cannot be reached, or answers with an error.
 
     Args:
-        status: of the answer; None: there was none, or not the whole of it.
+        status: HTTP status of the answer; None if there was no complete answer.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -41,15 +41,15 @@ class RemoteError(LLMFWError):
 
 
 class UnreachableError(RemoteError):
-    """No answer came, or not the whole of one; a later one may."""
+    """The server gave no complete answer. A retry may succeed."""
 
 
 class Remote:
-    """A server.
+    """Client of one OpenAI-compatible server.
 
     Args:
-        url: with or without the `/v1` at its end; None: the default one.
-        api_key: sent as a bearer token, if there is one.
+        url: URL of the server, with or without `/v1` at its end; None: DEFAULT_URL.
+        api_key: API key, sent as a bearer token; None: none is sent.
     """
 
     def __init__(self, url: str | None, api_key: str | None) -> None:
@@ -59,21 +59,21 @@ class Remote:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        """Made once: reading the certificates takes longer than most requests."""
+        """The TLS context, created once, because reading the certificates takes longer than most requests."""
         import httpx
 
         return httpx.create_ssl_context()
 
     @property
     def flag(self) -> str:
-        """The option that names this server in another command, after a space; nothing if it is the default one."""
+        """Option that names this server in another command, with a leading space; "" for the default URL."""
         return "" if self._is_default else f" --url {self.url}"
 
     def first_model(self) -> str:
-        """Return the name of the first model that the server has.
+        """Return the name of the first model that the server lists.
 
         Raises:
-            RemoteError: it cannot be reached, or has none.
+            RemoteError: the server cannot be reached, or lists no model.
         """
         with self.requests() as client:
             reply = client.get("/v1/models")
@@ -84,10 +84,10 @@ class Remote:
                 raise RemoteError(f"{self.url}/v1/models is no list of models; is --url right?") from error
 
     def stream(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """Send a body, and yield the choices[0] of its chunks as they come. Closing the generator ends the request.
+        """Send a streaming request; yield choices[0] of each chunk. Closing the generator ends the request.
 
         Raises:
-            RemoteError: the server cannot be reached, refuses the body, or fails in mid-stream.
+            RemoteError: the server cannot be reached, rejects the request, or fails during the stream.
         """
         with self.requests() as client, client.stream("POST", path, json={**body, "stream": True}) as reply:
             check(reply)
@@ -106,11 +106,11 @@ class Remote:
 
     @contextlib.contextmanager
     def requests(self, read_timeout_s: float = READ_TIMEOUT_S) -> Generator[httpx.Client, None, None]:
-        """Give a client of HTTP, and say what its errors mean.
+        """Yield an HTTP client for the server. Converts httpx's exceptions to RemoteErrors.
 
         Raises:
-            UnreachableError: no whole answer came.
-            RemoteError: the URL is none.
+            UnreachableError: the server gave no complete answer.
+            RemoteError: the URL is invalid, or another error of httpx occurred.
         """
         import httpx
 
@@ -130,22 +130,22 @@ class Remote:
 
 
 def remote_options(command: _Command) -> _Command:
-    """Add the options that choose the server, and how it answers."""
+    """Add the options that choose the server and the sampling parameters to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def server_options(command: _Command) -> _Command:
-    """Add the options that choose the server."""
+    """Add the options that choose the server to a command."""
     return URL_OPTION(_API_KEY(command))
 
 
 def to_body(remote: Remote, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request's body that the options ask for.
+    """Convert the values of `remote_options` to fields of a request body.
 
     Raises:
-        RemoteError: no model is named, and the server cannot be asked for one.
+        RemoteError: no model is given, and the server lists none or cannot be reached.
     """
     body = dict(options)
     body["model"] = body["model"] or remote.first_model()
@@ -158,7 +158,7 @@ def to_body(remote: Remote, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(reply: httpx.Response) -> None:
-    """Raise a RemoteError with what the server says if the reply is an error; it may be a stream."""
+    """Raise RemoteError with the server's message if the reply, which may be a stream, is an error."""
     if reply.is_error:
         reply.read()
         message = f"{reply.status_code} from the server: {_message_of(_object(reply.text))}"
@@ -166,7 +166,7 @@ def check(reply: httpx.Response) -> None:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Return a JSON object, or one that holds the text if it is none."""
+    """Decode a JSON object; return {"message": …} with the text if it is not one."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -175,7 +175,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _message_of(body: dict[str, Any]) -> str:
-    """Return what an error body says, in the forms that servers use."""
+    """Return the message in an error body. Supports the formats of various servers."""
     for key in ("error", "detail", "message"):
         found = body.get(key)
         if isinstance(found, dict):
@@ -186,7 +186,7 @@ def _message_of(body: dict[str, Any]) -> str:
 
 
 def _read_schema(ctx: click.Context, param: click.Parameter, value: Any) -> dict[str, Any] | None:
-    """Return the JSON object that is in a file."""
+    """Callback of `--json-schema`: return the JSON object in the file."""
     if value is None:
         return None
     with value:

@@ -1,6 +1,6 @@
-"""`llmfw serve`: the command line becomes an EngineConfig and a ServerConfig, and the server is started.
+"""`llmfw serve`: converts the command line to an EngineConfig and a ServerConfig, and starts the server.
 
-Its options are in `api.settings`. Knows nothing of how to serve: `api.app` does, and is imported when all is checked.
+The options are in `api.settings`. The server is in `api.app`, which is imported once all options are checked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def serve_command(model: str | None, model_option: str | None, show_config: bool
     try:
         resolved = resolve_model(name, plugins.registry, values["options"])
         engine_config, server_config = build_configs(resolved, values)
-        from llmfw.api.app.serve import serve  # brings Litestar
+        from llmfw.api.app.serve import serve  # imports Litestar
 
         serve(engine_config, server_config, plugins)
     except LLMFWError as error:
@@ -60,8 +60,8 @@ def build_configs(model: ResolvedModel, values: dict[str, Any]) -> tuple[EngineC
     """Return the two configs of a command line.
 
     Args:
-        model: what the model's name stands for.
-        values: of the options, by the names of the structs' fields.
+        model: the model that the command line names.
+        values: values of the options: field of a config struct → value.
     """
     values = dict(values)
     values["model"] = model.path

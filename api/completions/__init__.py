@@ -1,1 +1,1 @@
-"""OpenAI's completions: prompts as they are given, continued, filled in or scored."""
+"""OpenAI's completions: continues, fills in or scores prompts as they are, without a chat template."""

@@ -1,4 +1,4 @@
-"""The chunks of one completion's stream. Their constant part is encoded once."""
+"""The chunks of one completion's stream. The constant part of a chunk is encoded once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CompletionChunks:
-    """Encodes the events of one stream.
+    """Encodes the chunks of one completion's stream as server-sent events.
 
     Args:
-        empty: the chunk without choices; all others are like it.
-        num_choices: how many choices there are.
+        empty: chunk without choices, from which all chunks are made.
+        num_choices: number of choices.
     """
 
     def __init__(self, empty: Completion, num_choices: int) -> None:
@@ -26,7 +26,7 @@ class CompletionChunks:
         self._around = [self._around_text(index) for index in range(num_choices)]
 
     def text(self, index: int, text: str, logprobs: CompletionLogprobs | None = None) -> bytes:
-        """Return the event for a piece of a choice's text, nothing for an empty piece."""
+        """Return the event for a piece of a choice's text; b"" if it has no text and no log probabilities."""
         if logprobs is not None:
             return self._choice(CompletionChoice(index=index, text=text, logprobs=logprobs))
         if not text:
@@ -35,7 +35,7 @@ class CompletionChunks:
         return b"%b%b%b" % (before, _encode(text), after)
 
     def finish(self, index: int, reason: str | None, logprobs: CompletionLogprobs | None = None) -> bytes:
-        """Return a choice's last event."""
+        """Return a choice's last event, which has the finish reason."""
         return self._choice(CompletionChoice(index=index, text="", finish_reason=reason, logprobs=logprobs))
 
     def usage(self, usage: Usage) -> bytes:
@@ -46,6 +46,6 @@ class CompletionChunks:
         return frame(_encode(msgspec.structs.replace(self._empty, choices=[choice])))
 
     def _around_text(self, index: int) -> tuple[bytes, bytes]:
-        """Return a choice's chunk but for its text, which comes in between."""
+        """Return the bytes of a choice's chunk before and after its text."""
         before, after = self._choice(CompletionChoice(index=index, text=_MARK)).split(_encode(_MARK))
         return before, after

@@ -1,6 +1,6 @@
-"""Prompts that ask for the text between a prefix and a suffix, in the layout that the model was trained on.
+"""Fill-in-the-middle prompts: ask for the text between a prefix and a suffix, as the model was trained to.
 
-A model's layout is the first one whose tokens are all in the model's tokenizer.
+The model uses the first layout whose tokens are all in its tokenizer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ PREFIX, SUFFIX = 0, 1
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The layout of a prompt.
+    """The order of special tokens, prefix and suffix in a fill-in-the-middle prompt.
 
     Attributes:
-        parts: names of tokens, with the places of prefix and suffix between them.
+        parts: names of tokens, and PREFIX and SUFFIX where these texts are inserted.
         ends: names of tokens that end the filled-in text, in addition to the end-of-sequence tokens.
     """
 
@@ -42,7 +42,7 @@ LAYOUTS = (
 
 
 def find_layout(tokenizer: Tokenizer) -> Layout:
-    """Return the layout whose tokens a tokenizer has.
+    """Return the first layout whose tokens are all in the tokenizer.
 
     Raises:
         RequestError: the tokenizer has the tokens of no layout.
@@ -62,8 +62,8 @@ def lay_out(layout: Layout, tokenizer: Tokenizer, prefix: Sequence[int], suffix:
     """Return the prompt that asks for the text between prefix and suffix.
 
     Args:
-        prefix, suffix: token ids, without the tokens that the tokenizer puts before a text. `lay_out` puts these
-            before the layout's tokens.
+        prefix, suffix: token ids, without the tokens that the tokenizer adds at the start of a text (such as
+            BOS). `lay_out` adds those at the start of the prompt.
     """
     between = {PREFIX: list(prefix), SUFFIX: list(suffix)}
     prompt = tokenizer.encode("")
@@ -73,7 +73,7 @@ def lay_out(layout: Layout, tokenizer: Tokenizer, prefix: Sequence[int], suffix:
 
 
 def end_ids(layout: Layout, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the tokens that end the filled-in text."""
+    """Return the ids of the tokens that end the filled-in text."""
     return tuple(_ids(tokenizer, layout.ends))
 
 

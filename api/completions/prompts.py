@@ -1,4 +1,4 @@
-"""The prompts of a completion's body: texts or token ids, one or many, with a suffix or without."""
+"""Reads the prompts of a completion request: texts or token ids, one or several, with or without a suffix."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Prompt(msgspec.Struct, frozen=True):
     """One prompt.
 
     Attributes:
-        token_ids: as the model gets them.
-        text: as the client gave it; None: it gave token ids.
+        token_ids: token ids that the model gets.
+        text: text that the client sent; None if it sent token ids.
     """
 
     token_ids: list[int]
@@ -29,10 +29,10 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 async def encode_prompts(field: PromptField, generator: Generator) -> list[Prompt]:
-    """Return each prompt in the body's field.
+    """Return the prompts of a request's `prompt` field, encoded.
 
     Raises:
-        RequestError: there are none, too many, or of several kinds.
+        RequestError: the field has no prompts, too many, or mixes text and token ids.
     """
     found = _each(field)
     encoded = await _encode_all(found, generator)
@@ -45,10 +45,13 @@ async def encode_prompts(field: PromptField, generator: Generator) -> list[Promp
 async def encode_fill_in(
     field: PromptField, suffix: str, generator: Generator
 ) -> tuple[list[Prompt], tuple[int, ...]]:
-    """Return each prompt in the layout that asks for the text before the suffix, and the tokens that end this text.
+    """Return fill-in-the-middle prompts for a request, and the ids of the tokens that end the filled-in text.
+
+    Args:
+        field: the request's `prompt` field, with the prefixes.
 
     Raises:
-        RequestError: as `encode_prompts`, or the model knows no way to be asked.
+        RequestError: as in `encode_prompts`; or the model's tokenizer has no tokens for filling in.
     """
     tokenizer = generator.tokenizer
     layout = find_layout(tokenizer)
@@ -75,7 +78,7 @@ async def _encode_all(
 
 
 def _each(field: PromptField) -> list[str] | list[list[int]]:
-    """Return the prompts in the body's field, all texts or all token ids."""
+    """Return the prompts of a request's `prompt` field, either all as texts or all as token ids."""
     if isinstance(field, str):
         return [field]
     if not field:

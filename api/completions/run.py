@@ -1,4 +1,4 @@
-"""One running completion: selects the choices that are returned, with their texts and log probabilities."""
+"""One running completion: selects the choices to return, with their texts and log probabilities."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ class CompletionGeneration:
 
     Args:
         generation: a generation with the same number of choices for each prompt.
-        n: number of choices per prompt that are returned.
-        echo: whether the text includes the prompt.
-        logprobs: whether log probabilities are returned; with `echo` for the prompt, too.
-        scores_only: whether the token that the engine generates is neither returned nor counted.
+        n: number of choices to return per prompt.
+        echo: whether to put the prompt before the generated text.
+        logprobs: whether to return log probabilities, with `echo` also those of the prompt.
+        scores_only: whether only the prompt's scores are requested. The engine always generates a token; it
+            is then neither returned nor counted.
+        skip_special_tokens: whether the text of a prompt given as token ids omits special tokens.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class CompletionGeneration:
         self._skip = skip_special_tokens
         self._per_prompt = len(generation.choices) // len(prompts)
         self._texts = [self._text(prompt) for prompt in prompts] if echo or logprobs else [""] * len(prompts)
-        self._echo_logprobs: dict[int, CompletionLogprobs] = {}  # by prompt
+        self._echo_logprobs: dict[int, CompletionLogprobs] = {}  # by index of the prompt
 
     @property
     def echoes_logprobs(self) -> bool:
@@ -73,16 +75,20 @@ class CompletionGeneration:
         return choice.index // self._per_prompt
 
     def first(self, choice: Choice) -> Choice:
-        """Return the first choice of a choice's prompt, which has the prompt's log probabilities."""
+        """Return the first choice of the same prompt, which has the prompt's log probabilities."""
         return self.siblings(choice)[0]
 
     def siblings(self, choice: Choice) -> Sequence[Choice]:
-        """Return all choices of a choice's prompt."""
+        """Return all choices of the same prompt, including this one."""
         start = self.prompt_index(choice) * self._per_prompt
         return self.generation.choices[start : start + self._per_prompt]
 
     def echo_of(self, choice: Choice) -> tuple[str, CompletionLogprobs | None]:
-        """Return the text before a choice's new text. Its log probabilities come with the first choice's first event."""
+        """Return the echoed prompt of a choice, and its log probabilities if requested.
+
+        Returns "" and None if the request has no `echo`. With log probabilities, this must not be called
+        before the first event of the prompt's first choice.
+        """
         if not self._echo:
             return "", None
         index = self.prompt_index(choice)
@@ -91,7 +97,7 @@ class CompletionGeneration:
         return self._texts[index], self._echo_logprobs.get(index)
 
     def piece(self, choice: Choice, deltas: Sequence[Delta]) -> tuple[str, CompletionLogprobs | None]:
-        """Return the text of deltas, and the log probabilities of their tokens if there are any."""
+        """Return the text of a choice's deltas, and the log probabilities of their tokens, if any."""
         if self._scores_only:
             return "", None
         text = "".join([delta.text for delta in deltas if isinstance(delta, ContentDelta)])
@@ -99,12 +105,12 @@ class CompletionGeneration:
         return text, completion_logprobs(tokens, self._offset(choice)) if tokens else None
 
     def last(self, choice: Choice) -> CompletionLogprobs | None:
-        """Return the log probabilities of the tokens at a choice's end that have no text, if there are any."""
+        """Return the log probabilities of tokens without text at a choice's end; None if there are none."""
         tokens = choice.text.rest if self._logprobs and not self._scores_only else ()
         return completion_logprobs(tokens, self._offset(choice)) if tokens else None
 
     def joined(self, *parts: CompletionLogprobs | None) -> CompletionLogprobs | None:
-        """Join log probabilities; return None if none are requested."""
+        """Join log probabilities in order; return None if the request asks for none."""
         if not self._logprobs:
             return None
         whole = CompletionLogprobs([], [], [], [])
@@ -121,7 +127,7 @@ class CompletionGeneration:
         return "length" if self._scores_only else choice.text.finish_reason
 
     def usage(self) -> Usage:
-        """Return the token counts so far. Choices that are not returned count, too."""
+        """Return the token counts so far, including those of choices that are not returned."""
         return usage_of(self.generation, self.num_prompts, scores_only=self._scores_only)
 
     def _text(self, prompt: Prompt) -> str:

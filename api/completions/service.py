@@ -1,6 +1,6 @@
-"""Completions: turns a body into a generation, and a generation into a reply or a stream of chunks.
+"""Completions: turns a request into a generation, and a generation into a reply or a stream of chunks.
 
-Knows the OpenAI form of both, and nothing of HTTP: routes and batch jobs use it in the same way.
+Does not depend on HTTP, so that routes and batch jobs use it in the same way.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .chunks import CompletionChunks
 from .prompts import encode_fill_in, encode_prompts
 from .run import CompletionGeneration
 
-MAX_TOGETHER = 4096  # choices of all prompts of a request
+MAX_TOGETHER = 4096  # most choices of all prompts of a request together
 
 
 class CompletionService:
-    """Continues prompts.
+    """Answers completion requests.
 
     Args:
-        generator: runs the prompts.
-        fingerprint: of model, engine and versions.
+        generator: generator that runs the prompts.
+        fingerprint: the server's system fingerprint.
     """
 
     def __init__(self, generator: Generator, fingerprint: str) -> None:
@@ -39,11 +39,11 @@ class CompletionService:
         self._fingerprint = fingerprint
 
     async def start(self, body: CompletionRequest) -> CompletionGeneration:
-        """Return the generation that answers a body.
+        """Return the generation that answers a request.
 
         Raises:
-            RequestError: names the field that is wrong.
-            EngineDeadError: nothing can be generated any more.
+            RequestError: a field is wrong; names the field.
+            EngineDeadError: the engine has died.
         """
         self._generator.check(body.model)
         n, best_of = _numbers_of_choices(body)
@@ -111,10 +111,11 @@ class CompletionService:
     async def stream(
         self, running: CompletionGeneration, *, include_usage: bool
     ) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events; empty bytes if an engine event causes none.
+        """Run a generation, and yield its server-sent events. Yields b"" if an engine event causes none.
 
-        The echo of a prompt comes first. With log probabilities, the echo waits for the prompt's log probabilities, which
-        only the first choice has, and the output of the other choices waits for the echo.
+        The echo of a prompt comes first. If log probabilities are requested, the echo waits until the
+        prompt's first choice reports those of the prompt; the output of the prompt's other choices is held
+        back until then.
         """
         choices = running.generation.choices
         empty = self._empty(running)
@@ -160,7 +161,7 @@ class CompletionService:
 
 
 def _numbers_of_choices(body: CompletionRequest) -> tuple[int, int]:
-    """Return how many choices of a prompt are returned, and how many are generated."""
+    """Return how many choices per prompt to return, and how many to generate."""
     n = body.n or 1
     best_of = n if body.best_of is None else body.best_of
     if best_of < n:
@@ -174,7 +175,7 @@ def _numbers_of_choices(body: CompletionRequest) -> tuple[int, int]:
 
 
 def _check_number(num_prompts: int, best_of: int) -> None:
-    """Raise RequestError if the prompts have more choices together than one request may run."""
+    """Raise RequestError if all prompts together have more choices than one request may run."""
     if num_prompts * best_of > MAX_TOGETHER:
         raise RequestError(
             f"prompt holds {num_prompts} prompts of {best_of} choices each, together {num_prompts * best_of}; "
@@ -184,7 +185,7 @@ def _check_number(num_prompts: int, best_of: int) -> None:
 
 
 def _num_top(body: CompletionRequest) -> int | None:
-    """Return of how many of the most likely tokens the log probabilities are asked for; None: of no token at all."""
+    """Return the number of most likely tokens to report at each position; None: no log probabilities."""
     if body.logprobs is True:
         raise RequestError(
             "logprobs is true; for a completion it must be a number from 0 to 20", param="logprobs"
@@ -193,7 +194,10 @@ def _num_top(body: CompletionRequest) -> int | None:
 
 
 def _sampling(body: CompletionRequest, generator: Generator) -> tuple[SamplingParams, bool]:
-    """Return the sampling parameters, and whether only the prompt is requested: the engine always generates a token."""
+    """Return the sampling parameters, and whether only the prompt's scores are requested.
+
+    The engine always generates a token, so max_tokens is 1 in the latter case.
+    """
     if body.echo and body.suffix:
         raise RequestError("echo and suffix are both given; what is filled in has no echo", param="echo")
     scores_only = body.max_tokens == 0 and bool(body.echo)

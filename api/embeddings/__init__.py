@@ -1,1 +1,1 @@
-"""Embeddings: a body becomes one engine request, its vectors a reply."""
+"""Answers embedding requests."""

@@ -1,6 +1,6 @@
-"""Embeddings: turns a body into one engine request, and its vectors into a reply.
+"""Turns an embedding request into one engine request, and the engine's vectors into a reply.
 
-Knows the OpenAI form of both, and nothing of HTTP: routes and batch jobs use it in the same way.
+Uses OpenAI's schemas, but does not depend on HTTP: routes and batch jobs use it in the same way.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from llmfw.core.base.request import EmbedRequest
 
 MAX_INPUTS = 2048
 FLOAT_BYTES = 4
-MAX_CHARS_A_TOKEN = 1000  # white space and unknown words have few tokens for many characters
+MAX_CHARS_A_TOKEN = 1000  # the most expected: long white space and unknown words have few tokens
 
 
 class EmbeddingService:
-    """Computes vectors of inputs.
+    """Answers embedding requests.
 
     Args:
-        generator: holds the engine's client, the tokenizer and the model's name.
+        generator: provides the engine client, the tokenizer and the model's name.
     """
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
 
     async def reply(self, body: EmbeddingRequest) -> EmbeddingList:
-        """Return the reply to a body. Cancelling it aborts the request.
+        """Return the reply to an embedding request. Cancelling the call aborts the engine request.
 
         Raises:
-            RequestError: names the field that is wrong.
+            RequestError: a field is wrong; the error names it.
             EngineError: the engine failed on this request.
         """
         self._generator.check(body.model, "embed")
@@ -75,7 +75,7 @@ class EmbeddingService:
     async def _prompts(
         self, given: str | list[str | int | list[int]]
     ) -> tuple[list[str], Sequence[list[int]]]:
-        """Return the name of each input, as errors call it, and its token ids."""
+        """Return the name of each input in error messages, and the token ids of each input."""
         if isinstance(given, str):
             self._check_text("input", given)
             return ["input"], [await self._generator.texts.encode(given, param="input")]
@@ -128,7 +128,7 @@ class EmbeddingService:
 
 
 def _rows(vectors: bytes, size: int) -> Iterator[bytes]:
-    """Yield the vectors, `size` bytes each."""
+    """Yield the vectors one by one. Each has `size` bytes."""
     for start in range(0, len(vectors), size):
         yield vectors[start : start + size]
 

@@ -1,1 +1,1 @@
-"""Files that clients upload, as one form or in parts, and read again."""
+"""Files that clients upload, whole or in parts, and download."""

@@ -1,8 +1,9 @@
-"""File names in `content-disposition` headers, of forms that are read and of replies that are sent.
+"""Reads file names from the `content-disposition` headers of forms, and writes such headers for downloads.
 
-Clients differ: browsers escape quotes and line breaks with percent signs and leave backslashes alone, httpx and older
-clients double backslashes, curl puts one before quotes. All names are decoded as they were given, except names that
-contain such an escape themselves. `filename*` (RFC 5987) has no such exceptions.
+Clients differ: browsers escape quotes and line breaks with percent signs and leave backslashes alone; httpx
+and older clients double backslashes; curl puts a backslash before quotes. All these names are decoded to what
+the client meant, except for names that contain such an escape sequence literally. `filename*` (RFC 5987) has
+no such exceptions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _CHARSETS = ("utf-8", "iso-8859-1")
 
 
 def read_parameters(disposition: str) -> dict[str, str]:
-    """Return `name` and `filename` of a form's part, if it has them.
+    """Return the parameters of a form part's header: `name` and `filename`, if it has them.
 
     Args:
         disposition: value of the header.
@@ -29,7 +30,7 @@ def read_parameters(disposition: str) -> dict[str, str]:
 
 
 def write_disposition(filename: str) -> str:
-    """Return the header with the name under which a client saves a file, and with a plain ASCII name for old clients."""
+    """Return the header for a download: with the file's name, and a plain ASCII name for old clients."""
     plain = _PLAIN.sub("_", filename)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='', errors='replace')}"
 
@@ -42,7 +43,7 @@ def _unquoted(value: str) -> str:
 
 
 def _extended(value: str) -> str | None:
-    """Return the text of a parameter of RFC 5987; None if it is none."""
+    """Return the decoded value of an RFC 5987 parameter; None if it is not a valid one."""
     charset, _, rest = value.partition("'")
     _, mark, text = rest.partition("'")
     if not mark or charset.lower() not in _CHARSETS:

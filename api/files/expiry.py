@@ -1,4 +1,4 @@
-"""Removes expired files."""
+"""Removes expired files in the background."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY_S = 60.0
 
 
 class FileExpiry:
-    """Searches for expired files in the background, at the start and then at intervals.
+    """Removes expired files in the background: at the start, and then at intervals.
 
     Args:
         every_s: seconds between two searches.
@@ -28,11 +28,11 @@ class FileExpiry:
         self._removing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the background task that removes expired files."""
         self._removing = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop the background task."""
         if self._removing is not None:
             self._removing.cancel()
             await asyncio.gather(self._removing, return_exceptions=True)

@@ -1,6 +1,6 @@
-"""Reads a form with one file once, as it arrives: the file is never in memory as a whole.
+"""Parses a multipart/form-data body with one file as it arrives: the file is never in memory as a whole.
 
-Knows multipart/form-data, and nothing of the meaning of fields or the destination of the file.
+Does not depend on what the fields mean or where the file goes.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ MAX_OVERHEAD = 2**18
 """Most bytes of a form in addition to its file."""
 
 MAX_PART_HEADER_BYTES = 4224
-"""Of each header of a part; a file's name is in one."""
+"""Most bytes of each header of a form part. One header contains the file's name."""
 
 PIECE = 2**18
-"""Least bytes that are passed on at once, except for the last piece."""
+"""Minimum number of bytes to pass on at once, except at the end of the file."""
 
 _BROKEN = "invalid_multipart"
 _PLAIN_ENCODINGS = ("", "binary", "8bit", "7bit")
 
 
 def boundary_of(content_type: str) -> str:
-    """Return the boundary of a form.
+    """Return the multipart boundary that a content-type header names.
 
     Args:
-        content_type: header of a request with a form.
+        content_type: value of the header.
 
     Raises:
-        RequestError: it names none.
+        RequestError: the header names no boundary.
     """
     boundary: str = parse_options_header(content_type)[1].get("boundary", "")
     if not boundary:
@@ -54,13 +54,14 @@ def boundary_of(content_type: str) -> str:
 
 
 class FileForm:
-    """One form, on its way.
+    """Streaming parser of a form with one file.
 
     Args:
         chunks: the request's body.
-        boundary: boundary between the parts.
+        boundary: the multipart boundary.
         file_field: name of the field with the file; the file is required.
-        fields: name → check, which receives the field's value once it is complete, and raises RequestError.
+        fields: name of each other field → function that takes its value and raises RequestError if it is
+            wrong.
         max_file_bytes: most bytes of the file.
         needs_name: whether the file must have a file name.
 
@@ -93,7 +94,7 @@ class FileForm:
         self._file_bytes = 0
 
     async def content(self) -> AsyncIterator[bytes]:
-        """Yield the file's bytes. When it ends, the form is complete, and `values` has all of its fields.
+        """Yield the file's bytes. After the last ones, the form is complete, and `values` has all its fields.
 
         Raises:
             RequestError: the form is broken, or a field is missing, wrong, unknown or duplicate.
@@ -116,7 +117,7 @@ class FileForm:
             yield bytes(pending)
 
     def too_large(self) -> TooLargeError:
-        """Return the error with the largest allowed size of the file."""
+        """Return the error for a file that is too large. It names the limit."""
         limit = self._max_file_bytes
         return TooLargeError(
             f"{self._file_field} may have at most {limit} bytes ({limit // 2**20} MiB)",
@@ -130,7 +131,7 @@ class FileForm:
             raise _broken(error) from error
 
     def _pieces(self, parser: PushMultipartParser, chunk: bytes) -> Iterator[bytes]:
-        """Yield the bytes of the file in a chunk; keep the bytes of other fields."""
+        """Yield the file's bytes in a chunk; collect the bytes of other fields."""
         try:
             for event in parser.parse(chunk) if chunk else ():
                 if isinstance(event, MultipartSegment):
@@ -148,7 +149,7 @@ class FileForm:
             raise _broken(error) from error
 
     def _begin(self, segment: MultipartSegment) -> None:
-        """Start a field; refuse a field that is unknown or duplicate."""
+        """Start a field; raise RequestError if it is unknown or duplicate."""
         parameters = read_parameters(segment.header("Content-Disposition", ""))
         name = parameters.get("name", "")
         known = (self._file_field, *self._checks)
@@ -177,7 +178,7 @@ class FileForm:
             raise RequestError(f"{self._reading} has more than {MAX_FIELD_BYTES} bytes", param=self._reading)
 
     def _finish(self) -> None:
-        """End a field; refuse a wrong value."""
+        """End a field; raise RequestError if its value is wrong."""
         name, self._reading = self._reading, ""
         if name == self._file_field:
             if not self._file_bytes:
@@ -192,7 +193,7 @@ class FileForm:
         self.values[name] = value
 
     def _end(self, parser: PushMultipartParser) -> None:
-        """Refuse a form that is cut off or has no file."""
+        """End the form; raise RequestError if it is truncated or has no file."""
         try:
             parser.close()
         except MultipartError as error:

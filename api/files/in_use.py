@@ -6,12 +6,13 @@ from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
 
 PAGE = 1000
 SETTLING = ("cancelling", "finalizing")
-"""The states of jobs that come to their end by themselves, and soon."""
+"""States of jobs that will soon end by themselves."""
 
 
 async def inputs_in_use(batches: BatchStore) -> dict[str, BatchRecord]:
-    """Return the files that are the input of a job that has not ended, each with such a job: not a settling one if
-    there is another.
+    """Return the input files of all jobs that have not ended, each with one such job.
+
+    If several jobs read the same file, a job whose state is not in SETTLING is preferred.
     """
     found: dict[str, BatchRecord] = {}
     after: str | None = None

@@ -1,6 +1,6 @@
-"""What clients may ask for when they store a file: for what, how large, how long.
+"""Rules for the files that clients store: allowed purposes, sizes and lifetimes.
 
-Knows nothing of forms and stores.
+Does not depend on forms or stores.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ MAX_FILE_BYTES = 512 * MIB
 MAX_PART_BYTES = 64 * MIB
 
 PURPOSES = ("batch", "user_data", "assistants", "fine-tune", "vision", "evals")
-"""Those that OpenAI's clients may name. Files of purpose "batch" are what batch jobs read; others are kept as data."""
+"""Purposes that clients may give, as in OpenAI's API. Only "batch" matters: batch jobs read such files."""
 
 OUTPUT_PURPOSE = "batch_output"
-"""Of the files that batch jobs write; no client's to give."""
+"""Purpose of the files that batch jobs write. Clients must not upload files with it."""
 
 ANCHOR = "created_at"
 MIN_SECONDS, MAX_SECONDS = 3600, 30 * 24 * 3600
 DEFAULT_SECONDS = {"batch": MAX_SECONDS}
-"""By purpose; files of all others stay until they are deleted."""
+"""Default lifetime of files by purpose. Files of other purposes stay until they are deleted."""
 
 
 def check_purpose(purpose: str) -> str:
-    """Return the purpose of a file that a client brings; raise RequestError if it is none."""
+    """Return the purpose of a client's new file; raise RequestError if it is not one of PURPOSES."""
     if purpose not in PURPOSES:
         reason = ", which is for files that the server makes" if purpose == OUTPUT_PURPOSE else ""
         raise RequestError(
@@ -34,7 +34,7 @@ def check_purpose(purpose: str) -> str:
 
 
 def check_listed_purpose(purpose: str | None) -> str | None:
-    """Return the purpose whose files a client wants to see; raise RequestError if there is no such purpose."""
+    """Return the purpose by which a client filters its files; raise RequestError if it is unknown."""
     known = (*PURPOSES, OUTPUT_PURPOSE)
     if purpose is not None and purpose not in known:
         raise RequestError(
@@ -44,21 +44,21 @@ def check_listed_purpose(purpose: str | None) -> str | None:
 
 
 def check_filename(filename: str, param: str) -> str:
-    """Return a file's name; raise RequestError if it has none. Any other is fine: it is never a path here."""
+    """Return a file's name; raise RequestError if it is empty. Names are never used as paths."""
     if not filename:
         raise RequestError("the file has no name; send one, any will do", param=param)
     return filename
 
 
 def check_anchor(anchor: str, param: str) -> str:
-    """Return from when on a lifetime counts; raise RequestError if it is anything but the file's creation."""
+    """Return the event at which a lifetime starts; raise RequestError if it is not the file's creation."""
     if anchor != ANCHOR:
         raise RequestError(f"{param} is {anchor[:100]!r}; it must be {ANCHOR!r}", param=param)
     return anchor
 
 
 def check_seconds(seconds: int | str, param: str) -> int:
-    """Return a lifetime in seconds; raise RequestError if it is none that is allowed."""
+    """Return a lifetime in seconds; raise RequestError if it is not a number or not allowed."""
     text = str(seconds)
     if text.isascii() and text.isdigit() and len(text) < 10 and MIN_SECONDS <= int(text) <= MAX_SECONDS:
         return int(text)
@@ -70,9 +70,9 @@ def check_seconds(seconds: int | str, param: str) -> int:
 
 
 def lifetime_of(purpose: str, seconds: int | None) -> int | None:
-    """Return after how many seconds a file expires; None: never.
+    """Return the lifetime of a file in seconds; None if it never expires.
 
     Args:
-        seconds: what the client asks for, if it does.
+        seconds: lifetime that the client asked for; None: the default of the purpose.
     """
     return DEFAULT_SECONDS.get(purpose) if seconds is None else seconds

@@ -1,4 +1,4 @@
-"""The `range` header: which bytes of a file a client wants (RFC 9110, section 14)."""
+"""Parses the `range` header: which bytes of a file a client wants (RFC 9110, section 14)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _MAX_DIGITS = 18
 
 
 class UnsatisfiableRangeError(ValueError):
-    """The file has no byte of the range."""
+    """The file has no byte in the requested range."""
 
 
 def read_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return start and end (exclusive) of the bytes that are asked for; None: all, as of one piece.
+    """Return the start and end (exclusive) of the requested bytes; None if the whole file must be sent.
 
-    What is not one range of bytes is as if there were no header: the whole file is a right answer to it.
+    A header that is not a single range of bytes is ignored, as RFC 9110 allows.
 
     Args:
-        header: its value, if there is one.
-        size: of the file in bytes.
+        header: value of the header; None if there is none.
+        size: size of the file in bytes.
 
     Raises:
-        UnsatisfiableRangeError: there are no such bytes.
+        UnsatisfiableRangeError: the file has no byte in the range.
     """
     match = _ONE_RANGE.fullmatch(header or "")
     if match is None:
@@ -45,6 +45,6 @@ def read_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def _number(digits: str) -> int:
-    """Return a number, or one that is larger than any file: Python does not convert thousands of digits."""
+    """Return the number, capped above any file size: Python refuses to convert thousands of digits."""
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS

@@ -1,4 +1,4 @@
-"""Limits uploads so that some of the disk stays free for databases, results of batches and the log."""
+"""Limits uploads so that some disk space stays free for databases, batch results and the log."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator
 from llmfw.core.base.errors import StorageError, StorageFullError
 
 LOOK_BYTES = 16 * 2**20
-"""Between two looks at the disk while a file arrives."""
+"""Bytes of a file that arrive between two checks of the disk."""
 MAX_SHARE = 20
-"""The reserve is at most a twentieth of the disk."""
+"""Caps the reserve at a twentieth (1/20) of the disk."""
 
 
 class DiskRoom:
-    """The disk that uploaded files are written to.
+    """Checks the free space of the disk that uploaded files are written to.
 
     Args:
-        folder: on that disk; None: the folder for temporary files.
-        reserve_mb: MiB that stay free.
+        folder: a folder on that disk; None: the folder for temporary files.
+        reserve_mb: MiB that must stay free, but at most 1/MAX_SHARE of the disk.
     """
 
     def __init__(self, folder: str | None, reserve_mb: int) -> None:
@@ -27,7 +27,7 @@ class DiskRoom:
         self._reserve = reserve_mb * 2**20
 
     def check(self) -> None:
-        """Raise StorageFullError if the reserve is all that is left, StorageError if the disk is gone."""
+        """Raise StorageFullError if less than the reserve is free, StorageError if the disk is unreadable."""
         try:
             disk = shutil.disk_usage(self._folder)
         except OSError as error:

@@ -1,6 +1,6 @@
-"""Files of clients: stores, lists, reads and removes them.
+"""Stores, lists, reads and removes clients' files.
 
-Knows neither HTTP nor the way a store keeps files.
+Does not depend on HTTP, or on the kind of store.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ logger = logging.getLogger(__name__)
 
 FILE_PREFIX = "file-"
 FILES = "files"
-"""The space of the files that clients see."""
+"""The store's space for the files that clients see."""
 
 EXPIRED_AT_ONCE = 50
-"""Files that are removed in one turn, before other callers get the lock."""
+"""Most expired files to remove before the lock is released for other callers."""
 
 _ANCHOR_FIELD, _SECONDS_FIELD = "expires_after[anchor]", "expires_after[seconds]"
 
 
 def file_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
-    """Return the form that brings a file.
+    """Return the parser of the form that uploads a file.
 
     Args:
         chunks: the request's body.
-        boundary: of its parts.
+        boundary: the multipart boundary.
     """
     return FileForm(
         chunks,
@@ -67,7 +67,7 @@ def file_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
 
 
 def object_of(record: FileRecord) -> FileObject:
-    """Return a file as clients see it."""
+    """Return OpenAI's file object for a record."""
     return FileObject(
         id=record.id,
         bytes=record.bytes,
@@ -79,7 +79,7 @@ def object_of(record: FileRecord) -> FileObject:
 
 
 def new_record(filename: str, purpose: str, size: int, seconds: int | None, tenant: str) -> FileRecord:
-    """Return the record of a client's complete file.
+    """Return the record of a file that a client has uploaded completely.
 
     Args:
         size: size in bytes.
@@ -100,21 +100,21 @@ def new_record(filename: str, purpose: str, size: int, seconds: int | None, tena
 
 
 def log_stored(record: FileRecord) -> None:
-    """Log one line on a new file, without its name, which is private to the client."""
+    """Log that a file was stored, without its name, which is private to the client."""
     logger.info("Stored %s: %d bytes, purpose %s", record.id, record.bytes, record.purpose)
 
 
 class FileService:
-    """Files of clients.
+    """Stores, lists, reads and removes clients' files.
 
     Args:
-        batches: store of the jobs, whose input must stay until they end.
+        batches: store of the batch jobs; a job's input file is not removed before the job ends.
         ownership: decides which files a request may see; other files do not exist for it.
-        room: limit on the disk's room; None: all of it may be used.
+        room: check that keeps some disk space free; None: uploads may fill the disk.
 
     Attributes:
-        deleting: lock that is held while a file is checked and removed. A caller that finds a file and then creates an
-            object that needs it must hold the lock, too.
+        deleting: lock held while a file is checked and removed. Callers that look up a file and then create
+            an object that needs the file must hold the lock, too.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class FileService:
         self._room = room
 
     async def upload(self, form: FileForm) -> FileObject:
-        """Store a form's file as it arrives.
+        """Store the file of a form as it arrives.
 
         Raises:
             RequestError: the form is wrong; nothing was stored.
@@ -140,7 +140,7 @@ class FileService:
         return object_of(record)
 
     async def list(self, query: PageQuery, purpose: str | None) -> FileList:
-        """Return a page of files, of one purpose or of all."""
+        """Return a page of files, of one purpose or of all (None)."""
         found = await self._store.list(
             space=FILES,
             purpose=check_listed_purpose(purpose),
@@ -156,12 +156,12 @@ class FileService:
         return object_of(await self.find(file_id))
 
     async def find(self, file_id: str) -> FileRecord:
-        """Return the record of a file; raise NotFoundError if it does not exist for the current request."""
+        """Return the record of a file; raise NotFoundError if it does not exist or is another tenant's."""
         try:
             record = await self._store.get(file_id)
         except KeyError:
             raise _not_found(file_id) from None
-        # Clients also know the ids of the parts of uploads.
+        # Clients also know the ids of upload parts, which are not files to them.
         if record.space != FILES or not self._ownership.may_see(record.tenant):
             raise _not_found(file_id)
         return record
@@ -200,7 +200,7 @@ class FileService:
         return DeletedFile(id=file_id)
 
     async def remove_expired(self, now: float) -> int:
-        """Remove all files that have expired at `now`, in all spaces, except the input of unfinished jobs.
+        """Remove all files that have expired at `now`, in all spaces, except the inputs of unfinished jobs.
 
         Returns:
             The number of removed files.
@@ -208,11 +208,11 @@ class FileService:
         expired = await self._store.expired(now)
         num_removed = 0
         for start in range(0, len(expired), EXPIRED_AT_ONCE):
-            async with self.deleting:  # not for all of them: who makes a batch waits for it
+            async with self.deleting:  # released between groups: creating a batch waits for it
                 needed = await inputs_in_use(self._batches)
                 for record in expired[start : start + EXPIRED_AT_ONCE]:
                     if record.id not in needed:
-                        with contextlib.suppress(NotFoundError):  # an upload removes its parts itself
+                        with contextlib.suppress(NotFoundError):  # an upload may have removed its part
                             await self._remove(record)
                             num_removed += 1
         return num_removed
@@ -227,7 +227,7 @@ class FileService:
 
 
 def _record_of(form: FileForm, size: int, tenant: str) -> FileRecord:
-    """Return the record of a form's file, once the form is whole."""
+    """Return the record of a complete form's file; raise RequestError if a field is missing."""
     if "purpose" not in form.values:
         raise RequestError("purpose is missing; it is required", param="purpose")
     given = [name for name in (_ANCHOR_FIELD, _SECONDS_FIELD) if name in form.values]

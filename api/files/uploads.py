@@ -1,7 +1,7 @@
-"""Files that are uploaded in parts. Their state is in the file store, too, so that it survives a restart.
+"""Uploads of files in parts. Their state is in the file store, too, so that it survives a restart.
 
-An upload is a small file in the space UPLOADS. Its parts are files in a space whose name is the upload's id. Uploads and
-parts expire by themselves.
+The state of an upload is a small file in the space UPLOADS. Its parts are files in a space whose name is the
+upload's id. Both expire like other files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UPLOADS = "uploads"
 UPLOAD_PREFIX, PART_PREFIX = "upload_", "part_"
 LIFETIME_S = 3600
 GRACE_S = 3600
-"""Seconds that parts stay longer than their upload, so that an upload that is completed as it expires still succeeds."""
+"""Seconds that parts outlive their upload, so that completing an upload just before it expires succeeds."""
 
 PAGE = 1000
 
@@ -64,11 +64,11 @@ _decode_state = msgspec.json.Decoder(UploadState).decode
 
 
 def part_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
-    """Return the form that brings a part.
+    """Return the parser of the form that uploads one part of a file.
 
     Args:
         chunks: the request's body.
-        boundary: of the form's own parts.
+        boundary: the multipart boundary.
     """
     return FileForm(
         chunks, boundary, file_field="data", fields={}, max_file_bytes=MAX_PART_BYTES, needs_name=False
@@ -76,10 +76,11 @@ def part_form(chunks: AsyncIterator[bytes], boundary: str) -> FileForm:
 
 
 class UploadService:
-    """Files that are uploaded in parts.
+    """Creates, completes and cancels uploads of files in parts.
 
     Args:
         ownership: decides which uploads a request may see; other uploads do not exist for it.
+        room: check that keeps some disk space free; None: uploads may fill the disk.
     """
 
     def __init__(self, store: FileStore, ownership: Ownership, room: DiskRoom | None = None) -> None:
@@ -89,7 +90,7 @@ class UploadService:
         self._changing: set[str] = set()
 
     async def create(self, body: UploadRequest) -> Upload:
-        """Start an upload; raise RequestError if such a file cannot be stored here."""
+        """Start an upload; raise RequestError if a field is wrong."""
         now = int(time.time())
         state = UploadState(
             id=sortable_id(UPLOAD_PREFIX),
@@ -105,16 +106,16 @@ class UploadService:
         return _object_of(state)
 
     async def add_part(self, upload_id: str, form: FileForm) -> UploadPart:
-        """Store a part as it arrives.
+        """Store a part of an upload as it arrives.
 
         Raises:
-            RequestError: the upload does not exist, takes no more parts, or the form is wrong.
+            RequestError: the upload does not exist or takes no more parts, or the form is wrong.
         """
         state = _open(await self._find(upload_id))
         content = self._room.guarded(form.content()) if self._room else form.content()
         part = await self._store.put(content, lambda size: _part_of(state, size))
         try:
-            _open(await self._find(upload_id))  # it may have ended meanwhile
+            _open(await self._find(upload_id))  # the upload may have ended meanwhile
         except RequestError:
             await self._remove(part.id)
             raise
@@ -124,8 +125,8 @@ class UploadService:
         """Join parts into a file.
 
         Raises:
-            RequestError: the parts do not make the announced file; nothing has changed.
-            ConflictError: the upload is being completed or cancelled.
+            RequestError: the parts do not add up to the announced file; the upload stays open.
+            ConflictError: another request is completing or cancelling the upload.
         """
         await self._find(upload_id)
         with self._change(upload_id):
@@ -143,12 +144,12 @@ class UploadService:
         return _object_of(state)
 
     async def cancel(self, upload_id: str) -> Upload:
-        """Give an upload up; raise RequestError if it has ended."""
+        """Cancel an upload; raise RequestError if it has ended."""
         await self._find(upload_id)
         with self._change(upload_id):
             state = _open(await self._find(upload_id))
             if state.file is not None and await self._is_there(state.file.id):
-                # A crash came after its file was stored, before this was noted. Others may use the file by now.
+                # The server crashed after it stored the file. The file may be in use already.
                 state.status = "completed"
             else:
                 state.status, state.file = "cancelled", None
@@ -160,7 +161,7 @@ class UploadService:
 
     @contextlib.contextmanager
     def _change(self, upload_id: str) -> Iterator[None]:
-        """Lock an upload that the current request may see, so that no other request completes or cancels it."""
+        """Lock an upload against other requests while the block runs; raise ConflictError if it is locked."""
         if upload_id in self._changing:
             raise ConflictError(
                 f"upload {upload_id!r} is being completed or cancelled by another request",
@@ -204,7 +205,7 @@ class UploadService:
         await self._store.put(chunks(), describe)
 
     async def _parts(self, state: UploadState, part_ids: Sequence[str]) -> list[FileRecord]:
-        """Return the parts that a client names; raise RequestError if they do not make the announced file."""
+        """Return the parts that a client lists; raise RequestError if they do not make up the file."""
         found: dict[str, FileRecord] = {}
         for index, part_id in enumerate(part_ids):
             param = f"part_ids[{index}]"
@@ -228,7 +229,7 @@ class UploadService:
         return list(found.values())
 
     async def _join(self, parts: Sequence[FileRecord], file: FileRecord, md5: str | None) -> FileRecord:
-        """Store the joined parts; raise RequestError if the client announced another digest."""
+        """Store the joined parts as a file; raise RequestError if its MD5 digest differs from `md5`."""
         digest = hashlib.md5(usedforsecurity=False)
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -263,7 +264,7 @@ class UploadService:
 
 
 def _open(state: UploadState) -> UploadState:
-    """Return an upload that has not ended; raise RequestError if it has."""
+    """Return an upload that is still open; raise RequestError if it has ended or expired."""
     status = "expired" if state.status == "pending" and state.expires_at <= time.time() else state.status
     if status == "pending":
         return state

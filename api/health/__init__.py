@@ -1,1 +1,1 @@
-"""Whether the engine works: asked of the engine itself."""
+"""Checks whether the engine works, by giving it a request."""

@@ -1,4 +1,4 @@
-"""Has the engine compute one token, to see that it does. Knows nothing of HTTP."""
+"""Checks whether the engine works, by having it compute one token. Does not depend on HTTP."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from llmfw.core.base.request import EmbedRequest, Request, SamplingParams
 from llmfw.core.client.client import EngineClient
 
 PROBE_S = 20.0
-"""How long the engine may take."""
+"""Longest time that the engine may take, in seconds."""
 
-TOKEN = 0  # every model has it
+TOKEN = 0  # a token id that every model has
 
 
 class Probe:
     """Asks the engine for one token. Simultaneous callers share one request, so frequent probes cost little.
 
     Args:
-        client: started.
-        timeout_s: as PROBE_S.
+        client: client of the engine, already started.
+        timeout_s: longest time that the engine may take, in seconds.
     """
 
     def __init__(self, client: EngineClient, timeout_s: float = PROBE_S) -> None:
@@ -29,7 +29,7 @@ class Probe:
         self._running: asyncio.Task[str | None] | None = None
 
     async def complaint(self) -> str | None:
-        """Return why no token came, or None if it did."""
+        """Have the engine compute one token; return why it did not, or None if it did."""
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
         return await asyncio.shield(self._running)

@@ -1,1 +1,1 @@
-"""How requests and replies look in HTTP: bodies, errors, streams of events, pages of lists, and the OpenAPI document."""
+"""The HTTP form of requests and replies: bodies, errors, event streams, pages of lists, and OpenAPI."""

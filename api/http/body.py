@@ -1,6 +1,6 @@
-"""A request's body: bytes → Struct, with an error that names the field, and the list of what is ignored.
+"""Decodes request bodies to Structs. Errors name the field; ignored fields are listed.
 
-Knows which fields a Struct declares as refused or ignored (`schemas.common`); nothing of what the others do.
+Structs declare which fields they refuse or ignore (`schemas.common`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from llmfw.core.base.errors import RequestError
 IGNORED_HEADER = "llmfw-ignored-params"
 MAX_IGNORED_NAMES = 50
 MAX_SHOWN_BYTES = 2**18
-"""Largest body that is decoded again to show the value that is wrong."""
+"""Largest body that is decoded a second time, to show the wrong value in an error."""
 
 MAX_FIELDS = 1000
-"""Members of a body, and of the objects in it that have fields of their own."""
+"""Most members of a body, and of each object in it that is a Body itself."""
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 CheckedT = TypeVar("CheckedT", bound=Body)
@@ -37,35 +37,37 @@ _IN_KEYS = re.compile(r" - at `key` in `\$\.?(?P<path>.*)`$")
 
 
 def decode_body(raw: bytes, kind: type[BodyT]) -> BodyT:
-    """Return the body as a Struct.
+    """Decode a body to a Struct.
 
     Raises:
-        RequestError: not JSON, or a value of the wrong type; names the field and shows its value.
+        RequestError: the body is not JSON, or a value has the wrong type; names the field and shows its
+            value.
     """
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        body = _decode(raw) if len(raw) <= MAX_SHOWN_BYTES else None  # to show a value of it
+        body = _decode(raw) if len(raw) <= MAX_SHOWN_BYTES else None  # to show the wrong value
         raise _wrong_value(body, str(error)) from error
     except (ValueError, RecursionError) as error:
         raise _not_json(error) from error
 
 
 def decode_checked(raw: bytes, kind: type[CheckedT]) -> tuple[CheckedT, list[str]]:
-    """Return the body, and the names of fields in it that change nothing.
+    """Decode a body; return it with the names of fields that have no effect.
 
     Raises:
-        RequestError: as `decode_body`, or a field asks for what this server does not do.
+        RequestError: as in `decode_body`; or a field is refused.
     """
     body = decode_body(raw, kind)
     return body, check_fields(body, fields_of(raw))
 
 
 def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT, list[str]]:
-    """Return the body, and the names of fields in it that change nothing.
+    """Decode a generation request; return it with the names of fields that have no effect.
 
     Raises:
-        RequestError: as `decode_body`, or a field asks for what this server does not do.
+        RequestError: as in `decode_body`; or a field is refused, or there are stream options without
+            `stream`.
     """
     body = decode_body(raw, kind)
     given = fields_of(raw)
@@ -78,13 +80,13 @@ def decode_generation(raw: bytes, kind: type[GenerationT]) -> tuple[GenerationT,
 def check_stream_options(
     options: StreamOptions | None, stream: bool | None, given: dict[str, msgspec.Raw]
 ) -> list[str]:
-    """Return the names of a stream's options that change nothing.
+    """Check `stream_options`; return the names of its fields that have no effect.
 
     Args:
-        given: the body's fields.
+        given: fields of the request body, as raw JSON.
 
     Raises:
-        RequestError: there are options and no stream.
+        RequestError: there are options, but `stream` is not true; or a field is refused.
     """
     if options is None:
         return []
@@ -95,18 +97,18 @@ def check_stream_options(
 
 
 def decode_native(raw: bytes) -> tuple[GenerateRequest, list[str]]:
-    """As `decode_generation`, for SGLang's native form."""
+    """Decode the body of SGLang's POST /generate, as `decode_nested` does."""
     return decode_nested(raw, GenerateRequest, ("sampling_params",))
 
 
 def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tuple[NestedT, list[str]]:
-    """Return a body that has others inside, and the names of fields in any of them that change nothing.
+    """Decode a body with nested bodies; return it with the names of fields without effect in any of them.
 
     Args:
-        inner: the fields that are a Body of their own.
+        inner: names of the fields that contain a Body.
 
     Raises:
-        RequestError: as `decode_body`, or a field asks for what this server does not do.
+        RequestError: as in `decode_body`; or a field is refused.
     """
     body = decode_body(raw, kind)
     given = fields_of(raw)
@@ -119,10 +121,14 @@ def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tupl
 
 
 def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") -> list[str]:
-    """Refuse what the body's kind refuses, and return the names of fields that change nothing.
+    """Check a body's unknown fields; return the names of the fields without effect.
 
     Args:
-        prefix: of the names, for a body inside another.
+        given: all fields of the body, as raw JSON.
+        prefix: prefix of the names, for a body inside another.
+
+    Raises:
+        RequestError: the body's class refuses a field (`Body.refused`).
     """
     ignored = []
     for name in given.keys() - set(body.__struct_fields__):
@@ -153,7 +159,10 @@ def _is_used(given: Mapping[str, msgspec.Raw], field: str) -> bool:
 
 
 def ignored_header(names: list[str]) -> dict[str, str]:
-    """Return the header that reports ignored fields, none if there are none. Odd characters are percent-encoded."""
+    """Return the header that reports ignored fields; {} if there are none.
+
+    Odd characters are percent-encoded.
+    """
     if not names:
         return {}
     shown = [quote(name[:100], safe="[]. ") for name in names[:MAX_IGNORED_NAMES]]
@@ -163,7 +172,7 @@ def ignored_header(names: list[str]) -> dict[str, str]:
 
 
 def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
-    """Return `ignored_header`, or, where requests are read strictly, raise RequestError if there is any."""
+    """Return the header that reports ignored fields; if `strict`, raise RequestError for them instead."""
     if strict and names:
         shown = ", ".join(name[:100] for name in names[:MAX_IGNORED_NAMES])
         raise RequestError(
@@ -175,10 +184,10 @@ def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
 
 
 def fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """Return the fields of a JSON object; raise RequestError if it is none."""
+    """Return the fields of a JSON object; raise RequestError if it is no object or has too many fields."""
     try:
         fields = _fields_decoder.decode(raw)
-    except (ValueError, RecursionError) as error:  # what a Struct skips is not looked at when it is decoded
+    except (ValueError, RecursionError) as error:  # decoding to a Struct does not check skipped values
         raise _not_json(error) from error
     if len(fields) > MAX_FIELDS:
         raise RequestError(
@@ -199,7 +208,7 @@ def _not_json(error: Exception) -> RequestError:
 
 
 def _wrong_value(body: Any, message: str) -> RequestError:
-    """Turn msgspec's message, which ends with a path, into one that names the field and its value."""
+    """Convert msgspec's message, which ends with a path, to an error that names the field and its value."""
     found = _AT_PATH.search(message) or _IN_KEYS.search(message)
     if found is None:
         missing = re.search(r"missing required field `(\w+)`", message)

@@ -1,7 +1,4 @@
-"""Pages of lists that are ordered by id: what a client asks for in the query, and what a page says of itself.
-
-Knows nothing of what is listed.
-"""
+"""Pages of lists that are ordered by id: reads the query of a page, and builds the fields of its reply."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ class HasId(Protocol):
 
     @property
     def id(self) -> str:
-        """By which the list is ordered."""
+        """Id by which the list is ordered."""
         ...
 
 
@@ -26,10 +23,12 @@ ItemT = TypeVar("ItemT", bound=HasId)
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which page is asked for.
+    """The requested page of a list.
 
     Attributes:
-        after: the id that comes before the page's first one; None: the list's beginning.
+        limit: most items of the page.
+        after: id of the last item before the page; None: the first page.
+        newest_first: whether the list starts with the newest item.
     """
 
     limit: int
@@ -38,21 +37,21 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fetch(self) -> int:
-        """How many items to look for: one more than are shown tells whether there are more."""
+        """Number of items to fetch: one more than are shown, to know whether there are more."""
         return self.limit + 1
 
 
 def read_page_query(query: Mapping[str, str], *, prefix: str, most: int, default: int) -> PageQuery:
-    """Return the page that `limit`, `after` and `order` ask for.
+    """Return the page that the query parameters `limit`, `after` and `order` request.
 
     Args:
-        query: of the request.
-        prefix: of the ids in this list, such as "file-".
-        most: that may be asked for at once.
-        default: how many are shown if the client does not say.
+        query: query parameters of the request.
+        prefix: prefix of the ids in this list, such as "file-".
+        most: largest allowed `limit`.
+        default: `limit` if the client does not set it.
 
     Raises:
-        RequestError: names the parameter that is wrong.
+        RequestError: a parameter is wrong; names the parameter.
     """
     limit = query.get("limit", str(default))
     if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and 1 <= int(limit) <= most):
@@ -69,10 +68,10 @@ def read_page_query(query: Mapping[str, str], *, prefix: str, most: int, default
 
 
 def page_of(found: Sequence[ItemT], query: PageQuery) -> dict[str, Any]:
-    """Return `data`, `first_id`, `last_id` and `has_more` of a page.
+    """Return the fields `data`, `first_id`, `last_id` and `has_more` of a page.
 
     Args:
-        found: `query.fetch` items from `query.after` on, or as many as there are.
+        found: the first `query.fetch` items after `query.after`, or fewer if the list ends before.
     """
     shown = list(found[: query.limit])
     return {

@@ -1,4 +1,4 @@
-"""Exception → status and OpenAI error body: the one table."""
+"""Maps exceptions to HTTP statuses and OpenAI error bodies. All routes use this one table."""
 
 from __future__ import annotations
 
@@ -51,12 +51,15 @@ STATUS: dict[type[LLMFWError], int] = {
     EngineError: 500,
     ComponentFailedError: 500,
 }
-"""The first class that fits counts."""
+"""Exception class → HTTP status. The first class that matches is used."""
 
 MAX_MESSAGE, MAX_PARAM = 4000, 300  # characters
 
 NO_RETRY = {"x-should-retry": "false"}
-"""SDKs repeat a request after any status from 500 up, and after 408 and 409, unless told that it is of no use."""
+"""Header that stops SDKs from retrying.
+
+Without it they retry after a status of 408, 409, or 500 and above.
+"""
 
 RETRY_SOON = {"retry-after": "1"}
 
@@ -69,7 +72,10 @@ def status_of(error: Exception) -> int:
 
 
 def body_of(error: Exception) -> ErrorBody:
-    """Return the error body of an exception. Of an unexpected one it tells no details: they are in the log."""
+    """Return the error body of an exception.
+
+    Details of unexpected exceptions are left out; the log has them.
+    """
     if isinstance(error, RequestError):
         detail = ErrorDetail(
             message=_shortened(str(error), MAX_MESSAGE),
@@ -118,11 +124,14 @@ _STORAGE = {
     "for more room",
     "storage_unavailable": "the server's storage cannot be used now; its log says why",
 }
-"""What clients are told of a store's errors, whose own texts name paths of the server."""
+"""Messages for clients about errors of a store, whose own messages may contain paths of the server."""
 
 
 def _said(error: HTTPException) -> tuple[str, str | None]:
-    """Return the message, and the parameter at fault where Litestar knows it (of a plugin's route: ours check bodies)."""
+    """Return the message, and the parameter at fault if Litestar knows it.
+
+    It does only on plugins' routes, because llmfw's own routes check bodies themselves.
+    """
     found = error.extra if isinstance(error.extra, list) else []
     for each in found:
         if isinstance(each, dict) and isinstance(key := each.get("key"), str):
@@ -131,7 +140,7 @@ def _said(error: HTTPException) -> tuple[str, str | None]:
 
 
 def _shortened(text: str, limit: int) -> str:
-    """Return a text that may quote the client's own: it is not sent back in megabytes."""
+    """Shorten a text to a limit, because it may quote megabytes of the client's request."""
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
@@ -146,7 +155,7 @@ _HTTP_CODES = {
 
 
 def error_response(error: Exception) -> Response[bytes]:
-    """Return the reply for an exception."""
+    """Return the error reply for an exception."""
     status = status_of(error)
     headers: dict[str, Any] = dict(getattr(error, "headers", None) or {}) | retry_advice(error, status)
     return Response(
@@ -158,7 +167,7 @@ def error_response(error: Exception) -> Response[bytes]:
 
 
 def retry_advice(error: Exception, status: int) -> dict[str, str]:
-    """Return the headers that tell a client whether the same request may succeed later."""
+    """Return headers that tell the client whether and when to retry the request."""
     if isinstance(error, StorageError) and not isinstance(error, StorageFullError | ContentLostError):
         return RETRY_SOON
     if isinstance(error, ConflictError):
@@ -169,7 +178,7 @@ def retry_advice(error: Exception, status: int) -> dict[str, str]:
 
 
 def log_unexpected(error: Exception, where: str) -> None:
-    """Write an exception that is no answer to a user's mistake to the log, with its traceback if that tells more."""
+    """Log an exception that the client did not cause. Unexpected ones are logged with their traceback."""
     if isinstance(error, StorageError | ComponentError):
         logger.error("%s failed: %s", where, error)
     elif not isinstance(error, LLMFWError | HTTPException):
@@ -182,7 +191,10 @@ def route_of(request: Request[Any, Any, Any]) -> str:
 
 
 def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Return the reply for an exception of a route, with what the request tells of it; log it if need be."""
+    """Return the error reply for an exception of a route; log the exception if the client did not cause it.
+
+    For statuses 404, 405 and 413, the message names the URL, the allowed methods or the limit.
+    """
     log_unexpected(error, route_of(request))
     where = f"{request.method} {request.url.path}"
     if isinstance(error, HTTPException) and error.status_code == 404:

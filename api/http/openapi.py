@@ -1,7 +1,7 @@
-"""The server's own OpenAPI document, made from its routes and the Structs that they read and write.
+"""Builds the OpenAPI document from the server's routes and the Structs that they read and write.
 
-Litestar's own generator sees neither: the handlers decode bodies themselves, for errors that name the field. A
-plugin's route that says nothing of itself is listed with its path alone.
+Litestar's own generator cannot: it does not see the bodies' types, because handlers decode bodies themselves.
+A plugin's route without a description (`operation.describe`) is listed with its path only.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _PARAMETER = re.compile(r"{(?P<name>\w+)}")
 
 
 def openapi_document(app: Litestar, *, needs_key: bool) -> dict[str, Any]:
-    """Return the document of an application's routes.
+    """Return the OpenAPI document of an application's routes.
 
     Args:
-        app: with all its routes.
+        app: application with all routes registered.
         needs_key: whether clients must send an API key.
     """
     found = list(_operations(app))
@@ -51,7 +51,7 @@ def openapi_document(app: Litestar, *, needs_key: bool) -> dict[str, Any]:
 
 
 def _operations(app: Litestar) -> Iterator[tuple[str, str, Operation]]:
-    """Yield path, method and description of each route."""
+    """Yield the path, the method and the description of each route."""
     for route in app.routes:
         if not isinstance(route, HTTPRoute):
             continue

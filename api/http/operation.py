@@ -1,4 +1,7 @@
-"""What a route says of itself for the server's OpenAPI page: given to Litestar's decorators as `opt=describe(...)`."""
+"""Descriptions of routes for the OpenAPI document.
+
+Pass them to Litestar's decorators as `opt=describe(...)`.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,17 @@ OPT = "llmfw.operation"
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One route, in words and types.
+    """The description of one route.
 
     Attributes:
-        summary: one line.
-        body: the Struct of the request's body, or None.
-        body_media_type: of the request's body.
-        reply: the Struct of the reply's JSON body, or None.
-        chunk: the Struct of one event's data, where the route can stream.
-        query: parameters in the query: name → type.
-        status: of a reply without an error.
-        media_type: of the reply, where it is not JSON.
+        summary: one line of text.
+        body: type of the request body, or None.
+        body_media_type: media type of the request body.
+        reply: type of the reply's body, or None.
+        chunk: type of one event's data if the route can stream, else None.
+        query: query parameters: name → type.
+        status: status of a successful reply.
+        media_type: media type of the reply.
     """
 
     summary: str
@@ -34,5 +37,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(summary: str, **fields: Any) -> dict[str, Operation]:
-    """Return the `opt` of a handler that tells of its operation. The fields are those of `Operation`."""
+    """Return the `opt` of a route handler that describes the route.
+
+    The keywords are the fields of `Operation`.
+    """
     return {OPT: Operation(summary=summary, **fields)}

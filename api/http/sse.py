@@ -1,7 +1,4 @@
-"""Server-sent events: the frames of a stream, and the response that sends them.
-
-Knows nothing of what the frames hold.
-"""
+"""Server-sent events: the frames of a stream, and the response that sends them."""
 
 from __future__ import annotations
 
@@ -24,12 +21,15 @@ _encoder = msgspec.json.Encoder()
 
 
 def frame(payload: bytes) -> bytes:
-    """Return one event. JSON has no line breaks, so one `data:` line always does."""
+    """Return the frame of one event.
+
+    The payload is JSON without line breaks, so one `data:` line is enough.
+    """
     return b"data: %b\n\n" % payload
 
 
 def comment_on(wait: Wait | None) -> bytes:
-    """Return the comment that tells of a choice's waiting; nothing if it does not wait."""
+    """Return a comment frame that reports a choice's wait; b"" if there is nothing to report."""
     if wait is None:
         return b""
     if wait.num_ahead == 0 and wait.seconds == 0:
@@ -39,18 +39,18 @@ def comment_on(wait: Wait | None) -> bytes:
 
 
 def error_frame(error: Exception) -> bytes:
-    """Return the event that tells a client of a failure in mid-stream."""
+    """Return the frame that reports a failure in mid-stream."""
     return frame(_encoder.encode(body_of(error)))
 
 
 class EventStreamResponse:
-    """An ASGI response that sends frames as they come, ends when the client goes, and keeps quiet streams alive.
+    """An ASGI response that sends frames as they arrive, and comments to keep a quiet stream alive.
 
     Args:
-        frames: is closed at the end, also when the client goes; an error of it becomes an error frame. Empty ones are
-            not sent.
-        headers: in addition to those of any event stream.
-        first: a frame that was taken from them already.
+        frames: iterator of frames; closed at the end, also if the client disconnects. Its exception becomes
+            an error frame; empty frames are not sent.
+        headers: headers to send in addition to those of every event stream.
+        first: frame already taken from `frames`, sent first.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class EventStreamResponse:
         self._quiet = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream; returns at its end or soon after the client went."""
+        """Send the stream; return at its end, or soon after the client has disconnected."""
         await send({"type": "http.response.start", "status": 200, "headers": self._encoded_headers()})
         sending = asyncio.create_task(self._send_all(send))
         watching = asyncio.create_task(self._watch(receive, send))
@@ -86,14 +86,17 @@ class EventStreamResponse:
                         continue
                     self._quiet = False
                     await send({"type": "http.response.body", "body": data, "more_body": True})
-            except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            except Exception as error:  # noqa: BLE001 - every failure is reported to the client
                 log_unexpected(error, "a stream")
                 data = error_frame(error) + DONE
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _watch(self, receive: Receive, send: Send) -> None:
-        """Return when the client goes; meanwhile send a comment whenever nothing else was sent for a while."""
+        """Wait until the client disconnects.
+
+        Meanwhile, send a comment after every KEEP_ALIVE_S without frames.
+        """
         going = asyncio.ensure_future(receive())
         try:
             while True:

@@ -1,1 +1,1 @@
-"""The server's figures as monitoring systems read them."""
+"""Exports the server's metrics for monitoring systems."""

@@ -1,7 +1,7 @@
-"""The figures of one scrape as metric families of prometheus_client. Knows nothing of HTTP or of text formats.
+"""Converts the statistics of one scrape to metric families of prometheus_client.
 
-prometheus_client calls `collect` synchronously and the engine answers asynchronously, so a collector is made for each
-scrape, of figures that are already there.
+prometheus_client calls `collect` synchronously, but the engine answers asynchronously. So each scrape creates
+a collector from statistics that were fetched before. Does not depend on HTTP or on text formats.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from llmfw.core.base.engine_info import ComponentUse, EngineInfo, EngineStats
 
 
 class ServerCollector(Collector):
-    """The figures of the API process and, if the engine answered, those of the engine.
+    """Metrics of the API process and, if the engine answered, of the engine.
 
     Args:
-        uses: calls of plugins' components; those of one component in two processes are added.
+        uses: totals of the calls of plugins' components. Totals of the same component in two processes are
+            added up.
         num_restarts: restarts of the engine since the server started.
-        engine: what the engine is, and its figures; None if it did not answer.
+        engine: the engine's fixed properties and its statistics; None if it did not answer.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class ServerCollector(Collector):
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families in the order in which they are shown."""
+        """Yield the metric families in the order in which they are shown."""
         yield from _components(self._uses)
         yield CounterMetricFamily(
             "llmfw_engine_restarts_total",

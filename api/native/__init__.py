@@ -1,1 +1,1 @@
-"""SGLang's native /generate."""
+"""SGLang's native API: /generate."""

@@ -1,4 +1,4 @@
-"""Log probabilities as SGLang's native API has them: lists of [log probability, token id, text or null]."""
+"""Formats log probabilities for SGLang's native API: lists of [log probability, token id, text or null]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 
 
 def num_top(body: GenerateRequest) -> int | None:
-    """Return the number of most likely tokens whose log probabilities are requested; None: no log probabilities."""
+    """Return how many top tokens to report per output token; None if no log probabilities are requested."""
     if not body.return_logprob:
         if body.top_logprobs_num:
             raise RequestError(
@@ -25,7 +25,7 @@ def num_top(body: GenerateRequest) -> int | None:
 
 
 def num_prompt_top(body: GenerateRequest) -> int | None:
-    """As `num_top`, for the prompt's tokens."""
+    """Return how many top tokens to report per prompt token; None if no log probabilities are requested."""
     start = -1 if body.logprob_start_len is None else body.logprob_start_len
     if start < -1:
         raise RequestError(
@@ -36,10 +36,10 @@ def num_prompt_top(body: GenerateRequest) -> int | None:
 
 
 class LogprobForm:
-    """How one client gets log probabilities.
+    """Formats log probabilities in the replies to one request.
 
     Args:
-        body: asks for some.
+        body: request whose `return_logprob` is true.
     """
 
     def __init__(self, body: GenerateRequest, tokenizer: Tokenizer) -> None:
@@ -49,7 +49,7 @@ class LogprobForm:
         self._tokenizer = tokenizer
 
     def fill(self, meta: MetaInfo, choice: Choice) -> None:
-        """Write a choice's log probabilities so far into the facts on it."""
+        """Write a choice's log probabilities so far into the metadata of its reply."""
         output = choice.text.scored_tokens
         meta.output_token_logprobs = self._own(output)
         if self._with_top:
@@ -61,7 +61,7 @@ class LogprobForm:
                 meta.input_top_logprobs = self._top(prompt)
 
     def _prompt(self, choice: Choice) -> list[ScoredToken]:
-        """Return the prompt's tokens from the place asked for; the first has no log probability, as in SGLang."""
+        """Return the prompt's tokens from the requested start on. The very first has no log probability."""
         token_ids, found = choice.request.prompt, choice.text.prompt_logprobs or []
         if len(found) != len(token_ids) - 1:
             raise EngineError(

@@ -1,4 +1,4 @@
-"""SGLang's native generation: its own names and form of reply. Knows nothing of HTTP."""
+"""Generates text as SGLang's native API does, with its field names and replies. Does not depend on HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from llmfw.core.interfaces.parsers import ContentDelta
 
 from .logprobs import LogprobForm, num_prompt_top, num_top
 
-DEFAULT_MAX_NEW_TOKENS = 128  # SGLang's
+DEFAULT_MAX_NEW_TOKENS = 128  # as in SGLang
 
 _RENAMED = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "seed": "sampling_seed"}
 
@@ -29,8 +29,8 @@ class NativeGeneration(msgspec.Struct):
     """A running generation.
 
     Attributes:
-        is_list: the client gave a list of prompts.
-        logprobs: how it gets log probabilities; None: not at all.
+        is_list: whether the client sent a list of prompts.
+        logprobs: formatter for log probabilities; None: the client wants none.
     """
 
     generation: Generation
@@ -39,21 +39,21 @@ class NativeGeneration(msgspec.Struct):
 
 
 class NativeService:
-    """Continues prompts.
+    """Answers requests to /generate.
 
     Args:
-        generator: runs them.
+        generator: runs the prompts.
     """
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
 
     async def start(self, body: GenerateRequest) -> NativeGeneration:
-        """Return the generation that answers a body.
+        """Start the generation that answers a request.
 
         Raises:
-            RequestError: names the field that is wrong.
-            EngineDeadError: nothing can be generated any more.
+            RequestError: a field is wrong; the error names it.
+            EngineDeadError: the engine has died, so nothing can be generated.
         """
         self._generator.check(None)
         given = body.sampling_params or NativeSampling()
@@ -87,7 +87,7 @@ class NativeService:
         return NativeGeneration(generation, is_list, logprobs)
 
     async def reply(self, running: NativeGeneration) -> GenerateReply | list[GenerateReply]:
-        """Run a generation to its end and return the whole reply, a list of them for a list of prompts."""
+        """Run a generation to its end and return the reply, or a list of replies for a list of prompts."""
         deltas = await running.generation.finish()
         replies = [
             _reply(running, choice, _text_of(deltas[choice.index])) for choice in running.generation.choices
@@ -95,9 +95,10 @@ class NativeService:
         return replies if running.is_list else replies[0]
 
     async def stream(self, running: NativeGeneration) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events: each has the whole text so far of its prompt.
+        """Run a generation and yield server-sent events, each with the whole output of one prompt so far.
 
-        Empty bytes are yielded where an event of the engine makes none.
+        If an engine event adds no text, yields a comment on the prompt's position in the queue, or empty
+        bytes if it does not wait.
         """
         texts = [""] * len(running.generation.choices)
         async with contextlib.aclosing(running.generation.events()) as events:
@@ -114,7 +115,7 @@ class NativeService:
         yield DONE
 
     async def _prompts(self, body: GenerateRequest) -> tuple[list[list[int]], bool]:
-        """Return the prompts, and whether they are a list."""
+        """Return the prompts' token ids, and whether the client sent a list of prompts."""
         if body.text is not None and body.input_ids is not None:
             raise RequestError("text and input_ids are both given; give one", param="input_ids")
         given, param = (body.text, "text") if body.input_ids is None else (body.input_ids, "input_ids")

@@ -1,6 +1,6 @@
-"""The folder that keeps the state of a run, from its first attempt to its end.
+"""The folder with the state of an offline run, from its first attempt to its end.
 
-Knows the subject of the run, and nothing of its progress.
+A marker file records what the run works on. The progress is in the stores, which this module does not read.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PIECE = 2**20
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """The subject of a run. The results of two attempts belong together only if their subjects are equal.
+    """What a run works on: a file of requests and a model. A run continues only with an equal subject.
 
     Attributes:
-        num_bytes, sha256: size and digest of the file of requests.
-        model: folder or hub id.
+        num_bytes, sha256: size and SHA-256 of the file of requests.
+        model: folder or hub id of the model.
         served_name: name of the model in the file's lines.
     """
 
@@ -36,7 +36,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Marker(msgspec.Struct, frozen=True, kw_only=True):
     subject: Subject
-    is_ours: bool  # the run created the folder, and removes it at the end
+    is_ours: bool  # whether the run created the folder, and so removes it at the end
     format: int = 1
 
 
@@ -61,15 +61,15 @@ class RunFolder:
     """The folder of a run. Created if it does not exist.
 
     Args:
-        path: path of the folder, which may contain nothing else.
+        path: path of the folder, which must be empty or belong to this run.
         subject: subject of this attempt.
         source: name of the file of requests, for errors.
 
     Raises:
-        ConfigError: the folder does not belong to a run, or to a run of another subject; or it cannot be used.
+        ConfigError: the folder has other content, belongs to a run with another subject, or cannot be used.
 
     Attributes:
-        is_resumed: whether an earlier attempt has left its state.
+        is_resumed: whether the folder contains the state of an earlier attempt.
     """
 
     def __init__(self, path: Path, subject: Subject, source: str) -> None:
@@ -86,10 +86,10 @@ class RunFolder:
         self.is_resumed = found is not None
 
     def end(self) -> None:
-        """Remove the folder if a run created it; a folder that existed before stays. Nothing may use it any more."""
+        """Remove the folder if a run created it, not if it existed before. Call this when nothing uses it."""
         found = self._read()
         if found is not None and found.is_ours:
-            # Rename it first: a crash during the removal then leaves no folder that looks like a run's.
+            # Rename it first, so that a crash during the removal leaves no folder that looks like a run's.
             os.rename(self.path, self._gone)
             shutil.rmtree(self._gone, ignore_errors=True)
 
@@ -98,7 +98,7 @@ class RunFolder:
         return self.path.with_name(self.path.name + GONE)
 
     def _read(self) -> _Marker | None:
-        """Return the marker of an earlier attempt; None: there was none."""
+        """Return the marker of an earlier attempt, or None if there was none."""
         try:
             return msgspec.json.decode((self.path / MARKER).read_bytes(), type=_Marker)
         except FileNotFoundError:

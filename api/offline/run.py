@@ -1,8 +1,8 @@
 """Runs a file of requests with the stores, engine and runner of a server, without HTTP.
 
-The engine has a process of its own, as in a server. Its steps and the work on lines (tokens, JSON, the store) therefore
-do not wait for each other, and if it dies, for example of lack of memory, this process can still report the progress.
-The stores hold all finished work at any time; this module only knows the next step.
+The engine has a process of its own, as in a server. Its steps and the work on lines (tokens, JSON, the store)
+therefore do not wait for each other, and if it dies, for example for lack of memory, this process can still
+report the progress. All finished work is in the stores at any time, so an interrupted run can be continued.
 """
 
 from __future__ import annotations
@@ -41,21 +41,23 @@ INPUT_ID = "file-input"
 WINDOW = "30d"
 LOOK_S = 0.25
 PIECE = 2**20
-MARK = "run"  # in the temporary names of outputs; the folder's lock excludes other runs
+MARK = "run"  # part of the outputs' temporary names; the folder's lock excludes other runs
 
 
 class FileRun:
-    """One attempt at a file of requests.
+    """One attempt to run a file of requests.
 
     Args:
-        source: the file.
-        subject: subject of the run.
-        endpoint: path with `/v1`.
-        output, errors: paths of the results, which are written whole at the end. No file of errors if no line failed.
-        on_state: receives the current work and, once the job exists, its record, from time to time.
+        source: the file of requests.
+        subject: what the run works on; must match the file.
+        endpoint: path of the endpoint, with `/v1`.
+        output, errors: paths of the output and error files, which are written as a whole at the end. No error
+            file is written if no line failed.
+        on_state: called from time to time with a word for the current work and, once the job exists, its
+            record.
 
     Attributes:
-        has_nothing: whether this process created the folder and no job exists, so that removing it loses nothing.
+        has_nothing: whether the stores contain no job, so that removing their folder loses nothing.
     """
 
     def __init__(
@@ -76,15 +78,15 @@ class FileRun:
         self.has_nothing = False
 
     async def run(self, engine: EngineConfig, config: ServerConfig, plugins: Plugins) -> BatchRecord:
-        """Continue from the last attempt's state to the end; return the final record. May be cancelled at any time.
+        """Continue the last attempt to the end; return the job's final record. Can be cancelled at any time.
 
         Args:
-            config: configuration whose `storage` and stores are the run's own.
+            config: server configuration with the run's own `storage` and stores.
 
         Raises:
             ConfigError: the model or a component cannot be loaded.
-            EngineError: the engine could not be started, or died too often to be started again.
-            OutputError: a file cannot be written.
+            EngineError: the engine could not be started, or died too often.
+            OutputError: the output or error file cannot be written.
         """
         stores = await open_stores(config, plugins.registry)
         try:
@@ -101,7 +103,7 @@ class FileRun:
             await stores.close()
 
     async def _store_input(self, files: FileStore) -> None:
-        """Copy the file of requests to the store. The file may then change or be removed."""
+        """Copy the file of requests to the store. Afterwards, the file can be changed or removed."""
         digest = hashlib.sha256()
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -127,7 +129,7 @@ class FileRun:
     async def _follow(
         self, record: BatchRecord | None, client: EngineClient, batches: BatchService, stores: Stores
     ) -> BatchRecord:
-        """Wait for the end of the job, and report its progress."""
+        """Create the job if there is none, report its progress, and return its record once it has ended."""
         self.has_nothing = False
         if record is None:
             asked = CreateBatchRequest(
@@ -146,7 +148,7 @@ class FileRun:
             await asyncio.sleep(LOOK_S)
 
     async def _deliver(self, record: BatchRecord, files: FileStore) -> None:
-        """Write the results to their paths: the output last, so that it exists only when everything is written."""
+        """Write the results to their paths. The output comes last: if it exists, everything was written."""
         if record.status == "failed" and not (record.output_file_id or record.error_file_id):
             return
         self._on_state("writing", record)
@@ -184,7 +186,7 @@ async def _answering(
     stores: Stores,
     on_state: Callable[[str, BatchRecord | None], None],
 ) -> AsyncIterator[tuple[EngineClient, BatchService]]:
-    """Yield an engine and the services that run batches on it."""
+    """Start an engine and the service that runs batches on it; yield both, and close them afterwards."""
     on_state(f"loading {config.served_model_name}", None)
     begin_to_prepare(engine, plugins.registry)
     limits = WatchdogLimits.of(config.watchdog_timeout)
@@ -193,7 +195,7 @@ async def _answering(
     )
     try:
         components = await start_engine(client, engine, config, plugins.registry)
-        ownership = Ownership()  # a run has one owner
+        ownership = Ownership()  # all files of a run have one owner
         memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY, ownership)
         answering = Answering(DeferringClient(client), components, config, memory)
         batches = open_batches(

@@ -1,4 +1,4 @@
-"""Writes a file whole or not at all. Knows nothing of what is in it."""
+"""Writes a file as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ class OutputError(LLMFWError):
 
 @contextlib.contextmanager
 def whole_file(path: Path, mark: str | None = None) -> Iterator[BinaryIO]:
-    """Yield a file that replaces the file at `path` when the block ends. After an exception nothing changes.
+    """Yield a file that replaces the file at `path` after the block. If the block raises, nothing changes.
 
-    If `path` is no regular file (a pipe, a terminal, /dev/null), bytes are written to it directly.
+    If `path` exists and is not a regular file (a pipe, a terminal, /dev/null), bytes are written to it
+    directly.
 
     Args:
         mark: part of the temporary file's name. Set it only if no other process writes this path: a second attempt then
             overwrites the temporary file that a crash has left.
 
     Raises:
-        OutputError: the file cannot be written; with the reason.
+        OutputError: the file cannot be written; the message gives the reason.
     """
     try:
         if path.exists() and not path.is_file():
             with open(path, "wb") as file:
                 yield file
             return
-        target = path.resolve()  # a link stays a link
+        target = path.resolve()  # a symbolic link stays one
         temporary = target.with_name(f".{target.name}.{mark or secrets.token_hex(4)}.part")
         try:
             with open(temporary, "wb") as file:
@@ -50,7 +51,7 @@ def whole_file(path: Path, mark: str | None = None) -> Iterator[BinaryIO]:
 
 
 def check_writable(path: Path) -> None:
-    """Raise an OutputError if there could be no file at `path`: better before the work than after it."""
+    """Raise OutputError if no file can be written at `path`, so that callers can fail before long work."""
     folder = path.resolve().parent
     if path.is_dir():
         raise OutputError(f"{str(path)!r} cannot be written: it is a folder")

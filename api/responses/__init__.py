@@ -1,1 +1,1 @@
-"""OpenAI's Responses API: built on chat completions, with a memory."""
+"""OpenAI's Responses API: chat completions with stored conversations."""

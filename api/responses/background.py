@@ -1,7 +1,7 @@
-"""Responses that are made while no client waits: one task each.
+"""Runs background responses, for which no client waits: one task per response.
 
-A task ends with its response, when it is stopped, or with the server. Tasks take turns, so that thousands of them leave
-the engine to clients that wait.
+A task ends when its response is complete, when it is stopped, or when the server stops. Only some tasks run
+at a time, so that thousands of background responses do not delay clients that wait.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from llmfw.core.base.errors import OverloadedError, TenantLimitError
 from .job import Job
 
 MAX_OPEN = 1000
-"""Responses that run or are queued."""
+"""Most responses that run or are queued."""
 MAX_OF_TENANT = MAX_OPEN // 2
-"""Of one tenant, so that another one always finds room."""
+"""Most responses of one tenant that run or are queued, so that there is always room for others."""
 MAX_OPEN_BYTES = 256 * 2**20
-"""Of the bodies of all that are open; half of it may be one tenant's."""
+"""Most bytes of the bodies of all responses that run or are queued. One tenant may use half of them."""
 RETRY_S = 10.0
 
 
 class Background:
-    """The jobs that run or are queued, each in its task.
+    """Background jobs that run or are queued, one task per job.
 
     Args:
-        num_places: sequences that the engine runs at once; half of them may be these jobs'.
+        num_places: number of sequences that the engine runs at once. Background jobs use at most half of
+            them.
     """
 
     def __init__(self, num_places: int) -> None:
@@ -38,14 +39,15 @@ class Background:
         self._window = Window(max(1, num_places // 2))
 
     def check(self, tenant: str, num_bytes: int) -> None:
-        """Raise if a tenant, or a client without a key (""), may not add another job now.
+        """Check that another job can be added now.
 
         Args:
-            num_bytes: of the job's body.
+            tenant: tenant of the job; "" for a client without a key, to which only the server's limits apply.
+            num_bytes: bytes of the job's body.
 
         Raises:
-            TenantLimitError: it has half of all that there may be.
-            OverloadedError: there are as many as there may be.
+            TenantLimitError: the tenant has reached its limit of jobs or bytes.
+            OverloadedError: the server has reached its limit of jobs or bytes.
         """
         own = [id for id, (job, _) in self._running.items() if job.tenant == tenant]
         own_bytes = sum(self._sizes[id] for id in own) + num_bytes
@@ -65,7 +67,10 @@ class Background:
 
     @asynccontextmanager
     async def turn(self, job: Job) -> AsyncIterator[None]:
-        """Wait until a job may run; tenants with fewer running jobs go first."""
+        """Wait until a job may run, and count it as running in the `with` block.
+
+        Tenants with fewer running jobs go first.
+        """
         await self._window.enter(job.tenant)
         try:
             yield
@@ -73,7 +78,7 @@ class Background:
             self._window.leave(job.tenant)
 
     def start(self, job: Job, num_bytes: int, work: Coroutine[Any, Any, None]) -> None:
-        """Run a job's work, a coroutine that lets no exception out."""
+        """Start a task for a job's work. The coroutine must not raise."""
         task = asyncio.create_task(work)
         self._running[job.response.id] = job, task
         self._sizes[job.response.id] = num_bytes
@@ -84,7 +89,7 @@ class Background:
         self._sizes.pop(response_id, None)
 
     async def stop(self, response_id: str) -> Job | None:
-        """End the task of a response, and return its job as it then is; None if it has no task."""
+        """Cancel a response's task and wait for it; return its job, or None if it has no task."""
         if response_id not in self._running:
             return None
         job, task = self._running[response_id]
@@ -93,6 +98,6 @@ class Background:
         return job
 
     async def close(self) -> list[Job]:
-        """End all tasks, and return their jobs as they then are."""
+        """Cancel all tasks and wait for them; return their jobs."""
         jobs = await asyncio.gather(*map(self.stop, list(self._running)))
         return [job for job in jobs if job is not None]

@@ -1,7 +1,4 @@
-"""The events of responses as numbered frames of a stream, kept so that clients can read them later.
-
-Knows nothing of the content or timing of events.
-"""
+"""Event logs of background responses: numbered stream frames, stored so that clients can read them later."""
 
 from __future__ import annotations
 
@@ -48,14 +45,14 @@ class Frames:
 
 
 class EventLog:
-    """The frames of one response, kept while they arrive and after its end. Any number of readers may read them.
+    """The stored frames of one response, while it runs and after its end. Supports any number of readers.
 
     Args:
         response: the response of the events.
-        max_bytes: limit in bytes; past it, the older half of the frames is dropped.
+        max_bytes: limit of `num_bytes`; if it is exceeded, the older half of the frames is dropped.
 
     Attributes:
-        num_bytes: bytes of the kept frames.
+        num_bytes: bytes of the stored frames.
         ended: whether the last frame was added.
     """
 
@@ -65,7 +62,7 @@ class EventLog:
         self._max_bytes = max_bytes
         self._encoder = Frames(response)
         self._frames: list[bytes] = []
-        self._first = 0  # number of the first kept frame
+        self._first = 0  # number of the first stored frame
         self._changed = asyncio.Event()
 
     def add(self, events: Sequence[Event]) -> None:
@@ -77,12 +74,16 @@ class EventLog:
         self._keep([self._encoder.lifecycle(event)])
 
     def end(self, event: str) -> None:
-        """As `show`, with the last event. Readers end when they have read it."""
+        """Add the last event, which contains the whole final response. Readers stop after it."""
         self.ended = True
         self.show(event)
 
     def check(self, after: int) -> None:
-        """Raise RequestError unless the stream can be read after this number: it must exist, with all later frames."""
+        """Raise RequestError if the frames after this number were dropped, or if no frame has the number yet.
+
+        Args:
+            after: number of the last frame that the client has; -1: none.
+        """
         last = self._first + len(self._frames) - 1
         if not self._first - 1 <= after <= last:
             raise RequestError(
@@ -91,10 +92,11 @@ class EventLog:
             )
 
     async def read(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Yield the frames after a number, then new frames as they arrive, up to the end.
+        """Yield the stored frames after this number, then new frames as they arrive, up to the end.
 
         Raises:
-            RequestError: as in `check`; also in mid-stream, if the reader is so slow that frames were dropped first.
+            RequestError: as in `check`; also in mid-stream, if frames were dropped before a slow reader got
+                them.
         """
         while True:
             self.check(after)
@@ -124,7 +126,7 @@ class EventLogs:
     """The logs of running and ended background responses.
 
     Args:
-        max_ended: most bytes of ended logs; past it, the oldest logs are removed.
+        max_ended: most bytes of all ended logs; if they exceed it, the oldest ended logs are removed.
     """
 
     def __init__(self, max_ended: int = MAX_ENDED) -> None:

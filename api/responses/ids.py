@@ -1,4 +1,7 @@
-"""Ids of responses and of their items. An item's id says which response it belongs to, so that it can be found."""
+"""Ids of responses and of their items.
+
+An item's id contains its response's id, by which the item can be found.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,6 @@ def item_id(prefix: str, response_id: str, side: Literal["i", "o"], index: int) 
 
 
 def response_of(item_id: str) -> str | None:
-    """Return the id of the response that an item of ours belongs to; None if the id is none of ours."""
+    """Return the id of the response that an item belongs to; None if the item's id is not one of ours."""
     found = _ITEM.fullmatch(item_id)
     return f"resp_{found[1]}" if found else None

@@ -1,7 +1,7 @@
-"""The items of a conversation: checked, completed, and turned into the messages of a chat.
+"""Checks and completes the items of a conversation, and converts them to chat messages.
 
-An item is a JSON object as OpenAI's Responses API has it: a message, a function call, its output, or reasoning.
-Knows nothing of stores: references are resolved before.
+An item is a JSON object of OpenAI's Responses API: a message, a function call, its output, or reasoning.
+References to stored items must be resolved before.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ REFERENCE = "item_reference"
 def check_items(
     given: str | Sequence[Item], name: Callable[[int, str], str], taken: Collection[str] = ()
 ) -> list[Item]:
-    """Return items in the form that is stored and listed: with type, id, status, and content as parts.
+    """Check items, and return them in the form that is stored and listed.
+
+    Returned items have a type, an id, a status, and content as a list of parts.
 
     Args:
-        given: items, or a text, which is the user's message.
-        name: place among the items, prefix of the kind → an id for an item without an id.
-        taken: ids of earlier items. An id is unique in a conversation, because pages are found by ids.
+        given: items, or the text of a user message.
+        name: takes an item's index and the id prefix of its type; returns an id for an item that has none.
+        taken: ids of earlier items. Ids must be unique in a conversation, because lists are paged by id.
 
     Raises:
-        RequestError: an item is wrong; names the wrong part.
+        RequestError: an item is invalid; names the field.
     """
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
@@ -44,7 +46,7 @@ def check_items(
 
 
 def kind_of(item: Item) -> Any:
-    """Return an item's type. A message may omit it, and so may a reference, which has only an id."""
+    """Return an item's type. Messages and references may omit it; an item with only an id is a reference."""
     kind = item.get("type")
     if kind is None:
         return REFERENCE if item.keys() <= {"id", "type"} and "id" in item else "message"
@@ -52,10 +54,10 @@ def kind_of(item: Item) -> Any:
 
 
 def check_calls(items: Sequence[Item], num_old: int) -> None:
-    """Raise RequestError for the output of a call that does not exist.
+    """Raise RequestError if a function call's output has no matching call before it.
 
     Args:
-        num_old: number of leading items that are from earlier turns.
+        num_old: number of items at the start that are from earlier turns.
     """
     called = set()
     for i, item in enumerate(items):
@@ -68,9 +70,9 @@ def check_calls(items: Sequence[Item], num_old: int) -> None:
 
 
 def messages_of(items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Return the chat of a conversation.
+    """Return a conversation's items as chat messages.
 
-    Reasoning, text and calls that the model made in one turn are one message.
+    The reasoning, text and calls of one turn of the model become one message.
     """
     messages: list[dict[str, Any]] = []
     names: dict[str, str] = {}
@@ -89,7 +91,7 @@ def messages_of(items: Sequence[Item]) -> list[dict[str, Any]]:
 
 
 def _add_to_answer(messages: list[dict[str, Any]], item: Item) -> None:
-    """Add the model's item to its last message, or start another message if the order requires it."""
+    """Add an item of the model to its last message, or to a new one if the order of the items requires it."""
     kind = item["type"]
     taken = {
         "reasoning": ("reasoning_content", "content", "tool_calls"),
@@ -110,7 +112,7 @@ def _add_to_answer(messages: list[dict[str, Any]], item: Item) -> None:
 
 
 def _content(parts: str | Sequence[Item]) -> str | list[dict[str, str]]:
-    """Return a content as chats have it: a text, or the texts of several parts."""
+    """Convert content parts to the form of chat messages: a text, or a list of text parts."""
     if isinstance(parts, str):
         return parts
     texts = [str(part.get("text", part.get("refusal"))) for part in parts]

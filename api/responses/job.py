@@ -1,4 +1,4 @@
-"""One response while it is generated: runs the generation and fills the response object."""
+"""Runs the generation of one response, and fills the response object."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from .output import Event, Output
 
 
 class Job:
-    """A response, and the generation that it comes from.
+    """One response and the generation that produces it.
 
     Args:
-        generation: a generation of one choice that has not run yet.
+        generation: a generation with one choice, which has not run yet.
 
     Attributes:
-        response: the current response object.
-        input: this turn's own items.
+        response: the response object in its current state.
+        input: input items of this turn, without those of earlier turns.
         tenant: tenant that owns the response.
-        created_at: exact time of creation, which keeps responses in order.
+        created_at: time of creation in seconds since the epoch, with fractions, by which responses are
+            ordered.
     """
 
     def __init__(
@@ -50,19 +51,21 @@ class Job:
 
     @property
     def wait(self) -> Wait | None:
-        """The wait of its generation's choice."""
+        """The engine's estimate of the wait, until the first token arrives; None if there is none."""
         return self._generation.choices[0].wait
 
     @property
     def has_restarted(self) -> bool:
-        """Whether the last step made the earlier events void, because the output starts again."""
+        """Whether the last step invalidated all earlier events, because the output starts again."""
         return self._generation.choices[0].has_restarted
 
     async def steps(self, *, may_restart: bool = False) -> AsyncGenerator[list[Event], None]:
-        """Run to the end; yield the events of each engine step, which may be none. Closing the iterator early aborts.
+        """Run the generation; yield the list of events of each engine step, which may be empty.
+
+        Closing the iterator before its end aborts the generation.
 
         Args:
-            may_restart: whether the reader checks `has_restarted`.
+            may_restart: whether the caller checks `has_restarted`, and drops earlier events if it is true.
 
         Raises:
             LLMFWError: as in `Generation.events`.
@@ -83,13 +86,13 @@ class Job:
         self.response.usage = _usage(self._generation)
 
     def fail(self, error: Exception) -> None:
-        """Mark the response as failed; the output so far stays."""
+        """Mark the response as failed. It keeps the output so far."""
         self._output.abandon()
         self._end("failed")
         self.response.error = failure(error)
 
     def cancel(self) -> None:
-        """Mark the response as cancelled; the output so far stays."""
+        """Mark the response as cancelled. It keeps the output so far."""
         self._output.abandon()
         self._end("cancelled")
 
@@ -99,7 +102,7 @@ class Job:
 
 
 def failure(error: Exception) -> ResponseError:
-    """Return the error of a failed response, for its object."""
+    """Convert an exception to the `error` field of a failed response."""
     code = "invalid_prompt" if isinstance(error, RequestError) else "server_error"
     return ResponseError(code=code, message=body_of(error).error.message)
 

@@ -1,7 +1,4 @@
-"""Earlier turns: stored responses as conversations of items.
-
-Knows the store's records and their content, and nothing of how a response is generated.
-"""
+"""Stores responses, and returns the items of earlier turns from stored responses."""
 
 from __future__ import annotations
 
@@ -33,11 +30,11 @@ _decode_response = msgspec.json.Decoder(Response).decode
 
 
 class ResponseMemory:
-    """Stored responses.
+    """Stored responses, and the conversations that they form.
 
     Args:
         ttl_s: seconds after its last response at which a conversation is removed.
-        ownership: decides which responses a request may see; other responses do not exist for it.
+        ownership: decides which responses the current request may see; others are treated as missing.
     """
 
     def __init__(self, store: ResponseStore, ttl_s: float, ownership: Ownership) -> None:
@@ -47,10 +44,10 @@ class ResponseMemory:
         self._purging: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Settle the responses that an earlier server left unfinished, and start to remove old conversations.
+        """Mark an earlier server's unfinished responses as failed, and start to remove old conversations.
 
         Raises:
-            ComponentError: the store cannot do this.
+            ComponentError: the store failed.
         """
         with as_the_server_starts():
             for record in await self._store.unfinished():
@@ -62,13 +59,13 @@ class ResponseMemory:
         self._purging = asyncio.create_task(self._purge())
 
     async def close(self) -> None:
-        """Stop removing old conversations."""
+        """Stop the task that removes old conversations."""
         if self._purging is not None:
             self._purging.cancel()
             await asyncio.gather(self._purging, return_exceptions=True)
 
     async def keep(self, job: Job) -> None:
-        """Store the current response, unless the client set `store` to false."""
+        """Store a job's response in its current state, unless the client set `store` to false."""
         response = job.response
         if response.store:
             record = ResponseRecord(
@@ -83,7 +80,7 @@ class ResponseMemory:
             await self._store.put(record)
 
     async def find(self, response_id: str) -> ResponseRecord:
-        """Return a response; raise NotFoundError if it does not exist for the current request."""
+        """Return a response; raise NotFoundError if it is missing or the current request may not see it."""
         try:
             return await self._visible(response_id)
         except KeyError:
@@ -97,17 +94,18 @@ class ResponseMemory:
             raise NotFoundError(f"there is no response {response_id[:100]!r}", param="response_id") from None
 
     async def conversation(self, previous_id: str | None) -> list[Item]:
-        """Return the items of all turns up to and including a response; none for None.
+        """Return the items of all turns up to and including a response; [] if the id is None.
 
         Raises:
-            RequestError: the response, or one that it continues, does not exist; or the response still runs.
+            RequestError: the response or one before it in the conversation does not exist, or the response
+                still runs.
         """
         if previous_id is None:
             return []
         try:
             await self._visible(
                 previous_id
-            )  # so that the error reveals nothing about responses of other tenants
+            )  # first, so that an error never names a response of another tenant
             records = await self._store.conversation(previous_id)
         except KeyError as error:
             raise _not_found(previous_id, str(error.args[0])) from error
@@ -120,24 +118,28 @@ class ResponseMemory:
         return [item for record in records for item in (*_decode_items(record.input), *_output(record))]
 
     async def resolved(self, given: str | Sequence[Item]) -> str | Sequence[Item]:
-        """Return an input whose references are replaced by their items.
+        """Return an input with its references replaced by the stored items.
 
         Raises:
-            RequestError: an item is not stored here.
+            RequestError: a referenced item is not stored here.
         """
         if isinstance(given, str):
             return given
-        stored: dict[str, dict[str, Item]] = {}  # response → its items by id: each response is decoded once
+        stored: dict[str, dict[str, Item]] = {}  # response id → its items by id; each is decoded once
         return [
             await self._referred(item.get("id"), i, stored) if kind_of(item) == REFERENCE else item
             for i, item in enumerate(given)
         ]
 
     async def page(self, response_id: str, *, after: str | None, limit: int, newest_first: bool) -> ItemList:
-        """Return a page of the items that a response had as its input, including the items of earlier turns.
+        """Return one page of a response's input items, including the items of earlier turns.
+
+        Args:
+            after: id of the last item of the previous page; None: the first page.
+            limit: most items of the page.
 
         Raises:
-            NotFoundError: the response, or one that it continues, does not exist.
+            NotFoundError: the response or one before it in the conversation does not exist.
             RequestError: the item `after` does not exist.
         """
         record = await self.find(response_id)
@@ -158,7 +160,7 @@ class ResponseMemory:
         return ItemList(data=data, first_id=first, last_id=last, has_more=start + limit < len(items))
 
     async def _visible(self, response_id: str) -> ResponseRecord:
-        """Return a response; raise KeyError(id) if it does not exist for the current request."""
+        """Return a response; raise KeyError(id) if it is missing or the current request may not see it."""
         record = await self._store.get(response_id)
         if not self._ownership.may_see(record.tenant):
             raise KeyError(response_id)
@@ -176,12 +178,12 @@ class ResponseMemory:
         )
 
     async def _items_of(self, response_id: str) -> dict[str, Item]:
-        """Return the items of a response by their ids; none if it does not exist for the current request."""
+        """Return a response's items by id; {} if it is missing or the current request may not see it."""
         try:
             record = await self._visible(response_id)
         except KeyError:
             return {}
-        await asyncio.sleep(0)  # a store in memory never waits, and decoding a large record takes a while
+        await asyncio.sleep(0)  # an in-memory store never yields to the event loop, and decoding is slow
         return {item["id"]: item for item in (*_decode_items(record.input), *_output(record))}
 
     async def _purge(self) -> None:

@@ -1,7 +1,8 @@
-"""The deltas of a generation → output items, and the events that report their growth.
+"""Converts the deltas of a generation to output items, and to the events that report their growth.
 
-A new kind of delta, or a new call, ends the item before it. Each event gets a new item object, so that later changes do
-not alter the event. Knows nothing of lifecycle events, sequence numbers or the transport of events.
+An item ends when a delta of another kind arrives, or of another call. Each event gets a new item object, so
+that later deltas do not change the event. Lifecycle events and sequence numbers are added elsewhere
+(`event_log`).
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from llmfw.core.interfaces.parsers import ContentDelta, ReasoningDelta, ToolCall
 from .ids import item_id
 
 Event = dict[str, Any]
-"""An event: `type` and the fields of that type, without `sequence_number`."""
+"""One event: its `type` and the fields of that type, without `sequence_number`."""
 
 
 class Output:
-    """The output of one response.
+    """Builds the output items of one response from deltas.
 
     Args:
         response_id: id of the response, from which the items' ids are derived.
@@ -54,13 +55,13 @@ class Output:
         yield from self._open.add(delta)
 
     def finish(self, status: str) -> Iterator[Event]:
-        """End the last item. An empty answer is a message without text."""
+        """End the last item; yield its events. An empty answer becomes a message without text."""
         if self._open is None and not self.items:
             yield from self._begin(ContentDelta(""))
         yield from self._close(status)
 
     def abandon(self) -> None:
-        """End the last item as it is, if there is one."""
+        """End the last item, if one is open, as incomplete."""
         list(self._close("incomplete"))
 
     def _begin(self, delta: Delta) -> Iterator[Event]:
@@ -75,7 +76,7 @@ class Output:
 
 
 class _Open(ABC):
-    """An item that still grows."""
+    """An output item that still receives deltas."""
 
     prefix: str
 
@@ -94,7 +95,7 @@ class _Open(ABC):
 
     @abstractmethod
     def item(self, status: str) -> OutputItem:
-        """Return the current item."""
+        """Return the item with its content so far."""
 
     def opening(self) -> Iterator[Event]:
         """Yield the events before the first delta."""
@@ -109,7 +110,7 @@ class _Open(ABC):
         yield {"type": "response.output_item.done", "output_index": self.index, "item": self.item(status)}
 
     def event(self, type: str, **fields: Any) -> Event:
-        """Return an event of a part of this item."""
+        """Return an event about the content of this item."""
         return {"type": type, "item_id": self.id, "output_index": self.index, **fields}
 
     @property
@@ -119,7 +120,7 @@ class _Open(ABC):
 
 
 class _OpenText(_Open):
-    """An item with one part, which is a text."""
+    """An open item whose content is one text part: a message or reasoning."""
 
     kind: type[Delta]
     event_name: str
@@ -130,14 +131,14 @@ class _OpenText(_Open):
 
     @abstractmethod
     def part(self) -> TextPart | ReasoningPart:
-        """Return the current part."""
+        """Return the part with its text so far."""
 
     def score(self, delta: Delta) -> dict[str, Any]:
-        """Record the log probabilities of a delta's tokens; return their fields for the delta's event."""
+        """Record the log probabilities of a delta's tokens; return the event fields that contain them."""
         return {}
 
     def scores(self) -> dict[str, Any]:
-        """Return the fields for an event with the log probabilities of all tokens so far."""
+        """Return the event fields with the log probabilities of all tokens so far."""
         return {}
 
     def takes(self, delta: Delta) -> bool:
@@ -228,7 +229,7 @@ def _begun(delta: Delta, response_id: str, index: int) -> _Open:
 
 
 def _in_event(entries: Sequence[TokenEntry]) -> list[dict[str, Any]]:
-    """Return the entries of tokens in the form of events: without bytes."""
+    """Convert log probability entries to the form used in events, which omits the tokens' bytes."""
     return [
         {
             "token": entry.token,

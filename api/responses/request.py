@@ -1,7 +1,4 @@
-"""Translates a Responses body into a body of chat completions, and errors of the latter into errors of the former.
-
-Knows which fields correspond. `api.chat` implements them.
-"""
+"""Translates Responses requests into chat requests, and chat errors back into Responses errors."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from llmfw.api.schemas.chat import ChatRequest
 from llmfw.api.schemas.responses import InputRequest, ResponsesRequest
 from llmfw.core.base.errors import RequestError
 
-MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata
+MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata: pairs, characters of a key, characters of a value
 
 _SAME_NAME = (
     "frequency_penalty",
@@ -54,10 +51,10 @@ _TOOL_KEYS = {"type", *_FUNCTION_KEYS}
 
 
 def decode_request(raw: bytes) -> tuple[ResponsesRequest, list[str]]:
-    """Return the body of POST /v1/responses, and the names of its fields that have no effect.
+    """Decode the body of POST /v1/responses; return it with the names of its fields that have no effect.
 
     Raises:
-        RequestError: as in `decode_nested`; or two fields exclude each other.
+        RequestError: as in `decode_nested`; or fields contradict each other or exceed a limit.
     """
     body, ignored = decode_nested(raw, ResponsesRequest, ("text", "reasoning"))
     ignored += _unused_tool_keys(body.tools or ()) + _check_include(body.include or ())
@@ -70,25 +67,25 @@ def decode_request(raw: bytes) -> tuple[ResponsesRequest, list[str]]:
 
 
 def decode_input(raw: bytes) -> tuple[InputRequest, list[str]]:
-    """As `decode_request`, for POST /v1/responses/input_tokens."""
+    """Decode the body of POST /v1/responses/input_tokens, as `decode_request` does."""
     body, ignored = decode_nested(raw, InputRequest, ("text", "reasoning"))
     return body, sorted(ignored + _unused_tool_keys(body.tools or ()))
 
 
 def to_chat(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> ChatRequest:
-    """Return the chat that a body asks for.
+    """Convert a Responses request to a chat request.
 
     Args:
         messages: messages of the whole conversation, without the instructions.
 
     Raises:
-        RequestError: a field is wrong; names it.
+        RequestError: a field is wrong; names the field.
     """
     return msgspec.convert(chat_fields(body, messages), ChatRequest)
 
 
 def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields of the chat that a body asks for. Omits fields that the server decides."""
+    """Return the fields of the chat request for a Responses request. Unset fields are omitted."""
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
     fields: dict[str, Any] = {
         "model": body.model,
@@ -109,10 +106,10 @@ def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> di
 
 
 def format_of(body: InputRequest) -> dict[str, Any]:
-    """Return the checked format of the text.
+    """Check and return the request's `text.format`; by default {"type": "text"}.
 
     Raises:
-        RequestError: the format is wrong; names the wrong part.
+        RequestError: the format is invalid; names the field.
     """
     given = (body.text.format if body.text else None) or {"type": "text"}
     kind = given.get("type")
@@ -128,13 +125,13 @@ def format_of(body: InputRequest) -> dict[str, Any]:
 
 
 def tools_of(body: InputRequest) -> list[dict[str, Any]]:
-    """Return the tools in the form of a response."""
+    """Return the request's tools as the response object lists them."""
     nulls: dict[str, Any] = {"description": None, "parameters": None, "strict": None}
     return [{**nulls, **tool} for tool in body.tools or ()]
 
 
 def renamed(error: RequestError) -> RequestError:
-    """Return an error of chat completions with its field's name in a Responses body."""
+    """Return a chat completions error with its field renamed to that of the Responses request."""
     theirs = error.param or ""
     for pattern, ours in _NAMES:
         param, found = re.subn(pattern, ours, theirs)
@@ -151,7 +148,7 @@ _NAMES = (
     (r"^reasoning_effort", "reasoning.effort"),
     (r"^tool_choice\.(function|allowed_tools)", "tool_choice"),
 )
-"""A field's name in a body of chat completions → the one here."""
+"""Pairs of a pattern for a chat completions field and the name of the Responses field."""
 
 
 def _chat_tool(tool: dict[str, Any], i: int) -> dict[str, Any]:

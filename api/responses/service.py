@@ -1,6 +1,6 @@
-"""Responses: turns a body into a chat, and its generation into a response: at once, as a stream, or in the background.
+"""Responses: answers a request with a whole response, with a stream of events, or in the background.
 
-Knows nothing of HTTP. Generates through `ChatService`, as chat completions do.
+Generates through `ChatService`, as chat completions do. Does not depend on HTTP.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class ResponseService:
     """Generates and stores responses.
 
     Args:
-        chat: service that generates.
-        memory: started store of responses.
+        chat: chat service that runs the prompts.
+        memory: memory of stored responses, already started.
         model: served name of the model.
-        num_places: sequences that the engine runs at once.
+        num_places: number of sequences that the engine runs at once.
     """
 
     def __init__(self, chat: ChatService, memory: ResponseMemory, model: str, num_places: int) -> None:
@@ -60,18 +60,18 @@ class ResponseService:
         self._logs = EventLogs()
 
     async def close(self) -> None:
-        """Stop the background responses; they end as failed."""
+        """Stop the background responses and mark them as failed."""
         for job in await self._background.close():
             if job.response.status in RUNNING:
                 await self._fail(job, EngineError(SERVER_ENDED))
             self._end_events(job)
 
     async def prepare(self, body: ResponsesRequest) -> Job:
-        """Return the job that answers a body, without starting it.
+        """Return the job that answers a request, without starting it.
 
         Raises:
-            RequestError: a field is wrong; names it.
-            EngineDeadError: the engine cannot generate any more.
+            RequestError: a field is wrong; names the field.
+            EngineDeadError: the engine has died.
         """
         response_id = new_response_id()
         own, generation = await self._generation(body, response_id)
@@ -90,10 +90,11 @@ class ResponseService:
         return job.response
 
     async def stream(self, job: Job) -> AsyncGenerator[bytes, None]:
-        """Run a job, and yield its server-sent events. A failure is reported as an event.
+        """Run a job, and yield its server-sent events. Failures are reported by an event.
 
         Raises:
-            RequestError, OverloadedError, DeadlineError: only before the first event; no response exists then.
+            RequestError, OverloadedError, DeadlineError: only before the first event. No response exists
+                then.
         """
         frames = Frames(job.response)
         begun = False
@@ -114,10 +115,11 @@ class ResponseService:
         yield frames.lifecycle(job.response.status)
 
     async def run_in_background(self, job: Job) -> Response:
-        """Start a job in the background, and return its response, which is queued.
+        """Start a job in the background, and return its response with status "queued".
 
         Raises:
-            OverloadedError: too many background responses are open.
+            OverloadedError: the server has reached its limit of background responses.
+            TenantLimitError: the tenant has reached its limit of background responses.
         """
         num_bytes = len(msgspec.json.encode(job.response)) + len(msgspec.json.encode(job.input))
         self._background.check(job.tenant, num_bytes)
@@ -128,11 +130,14 @@ class ResponseService:
         return queued
 
     async def follow(self, response_id: str, after: int = -1) -> AsyncGenerator[bytes, None]:
-        """Return the server-sent events of a background response after a sequence number, as they arrive.
+        """Return an iterator of a background response's server-sent events, past and future.
+
+        Args:
+            after: sequence number of the last event that the client has; -1: none.
 
         Raises:
             NotFoundError: the response does not exist.
-            RequestError: the events after this number are not kept.
+            RequestError: the events after this number are not stored.
         """
         await self._memory.find(response_id)
         log = self._logs.find(response_id)
@@ -151,7 +156,7 @@ class ResponseService:
         return (await self._memory.find(response_id)).response
 
     async def delete(self, response_id: str) -> None:
-        """Remove a stored response, and stop it if it runs; raise NotFoundError if it is not there."""
+        """Stop a response if it runs, and remove it; raise NotFoundError if it does not exist."""
         async with self._ending(response_id):
             await self._memory.find(response_id)
             await self._stop(response_id)
@@ -159,11 +164,11 @@ class ResponseService:
             await self._memory.delete(response_id)
 
     async def cancel(self, response_id: str) -> bytes:
-        """Stop a background response, and return it as JSON. A response that has ended does not change.
+        """Cancel a background response, and return it as JSON. A response that has ended does not change.
 
         Raises:
             NotFoundError: the response does not exist.
-            RequestError: the response is no background response.
+            RequestError: the response does not run in the background.
         """
         async with self._ending(response_id):
             record = await self._memory.find(response_id)
@@ -180,16 +185,16 @@ class ResponseService:
     async def input_items(
         self, response_id: str, *, after: str | None, limit: int, newest_first: bool
     ) -> ItemList:
-        """As `ResponseMemory.page`."""
+        """Return one page of a response's input items (see `ResponseMemory.page`)."""
         return await self._memory.page(response_id, after=after, limit=limit, newest_first=newest_first)
 
     async def count_tokens(self, body: InputRequest) -> int:
-        """Return the number of tokens in the prompt of a body; raise RequestError as in `prepare`."""
+        """Return the number of prompt tokens of a request; raise RequestError as `prepare` does."""
         _, generation = await self._generation(body, new_response_id())
         return len(generation.choices[0].request.prompt)
 
     async def _generation(self, body: InputRequest, response_id: str) -> tuple[list[Item], Generation]:
-        """Return the input's own items, and the generation that answers them together with earlier turns."""
+        """Return this turn's input items, and the generation that answers them and the earlier turns."""
         earlier = await self._memory.conversation(body.previous_response_id)
         given = await self._memory.resolved(body.input)
         taken = {item["id"] for item in earlier}
@@ -199,7 +204,7 @@ class ResponseService:
 
         async def start(items: Sequence[Item]) -> Generation:
             generation = await self._chat.start(to_chat(body, messages_of(items)))
-            generation.rename(f"chatcmpl-{response_id.removeprefix('resp_')}")  # so that it can be traced
+            generation.rename(f"chatcmpl-{response_id.removeprefix('resp_')}")  # to find its trace by this id
             return generation
 
         try:
@@ -211,9 +216,9 @@ class ResponseService:
             raise renamed(error) from error
 
     async def _work(self, job: Job, log: EventLog) -> None:
-        """Run a background job. It is in progress from its first step on.
+        """Run a background job. Its status is "in_progress" from its first step on.
 
-        A caller that cancels this task must set the final state of the response.
+        If this task is cancelled, the caller must set the response's final status.
         """
         log.show("created")
         log.show("queued")
@@ -227,19 +232,22 @@ class ResponseService:
                         await self._memory.keep(job)
                         log.show("in_progress")
                     if job.has_restarted:
-                        log.show("in_progress")  # without output, so that followers drop their output
+                        log.show("in_progress")  # has no output, so clients drop the output that they have
                     log.add(step)
             await self._memory.keep(job)
-        except Exception as error:  # noqa: BLE001 - no client waits: the response reports it
+        except Exception as error:  # noqa: BLE001 - no client waits; the response reports the error
             await self._fail(job, error)
         self._end_events(job)
 
     def _ending(self, response_id: str) -> asyncio.Lock:
-        """Return the lock of who ends a response: one that is cancelled is stored, and must not be deleted meanwhile."""
+        """Return the lock that `cancel` and `delete` hold.
+
+        Without it, a response could be deleted while it is cancelled, and then be stored again.
+        """
         return self._locks.setdefault(response_id, asyncio.Lock())
 
     async def _stop(self, response_id: str) -> Job | None:
-        """Stop a background job; return it, cancelled or at its end. None if no such job runs."""
+        """Stop a background job; return it once it is cancelled or has ended, or None if no such job runs."""
         job = await self._background.stop(response_id)
         if job is not None:
             if job.response.status in RUNNING:
@@ -248,22 +256,25 @@ class ResponseService:
         return job
 
     def _end_events(self, job: Job) -> None:
-        """End the events of a job with its final state, unless they have ended."""
+        """Add the last event, with the job's final status, to its event log, unless the log has ended."""
         log, status = self._logs.find(job.response.id), job.response.status
         if log is not None and not log.ended:
-            log.end("failed" if status == "cancelled" else status)  # OpenAI has no event for cancelled ones
+            log.end("failed" if status == "cancelled" else status)  # OpenAI has no event "cancelled"
 
     async def _fail(self, job: Job, error: Exception) -> None:
         log_unexpected(error, f"response {job.response.id}")
         job.fail(error)
         try:
             await self._memory.keep(job)
-        except Exception as another:  # noqa: BLE001 - it may be the store that failed
+        except Exception as another:  # noqa: BLE001 - the store may have caused the failure
             log_unexpected(another, f"storing response {job.response.id}")
 
 
 async def _patient_steps(job: Job) -> AsyncGenerator[list[Event], None]:
-    """Yield the steps of a job. Waits while the engine is full or restarts, because no client waits for the job."""
+    """Yield the steps of a job.
+
+    While the engine is full or restarts, wait and retry: no client waits for the job.
+    """
     while True:
         try:
             async with contextlib.aclosing(job.steps(may_restart=True)) as steps:
@@ -275,19 +286,19 @@ async def _patient_steps(job: Job) -> AsyncGenerator[list[Event], None]:
 
 
 def _fits(_: Generation) -> bool:
-    """Return True: a generation exists only if the requested length of the answer fits."""
+    """Return True: `start` has already checked that the requested max_output_tokens fit."""
     return True
 
 
 def _has_room(generation: Generation) -> bool:
-    """Return whether an answer without a set length has enough room left in the context."""
+    """Return whether the context has enough room for an answer, if the request does not set its length."""
     request = generation.choices[0].request
     left = request.sampling.max_tokens or 0
     return left >= min(ROOM, (len(request.prompt) + left) // 4)
 
 
 def _response(body: ResponsesRequest, response_id: str, model: str, generation: Generation) -> Response:
-    """Return the response before any token was generated."""
+    """Return the response object before any token is generated."""
     sampling = generation.choices[0].request.sampling
     reasoning: dict[str, Any] = {"effort": body.reasoning.effort if body.reasoning else None, "summary": None}
     return Response(

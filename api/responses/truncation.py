@@ -1,8 +1,8 @@
 """Shortens a conversation that is too long to its newest part, for `truncation: "auto"`.
 
-Whole turns are left out first, starting with the oldest; a turn is a user's message and all items up to the next one. The
-user's message of the last turn stays; its model and tool items are left out, starting with the oldest. Messages of the
-system and the developer stay. A call is never separated from its output. Knows nothing of tokens.
+Drops the oldest turns first; a turn is a user message and all items up to the next one. In the last turn, the
+user message stays, and the oldest items of the model and of tools are dropped. System and developer messages
+always stay. A call is never separated from its output.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ async def newest_that_fits(
     make: Callable[[Sequence[Item]], Awaitable[MadeT]],
     has_room: Callable[[MadeT], bool],
 ) -> MadeT:
-    """Return the result of `make` for the longest newest part of a conversation that fits.
+    """Shorten a conversation no more than needed to fit, and return the result of `make` for it.
 
     Args:
-        make: raises ContextLengthError for items that do not fit, and RequestError for items that the template refuses;
-            such parts are skipped.
-        has_room: whether the result leaves enough room for an answer. If no part leaves enough, the shortest part that
-            fits is used.
+        make: called with a shortened conversation. Raises ContextLengthError if it does not fit, and
+            RequestError if the template refuses it; it is then shortened further.
+        has_room: takes the result of `make`; returns whether it leaves enough room for an answer. If no
+            shortened conversation does, the shortest one that fits is used.
 
     Raises:
-        RequestError: no part fits; the error that `make` raises for the whole conversation.
+        RequestError: nothing fits; this is the error of `make` for the whole conversation.
     """
     too_long: RequestError | None = None
     roomy = tight = None
@@ -46,7 +46,7 @@ async def newest_that_fits(
     low, high = (
         0,
         len(shorter),
-    )  # those before `low` are too long; at `high` there is one with room, if not at the end
+    )  # all cuts before `low` keep too much; the cut at `high`, unless it is past the end, leaves room
     while low < high:
         middle = (low + high) // 2
         try:
@@ -66,7 +66,7 @@ async def newest_that_fits(
 
 
 def cuts(items: Sequence[Item]) -> list[int]:
-    """Return the places up to which a conversation can be shortened, in order."""
+    """Return the indices before which a conversation can be cut, in ascending order."""
     users = [i for i, item in enumerate(items) if _role(item) == "user"]
     last = users[-1] if users else -1
     whole = _outside_calls(items)
@@ -78,7 +78,10 @@ def cuts(items: Sequence[Item]) -> list[int]:
 
 
 def without(items: Sequence[Item], cut: int) -> list[Item]:
-    """Return a conversation without the items that are left out before a place."""
+    """Return a conversation shortened at index `cut`.
+
+    Before the cut, only system and developer messages and the last user message are kept.
+    """
     users = [i for i, item in enumerate(items) if _role(item) == "user"]
     kept = users[-1] if users else -1
     return [
@@ -93,14 +96,17 @@ def _role(item: Item) -> str | None:
 
 
 def _outside_calls(items: Sequence[Item]) -> set[int]:
-    """Return the places before which no call waits for its output. Each output has a call before it."""
+    """Return the indices at which a cut separates no call from its output.
+
+    Each output must have an earlier call.
+    """
     calls = {
         item["call_id"]: i for i, item in reversed(list(enumerate(items))) if item["type"] == "function_call"
     }
     last_output = {
         item["call_id"]: i for i, item in enumerate(items) if item["type"] == "function_call_output"
     }
-    change = [0] * (len(items) + 1)  # of how many calls wait
+    change = [0] * (len(items) + 1)  # change of the number of calls without output, by index
     for call_id, end in last_output.items():
         change[calls[call_id] + 1] += 1
         change[end + 1] -= 1

@@ -1,1 +1,1 @@
-"""The HTTP routes. Each module has a function that is given the service it serves and returns its handlers."""
+"""The HTTP routes. Each module has a function that takes a service and returns the route handlers for it."""

@@ -1,4 +1,4 @@
-"""GET /: what this server is, for someone who opens its address."""
+"""GET /: name and version of the server, for people who open its address in a browser."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .respond import json_response
 
 
 def about_routes(served_name: str, *, needs_key: bool) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of GET /.
 
     Args:
-        served_name: of the model.
-        needs_key: whether clients must send an API key: then neither version nor model are shown.
+        served_name: served name of the model.
+        needs_key: whether clients must send an API key; version and model are not shown then.
     """
     about = About(links=Links())
     if not needs_key:

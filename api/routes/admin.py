@@ -1,4 +1,4 @@
-"""/admin and what is below it. Who may ask for it is `admin.access`'s."""
+"""Routes below /admin. `admin.access` checks who may use them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MOST_PREFIXES, DEFAULT_PREFIXES = 1000, 50
 
 
 def admin_routes(admin: AdminService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/admin`.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to reject requests with fields that would be ignored.
     """
     return [*_policy_routes(admin, strict), *_cache_routes(admin), *_pin_routes(admin, strict)]
 

@@ -1,4 +1,4 @@
-"""POST /v1/messages and /v1/messages/count_tokens, as Anthropic has them. Errors too have Anthropic's form."""
+"""Anthropic's routes, with errors in Anthropic's form: POST /v1/messages and /v1/messages/count_tokens."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .respond import event_stream, json_response, read_json, while_connected
 
 
 def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/v1/messages`.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to reject requests with fields that would be ignored.
     """
 
     @post(

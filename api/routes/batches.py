@@ -1,4 +1,4 @@
-"""/v1/batches and what is below it."""
+"""Routes below /v1/batches."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAX_PAGE, DEFAULT_PAGE = 100, 20
 
 
 def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/v1/batches`.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to reject requests with fields that would be ignored.
     """
 
     @post(

@@ -18,10 +18,10 @@ from .respond import event_stream, json_response, read_json, while_connected
 
 
 def completion_routes(completions: CompletionService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/v1/completions`.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to reject requests with fields that would be ignored.
     """
 
     @post(

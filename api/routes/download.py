@@ -1,4 +1,4 @@
-"""A reply that is a file: sent in pieces, no faster than the client takes them."""
+"""Replies with a file's bytes, sent in pieces, no faster than the client reads them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from litestar.types import Receive, Scope, Send
 
 
 class Download:
-    """An ASGI response with bytes as they come. It ends when the client goes.
+    """An ASGI response that sends pieces of bytes until their end, or until the client disconnects.
 
     Args:
-        pieces: is closed at the end. None: the headers are all there is.
-        first: what comes before them.
-        headers: with the length.
+        pieces: iterator of the bytes, closed at the end; None: send only the headers.
+        first: bytes to send before `pieces`.
+        headers: headers of the reply, including content-length.
     """
 
     def __init__(
@@ -31,7 +31,10 @@ class Download:
         self._headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it. An error of the pieces breaks the connection, so that the client sees that bytes are missing."""
+        """Send the response.
+
+        If `pieces` raises, the connection breaks, so that the client notices missing bytes.
+        """
         encoded = [(name.encode(), value.encode("latin-1")) for name, value in self._headers.items()]
         await send({"type": "http.response.start", "status": self._status, "headers": encoded})
         if self._pieces is None:
@@ -57,6 +60,6 @@ class Download:
 
 
 async def _gone(receive: Receive) -> None:
-    """Return when the client has gone."""
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -17,10 +17,10 @@ from .respond import json_response, read_json, while_connected
 
 
 def embedding_routes(embeddings: EmbeddingService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/v1/embeddings`.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to reject requests with fields that would be ignored.
     """
 
     @post(

@@ -1,4 +1,4 @@
-"""/v1/files and what is below it."""
+"""Routes below /v1/files."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from .respond import json_response
 
 MAX_PAGE = 10_000
 CONTENT_TYPE = "application/octet-stream"
-"""Of all files: nobody looks into them, and no browser shall."""
+"""Content type of all files. The server does not know their types, and browsers must not render them."""
 
 
 def file_routes(files: FileService) -> list[HTTPRouteHandler]:
-    """Return the handlers."""
+    """Return the route handlers of `/v1/files`."""
     return [*_list_routes(files), *_item_routes(files)]
 
 
@@ -86,7 +86,7 @@ def _item_routes(files: FileService) -> list[HTTPRouteHandler]:
 
 
 async def _content(files: FileService, request: Request[Any, Any, Any], file_id: str) -> ASGIApp:
-    """Return the reply with a file's bytes, once the first of them are there."""
+    """Return the reply with a file's bytes, or a range of them, once the first bytes have been read."""
     record = await files.find(file_id)
     headers = {
         "content-type": CONTENT_TYPE,
@@ -107,8 +107,12 @@ async def _content(files: FileService, request: Request[Any, Any, Any], file_id:
 
 
 def _range(request: Request[Any, Any, Any], size: int) -> tuple[int, int] | None:
-    """Return the range that is asked for; raise HTTPException 416 if there is none such."""
-    if "if-range" in request.headers:  # files have no validators, so that none can match
+    """Return the requested range of a file, or None for the whole file.
+
+    Raises:
+        HTTPException: 416 if the file has no such range.
+    """
+    if "if-range" in request.headers:  # files have no validators, so the condition cannot hold
         return None
     header = request.headers.get("range")
     try:

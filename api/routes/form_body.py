@@ -1,4 +1,4 @@
-"""The body of a request that is a form: its boundary, its length, and its bytes as they arrive."""
+"""Reads the body of a multipart form request: its boundary, its length, and its bytes as they arrive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, check_encoding
 
 
 def form_boundary(request: Request[Any, Any, Any]) -> str:
-    """Return the boundary of a request's form; raise HTTPException 415 if it is something else, or encoded."""
+    """Return the boundary of a request's form; raise HTTPException 415 if it is no form, or is encoded."""
     check_encoding(request)
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
@@ -26,13 +26,13 @@ def form_boundary(request: Request[Any, Any, Any]) -> str:
 
 
 def check_length(request: Request[Any, Any, Any], form: FileForm, limit: int) -> None:
-    """Raise TooLargeError if a request says that its body is larger than a form with such a file can be."""
+    """Raise TooLargeError if a request's content-length shows that its file has more than `limit` bytes."""
     if (request.content_length or 0) > limit + MAX_OVERHEAD:
         raise form.too_large()
 
 
 async def body_chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
-    """Yield a request's body as it arrives; raise HTTPException if the client goes before its end."""
+    """Yield a request's body as it arrives; raise HTTPException if the client disconnects before its end."""
     async with contextlib.aclosing(request.stream()) as chunks:
         try:
             async for chunk in chunks:

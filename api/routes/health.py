@@ -1,4 +1,4 @@
-"""GET /health and /health_generate: whether requests can be answered."""
+"""GET /health and /health_generate: report whether the server can answer requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llmfw.core.client.client import EngineClient
 
 
 def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
-    """Return the handlers."""
+    """Return the route handlers of `/health` and `/health_generate`."""
     probe = Probe(client)
 
     @get("/health", opt=describe("Whether requests can be answered.", reply=dict[str, str]))

@@ -1,6 +1,7 @@
-"""Lets clients see a reply that comes before they have sent all of their request's body.
+"""Delivers replies that are sent before the client has sent its whole request body.
 
-A server that closes such a connection at once resets it, and the client, which is busy sending, sees no reply at all.
+If the server closed the connection at once, the connection would be reset, and the client, still sending,
+would never see the reply.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ MAX_QUIET_S = 10.0
 
 
 class Lingering:
-    """ASGI middleware: the rest of the body of a request that is answered early is received, and forgotten.
+    """ASGI middleware that receives and drops the rest of a body whose request is answered early.
 
-    The reply is sent at once, and the connection closed after it. Past MAX_DRAINED_BYTES, or when nothing comes for
-    MAX_QUIET_S, the client is no longer waited for.
+    The reply is sent at once, and the connection is closed after the body's end. It is closed earlier after
+    MAX_DRAINED_BYTES, or if nothing arrives for MAX_QUIET_S.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,6 +1,6 @@
-"""GET /metrics: the server's figures for Prometheus, in its text format or as OpenMetrics.
+"""GET /metrics: the server's metrics for Prometheus, in its text format or as OpenMetrics.
 
-prometheus_client writes both; `metrics.collector` says which figures there are.
+prometheus_client writes both formats; `metrics.collector` collects the metrics.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.plugin.calls import ComponentLedger
 
 PATH = "/metrics"
-PATIENCE_S = 5.0  # with an engine in the middle of a long step
+PATIENCE_S = 5.0  # seconds to wait for the statistics of an engine, which may be in a long step
 
 
 def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/metrics`.
 
     Args:
-        ledger: of the components in this process.
+        ledger: ledger of the calls of this process's components.
     """
 
     @get(PATH, opt=describe("Figures for Prometheus.", reply=str, media_type="text/plain"))
@@ -43,19 +43,19 @@ def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRo
             uses, engine = uses + stats.component_uses, (client.info, stats)
         registry = CollectorRegistry()
         registry.register(ServerCollector(uses, client.num_restarts, engine))
-        # As a header: to a media type of text ASGIResponse would add its charset once more.
+        # As a header, because ASGIResponse would add a second charset to a text media type.
         return ASGIResponse(body=encode(registry), headers={"content-type": content_type})
 
     return [metrics]
 
 
 def encoder_for(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
-    """Return what writes the format that an Accept header asks for, and the reply's content type.
+    """Return the encoder for the format that an Accept header requests, and the reply's content type.
 
     Args:
-        accept: the header's value; what is not understood gets the text format 0.0.4.
+        accept: value of the header. If it is not understood, the encoder is that of the text format 0.0.4.
     """
     try:
         return choose_encoder(accept)
-    except TypeError:  # of a version that is no number; prometheus_client 0.26 compares it with numbers
+    except TypeError:  # prometheus_client 0.26 raises it if the header has a version that is not a number
         return choose_encoder("")

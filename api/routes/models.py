@@ -17,7 +17,7 @@ from .respond import json_response
 
 
 def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
-    """Return the handlers."""
+    """Return the route handlers of `/v1/models`."""
     card = ModelCard(
         id=generator.served_name,
         created=int(time.time()),
@@ -31,7 +31,7 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
 
     @get("/v1/models/{model_id:path}", opt=describe("A model.", reply=ModelCard))
     async def retrieve_model(model_id: str) -> ASGIApp:
-        # An id may have a slash in it, as it is or as %2F: the rest of the path is the id. "path" keeps its first one.
+        # An id may contain slashes (also as %2F), so it is the rest of the path. Litestar adds a leading one.
         if model_id.removeprefix("/") != card.id and model_id != card.id:
             wrong = model_id.removeprefix("/")
             raise ModelNotFoundError(f"there is no model {wrong!r}; this server has {card.id!r}")

@@ -1,4 +1,4 @@
-"""POST /generate and GET /get_model_info, as SGLang has them."""
+"""SGLang's native routes: POST /generate and GET /get_model_info."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .respond import event_stream, json_response, read_json, while_connected
 def native_routes(
     native: NativeService, generator: Generator, client: EngineClient, *, strict: bool = False
 ) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/generate` and `/get_model_info`.
 
     Args:
-        client: the generator's.
-        strict: refuse fields that change nothing.
+        client: the generator's engine client.
+        strict: whether to reject requests with fields that would be ignored.
     """
 
     @post(
@@ -82,7 +82,7 @@ def native_routes(
 
 
 async def _policy_of(client: EngineClient) -> str:
-    """Return the name of the policy in force: an administrator may have put another one there since the start."""
+    """Return the name of the current scheduling policy, which an administrator may have changed."""
     answer = await client.control(GetPolicy())
     assert isinstance(answer, PolicyInfo)
     return answer.name

@@ -1,4 +1,4 @@
-"""GET /openapi.json: the server's own description."""
+"""GET /openapi.json: the OpenAPI document of this server's routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llmfw.api.http.operation import describe
 
 
 def openapi_routes(*, needs_key: bool) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/openapi.json`.
 
     Args:
         needs_key: whether clients must send an API key.

@@ -1,4 +1,4 @@
-"""What the generating routes share: reading a body, waiting for a result while the client is there, replying."""
+"""Helpers of the routes: read a JSON body, cancel work when the client disconnects, and reply."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ResultT = TypeVar("ResultT")
 
 
 async def read_json(request: Request[Any, Any, Any]) -> bytes:
-    """Return the body of a request that says it is JSON, or does not say what it is.
+    """Return the body of a request whose content type is JSON or not given.
 
     Raises:
-        HTTPException: 415 for another content type, encoding or charset, 413 for a body that is too large.
-        RequestError: the body holds more values than the limits allow.
-        OverloadedError: there is no memory for it now.
+        HTTPException: 415 for another content type, encoding or charset; 413 for a body that is too large.
+        RequestError: the body has more values or deeper nesting than the limits allow.
+        OverloadedError: the server has no memory for the body now.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind and kind != "application/json" and not kind.endswith("+json"):
@@ -45,17 +45,17 @@ async def read_json(request: Request[Any, Any, Any]) -> bytes:
 def json_response(
     body: msgspec.Struct | Sequence[msgspec.Struct], headers: Mapping[str, str] | None = None
 ) -> ASGIResponse:
-    """Return a reply with status 200."""
+    """Return a JSON reply with status 200."""
     return ASGIResponse(
         body=msgspec.json.encode(body), media_type="application/json", headers=dict(headers or {})
     )
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Return the result of some work, or cancel it when the client goes.
+    """Return the result of a coroutine; if the client disconnects before, cancel it and raise HTTPException.
 
     Args:
-        receive: of a request whose body was read: its next message is the disconnect.
+        receive: `receive` of a request whose body has been read, so that its next message is the disconnect.
     """
     working = asyncio.create_task(work)
     going = asyncio.ensure_future(receive())
@@ -75,12 +75,14 @@ async def event_stream(
     starting: Awaitable[AsyncGenerator[bytes, None]],
     headers: Mapping[str, str] | None = None,
 ) -> EventStreamResponse:
-    """Return the response of a stream that has begun: an error before its first frame is a reply like any other.
+    """Wait for the first frame of a stream, and return the response that sends all frames.
+
+    An error before the first frame is raised, so that the client gets a normal error reply.
 
     Args:
-        receive: as of `while_connected`.
-        starting: what returns the frames; is cancelled when the client goes. The first frame, which may be empty,
-            comes as soon as the request has been accepted.
+        receive: as in `while_connected`.
+        starting: returns the iterator of frames; cancelled if the client disconnects. The first frame, which
+            may be empty, must come as soon as the request has been accepted.
     """
 
     async def first() -> tuple[AsyncGenerator[bytes, None], bytes]:

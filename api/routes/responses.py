@@ -1,4 +1,4 @@
-"""/v1/responses and what is below it."""
+"""Routes below /v1/responses."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MAX_PAGE, DEFAULT_PAGE = 100, 20
 
 
 def response_routes(responses: ResponseService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/v1/responses`.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to reject requests with fields that would be ignored.
     """
     return [*_making_routes(responses, strict), *_stored_routes(responses)]
 

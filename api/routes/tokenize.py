@@ -1,4 +1,4 @@
-"""POST /v1/tokenize and /v1/detokenize, GET /v1/tokenizer_info; also without /v1, as vLLM and SGLang have them."""
+"""POST /v1/tokenize and /v1/detokenize, GET /v1/tokenizer_info; also without /v1, as in vLLM and SGLang."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from .respond import json_response, read_json, while_connected
 
 
 def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/v1/tokenize`, `/v1/detokenize` and `/v1/tokenizer_info`.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to reject requests with fields that would be ignored.
     """
 
     @post(

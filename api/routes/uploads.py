@@ -1,4 +1,4 @@
-"""/v1/uploads and what is below it."""
+"""Routes below /v1/uploads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .respond import json_response, read_json
 
 
 def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the handlers.
+    """Return the route handlers of `/v1/uploads`.
 
     Args:
-        strict: refuse fields that change nothing.
+        strict: whether to reject requests with fields that would be ignored.
     """
 
     @post(

@@ -1,4 +1,4 @@
-"""The bodies of requests and replies, as msgspec Structs. They know nothing of the engine.
+"""The bodies of requests and replies, as msgspec Structs.
 
-In replies `UNSET` leaves a key out and None writes null: which of the two a client expects differs by field.
+In replies, `UNSET` omits a key and None writes null. Which of the two clients expect differs by field.
 """

@@ -1,4 +1,4 @@
-"""What the server is."""
+"""Reply of GET /: name, version and model of the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class Links(Struct, kw_only=True):
-    """Paths to go on with."""
+    """Paths of the server's main routes."""
 
     models: str = "/v1/models"
     openapi: str = "/openapi.json"
@@ -14,7 +14,7 @@ class Links(Struct, kw_only=True):
 
 
 class About(Struct, kw_only=True):
-    """The server. A server with API keys leaves out `version` and `model`: this reply needs no key."""
+    """Reply of GET /. A server with API keys omits `version` and `model`, because this route needs no key."""
 
     name: str = "llmfw"
     description: str = "Serves a language model to OpenAI clients; their base URL is this one and /v1."

@@ -1,6 +1,6 @@
-"""Bodies of `/admin`: the scheduling policy, the prefix cache and its pins, and what was decided about a request.
+"""Bodies of `/admin`: the scheduling policy, the prefix cache and its pins, and traces of requests.
 
-What an administrator reads that the engine says in the same words is in `llmfw.core.base.control`.
+Replies that the engine already returns in the right form are defined in `llmfw.core.base.control`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class PolicyRequest(Body, kw_only=True):
 
 
 class PinRequest(Body, kw_only=True):
-    """Body of POST /admin/cache/pins: a prefix as text, as messages, or as tokens, and for how long it is kept.
+    """Body of POST /admin/cache/pins: a prefix as text, as messages or as token ids, and how long to pin it.
 
     Attributes:
-        ttl_s: seconds.
-        ttl: the same in words: "90s", "15m", "12h", "7d".
-        compute: compute what is not cached now, instead of waiting for a request that does.
+        ttl_s: time to pin it, in seconds.
+        ttl: time to pin it, with a unit: "90s", "15m", "12h", "7d".
+        compute: whether to compute uncached tokens of the prefix now, instead of when a request needs them.
     """
 
     prompt: str | None = None
@@ -42,11 +42,11 @@ class PinRequest(Body, kw_only=True):
 
 
 class CachedPrefix(msgspec.Struct, kw_only=True):
-    """One prefix: the figures of `llmfw.core.base.control.PrefixInfo`, and how its text begins and ends.
+    """One cached prefix: the fields of `llmfw.core.base.control.PrefixInfo`, and the text at its two ends.
 
     Attributes:
-        first_text: of up to 64 tokens.
-        last_text: the same; empty where `first_text` is all.
+        first_text: text of its first tokens, at most 64.
+        last_text: text of its last tokens, at most 64; empty if `first_text` is the whole prefix.
     """
 
     num_tokens: int
@@ -62,7 +62,7 @@ class CachedPrefix(msgspec.Struct, kw_only=True):
 
 
 class CacheReply(msgspec.Struct, kw_only=True):
-    """The prefix cache: the figures of `llmfw.core.base.control.CacheView`."""
+    """The state of the prefix cache: the fields of `llmfw.core.base.control.CacheView`."""
 
     num_tokens: int
     num_locked: int
@@ -77,11 +77,11 @@ class CacheReply(msgspec.Struct, kw_only=True):
 
 
 class TraceReply(msgspec.Struct, kw_only=True):
-    """What was decided about a client's request.
+    """The scheduling decisions about a client's request.
 
     Attributes:
-        id: as it was asked for.
-        traces: one for each choice.
+        id: id of the request, as in the URL.
+        traces: one trace for each choice.
     """
 
     id: str

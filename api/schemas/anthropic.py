@@ -1,6 +1,7 @@
 """Anthropic's Messages API: request, reply, and the events of a stream.
 
-The objects inside a request are left as they are: `anthropic.request` reads them, and says what it did not read.
+Objects inside a request are decoded as plain dicts. `anthropic.request` checks them, and reports keys without
+effect.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ITS_OWN: Mapping[str, Refusal] = {
 
 
 class CountTokensRequest(Body, kw_only=True):
-    """Body of POST /v1/messages/count_tokens: what a prompt is made of."""
+    """Body of POST /v1/messages/count_tokens: the fields that make up the prompt."""
 
     model: str | None = None
     messages: list[dict[str, Any]]
@@ -64,13 +65,13 @@ class TokenCount(msgspec.Struct):
 
 
 class OutputTokensDetails(msgspec.Struct):
-    """What is known of the new tokens."""
+    """Breakdown of the output tokens."""
 
     thinking_tokens: int
 
 
 class MessageUsage(msgspec.Struct, kw_only=True):
-    """Token counts. The prompt's are `input_tokens` and those that came from the prefix cache, together."""
+    """Token counts. The prompt has `input_tokens` + `cache_read_input_tokens` tokens."""
 
     input_tokens: int
     cache_creation_input_tokens: int = 0
@@ -80,20 +81,20 @@ class MessageUsage(msgspec.Struct, kw_only=True):
 
 
 class TextBlock(msgspec.Struct, tag="text"):
-    """A part of the answer that is text."""
+    """A block of the answer with text."""
 
     text: str
 
 
 class ThinkingBlock(msgspec.Struct, tag="thinking"):
-    """A part that is thinking. It is not signed: the signature is empty."""
+    """A block of the answer with thinking. It is not signed, so the signature is empty."""
 
     thinking: str
     signature: str = ""
 
 
 class ToolUseBlock(msgspec.Struct, tag="tool_use"):
-    """A call of a tool."""
+    """A block of the answer with a tool call."""
 
     id: str
     name: str
@@ -104,7 +105,7 @@ Block = TextBlock | ThinkingBlock | ToolUseBlock
 
 
 class Message(msgspec.Struct, kw_only=True, tag="message"):
-    """The whole reply; in a stream's first event it is empty."""
+    """Reply of POST /v1/messages. In the first event of a stream, `content` is empty."""
 
     id: str
     role: str = "assistant"
@@ -116,45 +117,45 @@ class Message(msgspec.Struct, kw_only=True, tag="message"):
 
 
 class TextDelta(msgspec.Struct, tag="text_delta"):
-    """More of a text block."""
+    """The next piece of a text block."""
 
     text: str
 
 
 class ThinkingDelta(msgspec.Struct, tag="thinking_delta"):
-    """More of a thinking block."""
+    """The next piece of a thinking block."""
 
     thinking: str
 
 
 class InputJsonDelta(msgspec.Struct, tag="input_json_delta"):
-    """More of the JSON text of a tool's input."""
+    """The next piece of a tool input's JSON text."""
 
     partial_json: str
 
 
 class MessageStart(msgspec.Struct, tag="message_start"):
-    """The first event."""
+    """The first event of a stream."""
 
     message: Message
 
 
 class ContentBlockStart(msgspec.Struct, tag="content_block_start"):
-    """A block begins, empty."""
+    """Event: an empty block starts."""
 
     index: int
     content_block: Block
 
 
 class ContentBlockDelta(msgspec.Struct, tag="content_block_delta"):
-    """A block grows."""
+    """Event: the next piece of a block."""
 
     index: int
     delta: TextDelta | ThinkingDelta | InputJsonDelta
 
 
 class ContentBlockStop(msgspec.Struct, tag="content_block_stop"):
-    """A block is complete."""
+    """Event: a block is complete."""
 
     index: int
 
@@ -167,18 +168,18 @@ class Stop(msgspec.Struct):
 
 
 class MessageDelta(msgspec.Struct, tag="message_delta"):
-    """What is known at the end."""
+    """Event at the end of a message: why it ended, and the token counts."""
 
     delta: Stop
     usage: MessageUsage
 
 
 class MessageStop(msgspec.Struct, tag="message_stop"):
-    """The last event."""
+    """The last event of a stream."""
 
 
 class AnthropicErrorDetail(msgspec.Struct):
-    """What is wrong. Anthropic's own errors have no `param`; it is left out where there is none."""
+    """The details of an error. `param`, which Anthropic does not have, is omitted if no field is wrong."""
 
     type: str
     message: str
@@ -186,7 +187,7 @@ class AnthropicErrorDetail(msgspec.Struct):
 
 
 class AnthropicError(msgspec.Struct, tag="error"):
-    """The body of a reply with a status of 400 or more, and the event for an error in a stream."""
+    """Body of a reply with a status of 400 or more, and the event for an error in a stream."""
 
     error: AnthropicErrorDetail
 

@@ -1,4 +1,4 @@
-"""Bodies of `/v1/batches`, and the lines of the files that go in and come out."""
+"""Bodies of `/v1/batches`, and the lines of batch input, output and error files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Status = Literal[
 
 
 class OutputExpiresAfter(Body, kw_only=True):
-    """When a job's files expire: so many seconds after they are made."""
+    """When a batch's output and error files expire: `seconds` after their creation."""
 
     anchor: Literal["created_at"]
     seconds: Annotated[int, msgspec.Meta(ge=3600, le=2592000)]
 
 
 class CreateBatchRequest(Body, kw_only=True):
-    """Asks for a job."""
+    """Body of POST /v1/batches."""
 
     input_file_id: str
     endpoint: str
@@ -32,7 +32,7 @@ class CreateBatchRequest(Body, kw_only=True):
 
 
 class BatchErrorEntry(msgspec.Struct, kw_only=True):
-    """What is wrong with the input file, or a line of it."""
+    """One error in the input file. `line` is null if it concerns the whole file."""
 
     code: str
     line: int | None
@@ -41,14 +41,14 @@ class BatchErrorEntry(msgspec.Struct, kw_only=True):
 
 
 class BatchErrors(msgspec.Struct, kw_only=True):
-    """All that is wrong."""
+    """All errors in the input file."""
 
     object: str = "list"
     data: list[BatchErrorEntry]
 
 
 class RequestCounts(msgspec.Struct, kw_only=True):
-    """Of a job's lines."""
+    """Numbers of a batch's requests; each line of the input file is one request."""
 
     total: int
     completed: int
@@ -56,19 +56,19 @@ class RequestCounts(msgspec.Struct, kw_only=True):
 
 
 class InputTokensDetails(msgspec.Struct):
-    """What is known of the prompts' tokens."""
+    """Breakdown of the input tokens."""
 
     cached_tokens: int
 
 
 class OutputTokensDetails(msgspec.Struct):
-    """What is known of the new tokens."""
+    """Breakdown of the output tokens."""
 
     reasoning_tokens: int
 
 
 class Usage(msgspec.Struct, kw_only=True):
-    """Token counts of a job."""
+    """Token counts of a batch."""
 
     input_tokens: int
     input_tokens_details: InputTokensDetails
@@ -78,7 +78,10 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 class Batch(msgspec.Struct, kw_only=True):
-    """A job. What is not known yet is null, as OpenAI sends it; `model` and `usage` are absent then."""
+    """The state of a batch.
+
+    Values that are not known yet are null, as with OpenAI, except `model` and `usage`, which are omitted.
+    """
 
     id: str
     object: str = "batch"
@@ -105,7 +108,7 @@ class Batch(msgspec.Struct, kw_only=True):
 
 
 class BatchList(msgspec.Struct, kw_only=True):
-    """A page of jobs. The ids are null where it is empty."""
+    """A page of batches. `first_id` and `last_id` are null if it is empty."""
 
     object: str = "list"
     data: list[Batch]
@@ -115,7 +118,10 @@ class BatchList(msgspec.Struct, kw_only=True):
 
 
 class InputLine(msgspec.Struct):
-    """A line of the input file. Nothing is asked of its fields, so that each can be judged by itself."""
+    """A line of the input file.
+
+    Fields of any type are accepted here, so that each can be checked separately.
+    """
 
     custom_id: Any = UNSET
     method: Any = UNSET
@@ -124,10 +130,10 @@ class InputLine(msgspec.Struct):
 
 
 class LineResponse(msgspec.Struct, kw_only=True):
-    """What the endpoint answered.
+    """The endpoint's reply to a line.
 
     Attributes:
-        ignored_params: fields of the body that changed nothing; absent if there are none.
+        ignored_params: fields of the line's body that had no effect; omitted if there are none.
     """
 
     status_code: int
@@ -137,7 +143,7 @@ class LineResponse(msgspec.Struct, kw_only=True):
 
 
 class LineError(msgspec.Struct, kw_only=True):
-    """Why a line was not run."""
+    """The reason why a line was not run."""
 
     code: str
     message: str

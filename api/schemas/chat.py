@@ -45,7 +45,10 @@ class ChatRequest(GenerationRequest, kw_only=True):
 
 
 class FunctionCall(msgspec.Struct, omit_defaults=True):
-    """A function's name (absent on all but a call's first delta) and its arguments, as JSON text."""
+    """A called function: its name, and its arguments as JSON text.
+
+    In a stream, only the first piece has the name.
+    """
 
     arguments: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
@@ -60,7 +63,7 @@ class ToolCall(msgspec.Struct):
 
 
 class ToolCallChunk(msgspec.Struct):
-    """A piece of a tool call. `id` and `type` are on a call's first piece only."""
+    """A piece of a tool call in a stream. Only the first piece has `id` and `type`."""
 
     index: int
     function: FunctionCall
@@ -69,7 +72,10 @@ class ToolCallChunk(msgspec.Struct):
 
 
 class ChatMessage(msgspec.Struct, kw_only=True):
-    """The answer. Its thinking is in `reasoning_content` or `reasoning` or both, as the server was started."""
+    """The message of an answer.
+
+    `--reasoning-field` selects which of `reasoning_content` and `reasoning` is set.
+    """
 
     role: str = "assistant"
     content: str | None = None
@@ -80,7 +86,7 @@ class ChatMessage(msgspec.Struct, kw_only=True):
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):
-    """One answer of a reply."""
+    """One choice of a reply."""
 
     index: int
     message: ChatMessage
@@ -89,7 +95,7 @@ class ChatChoice(msgspec.Struct, kw_only=True):
 
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
-    """The whole reply."""
+    """Reply of POST /v1/chat/completions, unless it is streamed."""
 
     id: str
     object: str = "chat.completion"
@@ -101,7 +107,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
 
 
 class ChatDelta(msgspec.Struct, kw_only=True):
-    """What a chunk adds to an answer."""
+    """The piece that a chunk adds to a choice's message."""
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -112,7 +118,7 @@ class ChatDelta(msgspec.Struct, kw_only=True):
 
 
 class ChatChunkChoice(msgspec.Struct, kw_only=True):
-    """One answer's part of a chunk."""
+    """One choice in a chunk."""
 
     index: int
     delta: ChatDelta
@@ -121,7 +127,10 @@ class ChatChunkChoice(msgspec.Struct, kw_only=True):
 
 
 class ChatChunk(msgspec.Struct, kw_only=True):
-    """One event of a stream. `usage` is there only if the client asked for it: null but in the last chunk."""
+    """One event of a stream.
+
+    `usage` is null in all chunks except the last, or omitted if the client did not ask for it.
+    """
 
     id: str
     object: str = "chat.completion.chunk"

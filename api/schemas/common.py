@@ -1,4 +1,4 @@
-"""What the bodies of chat completions and completions have in common."""
+"""Fields that the bodies of chat completions and completions share."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 from .refusals import REFUSALS, Refusal
 
 SmallInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-"""An integer of 32 bits: so that no value that passes can overflow anything behind it."""
+"""A 32-bit integer, so that no accepted value can overflow in later computations."""
 
 MAX_CHOICES = 128
-"""Of one prompt."""
+"""Most choices of one prompt."""
 
 Timeout = Annotated[float, msgspec.Meta(gt=0, le=24 * 3600)]
 """Seconds that a request may take."""
@@ -34,11 +34,14 @@ GRAMMAR_FIELDS = (
     "guided_grammar",
     "structured_outputs",
 )
-"""Fields that say what the output has to be (see `structured`)."""
+"""Fields that constrain the output (see `api.text.structured`)."""
 
 
 class Inert(msgspec.Struct, kw_only=True):
-    """Fields of OpenAI's API that change nothing here: their types are checked, and they are reported as ignored."""
+    """Fields of OpenAI's API that have no effect here.
+
+    Their types are checked, and they are reported as ignored.
+    """
 
     metadata: dict[str, Any] | None = None
     store: bool | None = None
@@ -51,21 +54,21 @@ class Inert(msgspec.Struct, kw_only=True):
 
 
 class Body(msgspec.Struct):
-    """A body whose unknown fields are looked at: some are refused, the others are reported as ignored."""
+    """A request body. Some unknown fields (`refused`) are refused, the others are reported as ignored."""
 
     refused: ClassVar[Mapping[str, Refusal]] = {}
-    """Fields that would change the answer, and that this body does not have."""
+    """Fields that this body does not have, and that are refused because they would change the answer."""
 
 
 class StreamOptions(Body, kw_only=True):
-    """Options of a stream."""
+    """Options of a streamed reply."""
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
 
 
 class GenerationRequest(Body, kw_only=True):
-    """Fields of both kinds of request. None means that the client left the choice to the server."""
+    """Fields shared by chat completion and completion requests. None: the server uses its default."""
 
     model: str | None = None
     max_tokens: SmallInt | None = None
@@ -108,13 +111,13 @@ class GenerationRequest(Body, kw_only=True):
 
 
 class PromptTokensDetails(msgspec.Struct):
-    """What is known of the prompt's tokens."""
+    """Breakdown of the prompt tokens."""
 
     cached_tokens: int
 
 
 class CompletionTokensDetails(msgspec.Struct):
-    """What is known of the new tokens."""
+    """Breakdown of the generated tokens."""
 
     reasoning_tokens: int
 

@@ -1,4 +1,4 @@
-"""Completions: request, reply and chunk (one form for both)."""
+"""Completions: request, and reply. Chunks of a stream have the form of the reply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_MAX_TOKENS = 16
 
 
 class CompletionRequest(GenerationRequest, kw_only=True):
-    """Body of POST /v1/completions. `prompt`: text, token ids, or a list of either."""
+    """Body of POST /v1/completions. `prompt` is a text, a list of token ids, or a list of either."""
 
     prompt: str | list[str | SmallInt | list[SmallInt]]
     suffix: str | None = None
@@ -33,7 +33,7 @@ class CompletionRequest(GenerationRequest, kw_only=True):
 
 
 class CompletionChoice(msgspec.Struct, kw_only=True):
-    """One continuation, or the next piece of it."""
+    """One choice of a reply, or the next piece of it in a chunk."""
 
     index: int
     text: str
@@ -42,7 +42,7 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
 
 
 class Completion(msgspec.Struct, kw_only=True):
-    """The reply, or one chunk of a stream."""
+    """Reply of POST /v1/completions, or one chunk of its stream."""
 
     id: str
     object: str = "text_completion"

@@ -15,7 +15,7 @@ _NO_PREFIX = "this server adds no prefix; write it into the input"
 
 
 class EmbeddingRequest(Body, kw_only=True):
-    """Body of POST /v1/embeddings. `input`: text, token ids, or a list of either."""
+    """Body of POST /v1/embeddings. `input` is a text, a list of token ids, or a list of either."""
 
     input: str | list[str | SmallInt | list[SmallInt]]
     model: str | None = None
@@ -46,7 +46,7 @@ class EmbeddingRequest(Body, kw_only=True):
 
 
 class Embedding(msgspec.Struct, kw_only=True):
-    """One vector: numbers, or float32 in little-endian order as base64."""
+    """One vector: a list of numbers, or little-endian float32 values as base64."""
 
     object: str = "embedding"
     index: int
@@ -54,14 +54,14 @@ class Embedding(msgspec.Struct, kw_only=True):
 
 
 class EmbeddingUsage(msgspec.Struct, kw_only=True):
-    """Token counts; there are no new tokens."""
+    """Token counts. Nothing is generated, so both are equal."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class EmbeddingList(msgspec.Struct, kw_only=True):
-    """The reply."""
+    """Reply of POST /v1/embeddings."""
 
     object: str = "list"
     data: list[Embedding]

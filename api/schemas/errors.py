@@ -1,4 +1,4 @@
-"""The error envelope: all four keys always, `param` and `code` a string or null."""
+"""OpenAI's error body. All four keys are always present; `param` and `code` may be null."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ErrorDetail(msgspec.Struct, kw_only=True):
-    """What is wrong."""
+    """The details of an error."""
 
     message: str
     type: str
@@ -15,6 +15,6 @@ class ErrorDetail(msgspec.Struct, kw_only=True):
 
 
 class ErrorBody(msgspec.Struct):
-    """The body of every reply with a status of 400 or more, and of an error in a stream."""
+    """Body of every reply with a status of 400 or more, and of an error event in a stream."""
 
     error: ErrorDetail

@@ -1,4 +1,7 @@
-"""Files and uploads. Fields that OpenAI's document does not allow to be null are absent where there is no value."""
+"""Bodies of `/v1/files` and `/v1/uploads`.
+
+Fields without a value are omitted if OpenAI's schema forbids null.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from .common import Body
 
 Binary = Annotated[str, msgspec.Meta(extra_json_schema={"format": "binary"})]
-"""Bytes as they are, in a description; never decoded."""
+"""Raw bytes in a multipart form. Used in the OpenAPI document only, never for decoding."""
 
 
 class FileObject(msgspec.Struct, kw_only=True):
@@ -27,7 +30,7 @@ class FileObject(msgspec.Struct, kw_only=True):
 
 
 class FileList(msgspec.Struct, kw_only=True):
-    """A page of files. The ids are null where it is empty."""
+    """A page of files. `first_id` and `last_id` are null if it is empty."""
 
     object: str = "list"
     data: list[FileObject]
@@ -37,7 +40,7 @@ class FileList(msgspec.Struct, kw_only=True):
 
 
 class DeletedFile(msgspec.Struct, kw_only=True):
-    """A file that is no more."""
+    """Reply to the deletion of a file."""
 
     id: str
     object: str = "file"
@@ -45,7 +48,7 @@ class DeletedFile(msgspec.Struct, kw_only=True):
 
 
 class FileForm(msgspec.Struct, kw_only=True):
-    """The form that brings a file."""
+    """Multipart form of POST /v1/files."""
 
     file: Binary
     purpose: str
@@ -54,20 +57,20 @@ class FileForm(msgspec.Struct, kw_only=True):
 
 
 class PartForm(msgspec.Struct, kw_only=True):
-    """The form that brings a part of a file."""
+    """Multipart form that uploads one part of a file."""
 
     data: Binary
 
 
 class ExpiresAfter(Body, kw_only=True):
-    """When a file is to be removed."""
+    """When a file expires: `seconds` after the time that `anchor` names."""
 
     anchor: str
     seconds: int
 
 
 class UploadRequest(Body, kw_only=True):
-    """Announces a file that will come in parts. Its `mime_type` is not used."""
+    """Body of POST /v1/uploads: announces a file to be uploaded in parts. `mime_type` has no effect."""
 
     filename: str
     purpose: str
@@ -77,14 +80,14 @@ class UploadRequest(Body, kw_only=True):
 
 
 class CompleteRequest(Body, kw_only=True):
-    """Says which parts, in which order, are the file; `md5` is of its bytes, as hexadecimal digits."""
+    """Lists the parts that make up the file, in order. `md5` is the file's MD5 digest in hexadecimal."""
 
     part_ids: list[str]
     md5: str | None = None
 
 
 class Upload(msgspec.Struct, kw_only=True):
-    """A file that comes in parts."""
+    """The state of an upload in parts; has `file` once it is complete."""
 
     id: str
     object: str = "upload"
@@ -98,7 +101,7 @@ class Upload(msgspec.Struct, kw_only=True):
 
 
 class UploadPart(msgspec.Struct, kw_only=True):
-    """A part of it."""
+    """One uploaded part of a file."""
 
     id: str
     object: str = "upload.part"

@@ -1,4 +1,4 @@
-"""Log probabilities in bodies: of chats, and in the older form of completions."""
+"""Log probabilities in replies, in the form of chat completions and in that of completions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NumTop = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)]
 
 
 class TopLogprob(msgspec.Struct):
-    """A token that might have stood at a place. `bytes` are those of its text, maybe of a part of a character."""
+    """One of the most likely tokens at a position. `bytes` may be only part of a character."""
 
     token: str
     logprob: float
@@ -20,7 +20,7 @@ class TopLogprob(msgspec.Struct):
 
 
 class TokenEntry(msgspec.Struct):
-    """A token of a chat's content, and the most likely ones at its place."""
+    """A token of a chat's content, and the most likely tokens at its position."""
 
     token: str
     logprob: float
@@ -29,17 +29,17 @@ class TokenEntry(msgspec.Struct):
 
 
 class ChatLogprobs(msgspec.Struct):
-    """Of a chat's answer, or of a chunk of it."""
+    """Log probabilities of a chat's content, or of a chunk of it."""
 
     content: list[TokenEntry]
     refusal: None = None
 
 
 class CompletionLogprobs(msgspec.Struct):
-    """Of a completion, or of a chunk of it: lists with one item for each token.
+    """Log probabilities of a completion, or of a chunk of it. Each list has one item per token.
 
-    `top_logprobs`: token text → log probability, of the most likely tokens and the token itself. `text_offset`: where
-    a token's text begins, in characters from the beginning of prompt and text together.
+    `top_logprobs` maps the texts of the most likely tokens, and of the token itself, to log probabilities.
+    `text_offset` is the start of a token's text, in characters from the start of the prompt.
     """
 
     tokens: list[str]

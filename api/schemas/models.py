@@ -1,4 +1,4 @@
-"""The list of models, and one of its cards."""
+"""Bodies of `/v1/models`: the list of models, and one model's card."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ModelCard(msgspec.Struct, kw_only=True):
-    """A served model. `root` and `max_model_len` are read by tools that know vLLM or SGLang."""
+    """A served model. Tools for vLLM or SGLang read `root` and `max_model_len`."""
 
     id: str
     object: str = "model"
@@ -17,7 +17,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
 
 
 class ModelList(msgspec.Struct, kw_only=True):
-    """All of them."""
+    """All served models."""
 
     object: str = "list"
     data: list[ModelCard]

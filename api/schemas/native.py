@@ -14,7 +14,7 @@ from .refusals import REFUSALS, Refusal, absent, of_prompt, renamed
 
 
 class NativeSampling(Body, kw_only=True):
-    """`sampling_params`: the names are SGLang's where they differ from OpenAI's."""
+    """The object `sampling_params` of a request. Its fields have SGLang's names."""
 
     max_new_tokens: SmallInt | None = None
     min_new_tokens: SmallInt | None = None
@@ -40,7 +40,7 @@ class NativeSampling(Body, kw_only=True):
 
 
 class GenerateRequest(Body, kw_only=True):
-    """Body of POST /generate: prompts as text or token ids; a list of them gets a list of replies."""
+    """Body of POST /generate: one prompt or several, as text or token ids. Several get a list of replies."""
 
     text: str | list[str] | None = None
     input_ids: list[SmallInt | list[SmallInt]] | None = None
@@ -73,11 +73,14 @@ class GenerateRequest(Body, kw_only=True):
 
 
 Scored = tuple[float | None, int, str | None]
-"""A token as SGLang writes it: log probability, id, and text if that is asked for."""
+"""A scored token in SGLang's form: log probability, token id, and the text if requested."""
 
 
 class MetaInfo(msgspec.Struct, kw_only=True):
-    """Facts on a generation. `finish_reason` is null until it ends; log probabilities are there if asked for."""
+    """Finish reason, token counts and log probabilities of a generation.
+
+    `finish_reason` is null until the generation ends. Log probabilities are omitted unless requested.
+    """
 
     id: str
     finish_reason: dict[str, Any] | None
@@ -91,7 +94,10 @@ class MetaInfo(msgspec.Struct, kw_only=True):
 
 
 class GenerateReply(msgspec.Struct, kw_only=True):
-    """The reply to a prompt. In a stream each event holds the whole text so far, and which of several prompts it is."""
+    """The reply to one prompt, or an event of its stream, which has the whole text so far.
+
+    `index` is the index of the prompt; it is omitted unless a list of prompts is streamed.
+    """
 
     text: str
     meta_info: MetaInfo
@@ -99,7 +105,7 @@ class GenerateReply(msgspec.Struct, kw_only=True):
 
 
 class ModelInfo(msgspec.Struct, kw_only=True):
-    """Body of GET /get_model_info."""
+    """Reply of GET /get_model_info."""
 
     model_path: str
     tokenizer_path: str

@@ -1,7 +1,7 @@
-"""Fields that would change an answer and that a route does not honour: why they are refused, and which values pass.
+"""Refused request fields: fields that would change an answer and that a route does not support.
 
-The names are those of other servers' APIs (vLLM, SGLang, llama.cpp, Ollama, TGI, KoboldAI), and of fields that other
-routes of llmfw honour. A body's own field of the same name comes first.
+The names come from the APIs of other servers (vLLM, SGLang, llama.cpp, Ollama, TGI, KoboldAI), and from other
+routes of llmfw. A name in this table has no effect if the body has a field of that name.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 
 class Refusal(NamedTuple):
-    """Why a field is refused.
+    """Why a field is refused, and which of its values are accepted.
 
     Attributes:
-        neutral: values, besides null, with which nothing changes: they pass.
-        use: names of fields that do the same; a body may have one of them.
-        why: for bodies that have none.
-        is_of_prompt: it changes the prompt, so that it also changes how many tokens that has.
-        tunes: fields without which it changes nothing: a body that has none of them is not refused for it.
+        neutral: values that would change nothing, and are accepted; null always is.
+        use: names of equivalent fields, of which a body may have one.
+        why: reason for bodies that have none of these.
+        is_of_prompt: whether the field would change the prompt, and so its number of tokens.
+        tunes: fields that this one only adjusts: in a body without any of them it changes nothing, and is ignored.
     """
 
     neutral: tuple[Any, ...] = ()
@@ -28,13 +28,20 @@ class Refusal(NamedTuple):
     tunes: tuple[str, ...] = ()
 
     def passes(self, value: Any) -> bool:
-        """Return whether a value changes nothing. False is not 0, and True is not 1."""
+        """Return whether a value is accepted, because it changes nothing.
+
+        False differs from 0, and True from 1.
+        """
         return value is None or any(
             value == each and isinstance(value, bool) == isinstance(each, bool) for each in self.neutral
         )
 
     def advice(self, fields: Collection[str]) -> str:
-        """Return what a client should do, whose body has certain fields."""
+        """Return what the client should do instead.
+
+        Args:
+            fields: names of the fields that the body supports.
+        """
         found = next((name for name in self.use if name.partition(".")[0] in fields), None)
         if found is not None:
             return f"use {found}"
@@ -44,14 +51,14 @@ class Refusal(NamedTuple):
 
 
 def renamed(*use: str, neutral: tuple[Any, ...] = (), why: str = "") -> Refusal:
-    """Return a refusal of what goes by another name here."""
+    """Return a refusal of a field that has another name here."""
     return Refusal(neutral, use, why)
 
 
 def absent(
     *neutral: Any, why: str = "this server does not constrain or alter generation in this way"
 ) -> Refusal:
-    """Return a refusal of what this server does not do."""
+    """Return a refusal of a field for something that this server does not do."""
     return Refusal(neutral, (), why)
 
 
@@ -65,7 +72,7 @@ def tuning(
 
 
 def of_prompt(why: str, *neutral: Any) -> Refusal:
-    """Return a refusal of what would change the prompt."""
+    """Return a refusal of a field that would change the prompt."""
     return Refusal(neutral, (), why, is_of_prompt=True)
 
 
@@ -80,7 +87,7 @@ _BEAMS = ("num_beams", "use_beam_search")
 _LOGPROBS = ("logprobs", "top_logprobs", "return_logprob", "prompt_logprobs", "n_probs")
 
 REFUSALS: Mapping[str, Refusal] = {
-    # How many tokens.
+    # Number of tokens.
     "max_completion_tokens": renamed(*_MAX),
     "max_gen_len": renamed(*_MAX),
     "max_length": renamed(*_MAX),
@@ -93,7 +100,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "min_tokens": renamed("min_tokens", "min_new_tokens", neutral=(0,)),
     "n_predict": renamed(*_MAX, neutral=(-1,)),
     "num_predict": renamed(*_MAX, neutral=(-1,)),
-    # Where it ends.
+    # End of the output.
     "ban_eos_token": renamed("ignore_eos", neutral=(False,)),
     "eos_token_id": renamed("stop_token_ids", neutral=([],)),
     "ignore_eos": renamed("ignore_eos", neutral=(False,)),
@@ -104,7 +111,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "stop_sequences": renamed("stop", neutral=([],)),
     "stop_token_ids": renamed("stop_token_ids", neutral=([],)),
     "stopping_strings": renamed("stop", "stop_sequences", neutral=([],)),
-    # Which tokens are drawn.
+    # Sampling.
     "allowed_token_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
     "bad_words": renamed("logit_bias", neutral=([],), why=_BIAS),
     "bad_words_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
@@ -145,7 +152,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "typical": absent(1),
     "typical_p": absent(1),
     "xtc_probability": absent(0),
-    # How many answers, and how they are searched for.
+    # Number of answers, and beam search.
     "best_of": absent(1, why=_COMPLETIONS),
     "diversity_penalty": tuning(_BEAMS, 0),
     "early_stopping": tuning(_BEAMS, False),
@@ -154,12 +161,12 @@ REFUSALS: Mapping[str, Refusal] = {
     "num_beam_groups": tuning(_BEAMS, 1),
     "num_beams": absent(1),
     "use_beam_search": absent(False),
-    # What runs in the engine.
+    # Logits processors and adapters.
     "custom_logit_processor": absent(""),
     "logits_processors": absent([], {}),
     "lora_path": absent("", [], why="this server has no adapters"),
     "lora_request": absent({}, why="this server has no adapters"),
-    # What the text has to be.
+    # Structured output.
     "choice": renamed("choice"),
     "ebnf": renamed("ebnf"),
     "format": renamed("response_format", "json_schema", neutral=("",)),
@@ -203,7 +210,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "tools": of_prompt("/v1/chat/completions takes them", []),
     "truncate": of_prompt("a prompt that is too long is refused, never cut"),
     "truncate_prompt_tokens": of_prompt("a prompt that is too long is refused, never cut"),
-    # What the reply holds.
+    # Content of the reply.
     "echo": absent(False, why=_COMPLETIONS),
     "logprobs": renamed("logprobs", "top_logprobs", "return_logprob", neutral=(False,)),
     "n_probs": renamed("top_logprobs", "logprobs", neutral=(0,)),
@@ -217,7 +224,7 @@ REFUSALS: Mapping[str, Refusal] = {
         ("skip_special_tokens",), True, why="special tokens stand as the tokenizer decodes them"
     ),
     "top_logprobs": renamed("logprobs", "top_logprobs_num", neutral=(0,)),
-    # Objects that hold fields: a client library was to unpack them, or another server does.
+    # Objects of fields that a client library should have unpacked, or that another server unpacks.
     "extra_body": absent({}, why=_UNPACK),
     "nvext": absent({}, why=_UNPACK),
     "options": absent({}, why=_UNPACK),
@@ -225,8 +232,11 @@ REFUSALS: Mapping[str, Refusal] = {
     "sampling_params": absent({}, why=_UNPACK),
     "vllm_xargs": absent({}, why="this server has no processors that would read it"),
 }
-"""Field → why text routes refuse it. What only tunes a field that is refused itself (`mirostat_tau`, `dry_base`) is not in it:
-alone it changes nothing, and is reported as ignored."""
+"""Field → its refusal by routes that generate text.
+
+Fields that only tune another of these (`mirostat_tau`, `dry_base`) are missing: alone they change nothing, and are reported
+as ignored.
+"""
 
 PROMPT_REFUSALS: Mapping[str, Refusal] = {name: each for name, each in REFUSALS.items() if each.is_of_prompt}
-"""Those of bodies that only count a prompt's tokens."""
+"""Field → its refusal by routes that only count a prompt's tokens."""

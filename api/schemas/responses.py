@@ -1,4 +1,4 @@
-"""Responses: the request's body, and the object that answers it."""
+"""Bodies of `/v1/responses`: request, response object, output items, and events."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _OF_CONVERSATIONS: Mapping[str, Refusal] = {
 
 
 class ReasoningConfig(Body, kw_only=True):
-    """How much the model thinks. What else OpenAI knows of it is reported as ignored."""
+    """How much the model thinks. OpenAI's other settings of `reasoning` are reported as ignored."""
 
     effort: Effort | None = None
 
 
 class TextConfig(Body, kw_only=True):
-    """What the text has to be. `verbosity` is reported as ignored."""
+    """Structured output (`format`). `verbosity` is reported as ignored."""
 
     format: dict[str, Any] | None = None
 
 
 class InputRequest(Body, kw_only=True):
-    """What is read of a body to make the prompt: all of POST /v1/responses/input_tokens."""
+    """Body of POST /v1/responses/input_tokens: the fields that make up the prompt."""
 
     model: str | None = None
     input: str | list[dict[str, Any]]
@@ -54,7 +54,7 @@ class InputRequest(Body, kw_only=True):
 
 
 class ResponsesRequest(InputRequest, kw_only=True):
-    """Body of POST /v1/responses. Below the blank line: fields that OpenAI's has not, as in chat completions."""
+    """Body of POST /v1/responses. Fields after the blank line are llmfw's own, as in chat completions."""
 
     background: bool | None = None
     include: list[str] | None = None
@@ -109,13 +109,13 @@ class TextPart(msgspec.Struct, kw_only=True, tag_field="type", tag="output_text"
 
 
 class ReasoningPart(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning_text"):
-    """The text of the thinking."""
+    """The text of the reasoning."""
 
     text: str
 
 
 class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning"):
-    """What the model thought before it answered or called."""
+    """The model's reasoning before an answer or a call."""
 
     id: str
     summary: list[dict[str, Any]] = []
@@ -124,7 +124,7 @@ class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoni
 
 
 class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
-    """What the model answered."""
+    """A message of the model."""
 
     id: str
     status: str
@@ -133,7 +133,7 @@ class MessageItem(msgspec.Struct, kw_only=True, tag_field="type", tag="message")
 
 
 class FunctionCallItem(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
-    """A function that the model calls."""
+    """A function call of the model."""
 
     id: str
     status: str
@@ -146,14 +146,14 @@ OutputItem = ReasoningItem | MessageItem | FunctionCallItem
 
 
 class InputTokensDetails(msgspec.Struct, kw_only=True):
-    """What is known of the prompt's tokens. None are written to a cache that costs extra."""
+    """Breakdown of the prompt tokens. `cache_write_tokens` is 0, because caching costs nothing extra here."""
 
     cached_tokens: int
     cache_write_tokens: int = 0
 
 
 class OutputTokensDetails(msgspec.Struct, kw_only=True):
-    """What is known of the new tokens."""
+    """Breakdown of the output tokens."""
 
     reasoning_tokens: int
 
@@ -169,7 +169,10 @@ class ResponseUsage(msgspec.Struct, kw_only=True):
 
 
 class ResponseError(msgspec.Struct, kw_only=True):
-    """Why a response failed: "server_error", or "invalid_prompt" where the engine refused it."""
+    """Why a response failed.
+
+    `code` is "invalid_prompt" if the engine refused the request, else "server_error".
+    """
 
     code: str
     message: str
@@ -182,7 +185,7 @@ class IncompleteDetails(msgspec.Struct, kw_only=True):
 
 
 class Response(msgspec.Struct, kw_only=True):
-    """The object that answers, whole or while it is made."""
+    """The response object, complete or in progress."""
 
     id: str
     object: str = "response"
@@ -219,14 +222,14 @@ class Response(msgspec.Struct, kw_only=True):
 
 
 class StreamEvent(msgspec.Struct, kw_only=True):
-    """What every event of a stream has. The other fields are those that OpenAI gives its type."""
+    """The fields that every event of a stream has. The others depend on its type, as in OpenAI's API."""
 
     type: str
     sequence_number: int
 
 
 class DeletedResponse(msgspec.Struct, kw_only=True):
-    """Reply to a deletion."""
+    """Reply to the deletion of a response."""
 
     id: str
     object: str = "response"
@@ -234,7 +237,7 @@ class DeletedResponse(msgspec.Struct, kw_only=True):
 
 
 class ItemList(msgspec.Struct, kw_only=True):
-    """A page of input items. The ids are null where it is empty."""
+    """A page of input items. `first_id` and `last_id` are null if it is empty."""
 
     object: str = "list"
     data: list[dict[str, Any]]
@@ -244,7 +247,7 @@ class ItemList(msgspec.Struct, kw_only=True):
 
 
 class InputTokens(msgspec.Struct, kw_only=True):
-    """How many tokens a body's prompt has."""
+    """Reply of POST /v1/responses/input_tokens: the number of prompt tokens."""
 
     object: str = "response.input_tokens"
     input_tokens: Annotated[int, msgspec.Meta(ge=1)]

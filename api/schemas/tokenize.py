@@ -1,4 +1,4 @@
-"""Tokenising: request and reply of /v1/tokenize and /v1/detokenize."""
+"""Requests and replies of /v1/tokenize and /v1/detokenize."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tokens = list[int]
 
 
 class TokenizeRequest(Body, kw_only=True):
-    """Body of POST /v1/tokenize: a prompt, prompts, or a chat."""
+    """Body of POST /v1/tokenize: a prompt, a list of prompts, or a chat."""
 
     model: str | None = None
     prompt: str | list[str] | None = None
@@ -31,7 +31,10 @@ class TokenizeRequest(Body, kw_only=True):
 
 
 class Tokenized(msgspec.Struct, kw_only=True):
-    """The reply. Of several prompts, `tokens`, `count` and `token_strs` are lists with one item for each."""
+    """Reply of POST /v1/tokenize.
+
+    For several prompts, `tokens`, `count` and `token_strs` have one item per prompt.
+    """
 
     tokens: list[int | Tokens]
     count: int | list[int]
@@ -40,7 +43,7 @@ class Tokenized(msgspec.Struct, kw_only=True):
 
 
 class DetokenizeRequest(Body, kw_only=True):
-    """Body of POST /v1/detokenize: one list of token ids, or several."""
+    """Body of POST /v1/detokenize: a list of token ids, or a list of such lists."""
 
     model: str | None = None
     tokens: list[SmallInt | list[SmallInt]]
@@ -48,7 +51,7 @@ class DetokenizeRequest(Body, kw_only=True):
 
 
 class TokenizerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What the tokenizer's files say, by the names of tokenizer_config.json; what they do not say is left out."""
+    """Settings from the tokenizer's files, named as in tokenizer_config.json. Missing ones are omitted."""
 
     bos_token: str | None = None
     eos_token: str | None = None
@@ -58,7 +61,10 @@ class TokenizerInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Detokenized(msgspec.Struct):
-    """The reply: the text as vLLM calls it, and as SGLang does. Of several lists of tokens, lists."""
+    """Reply of POST /v1/detokenize: the text, under vLLM's name (`prompt`) and SGLang's (`text`).
+
+    For several lists of token ids, both are lists.
+    """
 
     prompt: str | list[str]
     text: str | list[str]

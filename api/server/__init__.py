@@ -1,1 +1,1 @@
-"""The HTTP edge: limits on connections, heads and bodies, and which hosts and origins are answered."""
+"""The HTTP edge: limits on connections, headers and bodies, and checks of `Host` and `Origin`."""

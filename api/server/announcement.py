@@ -1,4 +1,4 @@
-"""What the log of a start says: which settings differ from their defaults, and, at its end, how to use the server."""
+"""Log lines of the server's start: changed settings first, and at the end how to use the server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from llmfw.core.plugin.component_options import option_text
 _PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
 _KEYS = ("api_key", "admin_api_key")
 _REACHABLE = {"http://0.0.0.0:": "http://127.0.0.1:", "http://[::]:": "http://[::1]:"}
-"""An address that means all of this machine's → one that a client on it can use."""
+"""URL with a wildcard address → URL that a client on this machine can use."""
 
 
 def settings_line(engine: EngineConfig, server: ServerConfig) -> str:
-    """Return the settings that differ from their defaults; hides API keys, and passwords in the URLs of options."""
+    """Return the settings that differ from their defaults, with API keys and passwords in URLs hidden."""
     fields = (*msgspec.structs.fields(EngineConfig), *msgspec.structs.fields(ServerConfig))
     values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
     found = {field.name: values[field.name] for field in fields if values[field.name] != _default_of(field)}
@@ -36,14 +36,14 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: bool) -> str:
-    """Return how to use a server that is ready: its URL, the model, and below them a curl command to copy.
+    """Return the log text of a server that is ready: its URL, the model, and a curl command to try it.
 
     Args:
-        url: of the socket.
-        model: its name for clients.
-        task: of the engine: "generate" or "embed".
+        url: URL of the socket.
+        model: served name of the model.
+        task: task of the engine: "generate" or "embed".
         is_chat: whether there is a chat template.
-        needs_key: whether clients must send an API key; the command takes it from the environment.
+        needs_key: whether clients must send an API key; the command then reads it from the environment.
     """
     for every, one in _REACHABLE.items():
         url = url.replace(every, one)
@@ -57,7 +57,7 @@ def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: boo
 
 
 def _example(task: str, is_chat: bool) -> tuple[str, dict[str, Any]]:
-    """Return the path below /v1 and the body of a request that such a model answers."""
+    """Return the path below /v1 and the body of a request that fits the model."""
     if task == "embed":
         return "embeddings", {"input": "Hello"}
     if is_chat:

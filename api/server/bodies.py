@@ -1,7 +1,7 @@
-"""Reads JSON bodies within their limits: size, memory of all together, complexity, and a pace for large ones.
+"""Reads JSON bodies within limits on their size, their complexity, and the memory of all bodies together.
 
-Decoding holds the interpreter's lock, in whatever thread it is done. So large bodies wait for each other: after one,
-as much time goes to other work as its decoding takes.
+Decoding holds the GIL, whichever thread decodes. Large bodies are therefore decoded one at a time, and after
+each one other work gets as much time as its decoding took.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from .memory import Memory
 from .pace import Pace
 
 SMALL_BYTES = 2**16
-"""Bodies up to this size do not count as buffered."""
+"""Largest body that does not count towards the memory for bodies."""
 
 FREE_COST_S = 0.0005
-"""What decoding may take without waiting for others: some hundred messages, or 128 KiB of text."""
+"""Longest decoding, in seconds, that does not wait for a turn: some hundred messages, or 128 KiB of text."""
 
-CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; there is no reader
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for this; no client receives it
 _UTF_8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
 
-# Measured: seconds that decoding takes on a slow core, at most.
+# Measured upper bounds of decoding times on a slow core, in seconds.
 _S_A_BYTE, _S_A_VALUE, _S_A_NODE = 4e-9, 5e-8, 2e-6
 _S_A_RECEIVED_BYTE = 2e-9
-_MAX_SCAN_S = 0.005  # of a piece; more was spent by others
+_MAX_SCAN_S = 0.005  # longest scan of one piece; if more time passed, other threads used it
 
 
 class BodyReader:
     """Reads the JSON bodies of an application's requests.
 
     Args:
-        limits: of each body, and of all together.
+        limits: limits of each body, and of all bodies together.
     """
 
     def __init__(self, limits: BodyLimits) -> None:
@@ -50,15 +50,16 @@ class BodyReader:
         self._budget = BodyBudget(limits.buffered_bytes)
 
     async def read(self, request: Request[Any, Any, Any], owner: str) -> bytes:
-        """Return a request's body.
+        """Receive a request's body.
 
         Args:
-            owner: of the request: bodies of the owner that holds most make room for those of others.
+            owner: tenant or address of the client. If memory is short, bodies of the owner with the most
+                bytes are evicted.
 
         Raises:
-            HTTPException: 413 if it is larger than the route allows.
-            RequestError: it holds more values than the limits allow.
-            OverloadedError: the bodies that are being received take up all the memory for them.
+            HTTPException: 413 if the body is larger than the route allows.
+            RequestError: the body has more values or deeper nesting than the limits allow.
+            OverloadedError: the memory for bodies is used up, or too many large bodies wait to be decoded.
         """
         try:
             async with asyncio.timeout(None) as deadline:
@@ -95,7 +96,7 @@ class BodyReader:
         """Scan a chunk of a body.
 
         Args:
-            size: bytes of the body received so far, with this chunk.
+            size: bytes of the body received so far, including this chunk.
         """
         if size <= SMALL_BYTES:
             scan.feed(chunk)
@@ -109,8 +110,8 @@ class BodyReader:
 
 
 async def _check_connected(request: Request[Any, Any, Any]) -> None:
-    """Raise HTTPException if a client has left while its body waited: decoding it would hold up others for nothing."""
-    going = asyncio.ensure_future(request.receive())  # of a whole body: the next message is the disconnect
+    """Raise HTTPException if the client disconnected while its body waited; decoding would be wasted then."""
+    going = asyncio.ensure_future(request.receive())  # after the body, only the disconnect follows
     await asyncio.sleep(0)
     if going.done():
         raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST)
@@ -119,7 +120,7 @@ async def _check_connected(request: Request[Any, Any, Any]) -> None:
 
 
 def check_encoding(request: Request[Any, Any, Any]) -> None:
-    """Raise HTTPException 415, naming it, if a body has a content-encoding or a charset that is not understood."""
+    """Raise HTTPException 415 if a body has a content-encoding, or a charset other than UTF-8."""
     for name, value in request.scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             shown = value.decode("latin-1")[:100]

@@ -1,7 +1,7 @@
-"""The memory that bodies may take up while they are received: whose they are, and which one goes if it is used up.
+"""Memory budget for bodies that are being received, and the choice of a body to evict when it is used up.
 
-Knows nothing of HTTP. A body that has made no progress for a while goes first; then one of the owner that holds most. So
-a client that leaves its bodies unfinished cannot keep others from sending theirs.
+The first body to be evicted is one that has made no progress for a while; next is one of the owner with the
+most bytes. So a client that leaves its bodies unfinished cannot keep others from sending theirs.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable
 
 SLOW_S, SLOW_BYTES = 5.0, 2**18
-"""A body is slow if it has not got SLOW_BYTES further within SLOW_S."""
+"""A body is slow if it received fewer than SLOW_BYTES in the last SLOW_S seconds."""
 
 
 class Body:
     """One body that is being received.
 
     Args:
-        owner: who sends it.
-        evict: called if its memory is needed; it is ended soon after.
-        now: seconds.
+        owner: tenant or address of the client that sends it.
+        evict: called when the body is evicted; must stop receiving it.
+        now: current time of the budget's clock, in seconds.
     """
 
     __slots__ = ("advanced_at", "advanced_to", "evict", "is_whole", "owner", "size")
@@ -28,17 +28,17 @@ class Body:
         self.owner = owner
         self.evict = evict
         self.size = 0
-        self.is_whole = False  # then it waits for the server, and stays
+        self.is_whole = False  # a complete body waits only for the server, and is never evicted
         self.advanced_to = 0
         self.advanced_at = now
 
 
 class BodyBudget:
-    """The memory of all bodies together.
+    """Limits the memory of all bodies together.
 
     Args:
-        most: bytes.
-        clock: tells seconds.
+        most: limit in bytes.
+        clock: returns the current time in seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,19 +48,19 @@ class BodyBudget:
         self._used = 0
 
     def begin(self, owner: str, evict: Callable[[], None]) -> Body:
-        """Return a body without bytes, to be ended by `end`."""
+        """Add an empty body and return it. The caller must pass it to `end` later."""
         body = Body(owner, evict, self._clock())
         self._bodies[body] = None
         return body
 
     def grow(self, body: Body, size: int) -> bool:
-        """Count what has come of a body; other bodies may be evicted for it.
+        """Update the size of a body, evicting other bodies if the limit is exceeded.
 
         Args:
-            size: bytes so far.
+            size: bytes received so far.
 
         Returns:
-            False if there is no room for them, or if the body was evicted: it should be refused.
+            False if there is no room, or if this body was evicted; the body must then be refused.
         """
         if body not in self._bodies:
             return False
@@ -85,7 +85,11 @@ class BodyBudget:
             self._used -= body.size
 
     def _victim(self, asking: Body, now: float) -> Body | None:
-        """Return the body that goes: the slowest of all, if it is slow; else of the owner that holds more than who asks."""
+        """Return the body to evict, or None.
+
+        This is the slowest body if it is slow. Otherwise it is the slowest body of the owner with the most
+        bytes, if that owner has more than the owner of `asking`.
+        """
         others = [body for body in self._bodies if body is not asking and body.size and not body.is_whole]
         slowest = min(others, key=lambda body: body.advanced_at, default=None)
         if slowest is None or now - slowest.advanced_at > SLOW_S:

@@ -1,7 +1,7 @@
-"""The open connections: how many there are, whose they are, and which one is closed to make room for another.
+"""The table of open connections: enforces limits, and chooses a connection to close when a limit is reached.
 
-Knows nothing of HTTP. A connection is "waiting" while the server waits for its client's bytes: only such connections
-are closed to make room, the one that has been quiet longest first.
+A connection is "waiting" while the server waits for bytes from its client. Only waiting connections are
+closed to make room, starting with the one that has been quiet longest.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ CHECK_INTERVAL_S = 1.0
 LOG_INTERVAL_S = 10.0
 TCP_ESTABLISHED = 1  # first byte of Linux's struct tcp_info
 MAX_LEAVING = 256
-"""Refused connections that are kept open, in addition to those that count."""
+"""Most refused connections that stay open to deliver their reply.
+
+They do not count towards the other limits.
+"""
 MAX_EARLY = 64
-"""Requests that are begun before their body is there."""
+"""Most requests that run before their whole body has arrived."""
 
 
 class Connection(Protocol):
-    """What the table needs of a connection."""
+    """The methods of a connection that the table calls."""
 
     def check(self, elapsed: float) -> None:
         """End the connection if one of its deadlines has passed.
 
         Args:
-            elapsed: seconds since the last call for any connection.
+            elapsed: seconds since the last check.
         """
 
     def evict(self) -> None:
@@ -50,8 +53,8 @@ class ConnectionTable:
     """All connections of a server.
 
     Args:
-        most: open at a time.
-        most_per_address: open at a time from one address.
+        most: most connections open at a time.
+        most_per_address: most connections open at a time from one address.
     """
 
     def __init__(self, most: int, most_per_address: int) -> None:
@@ -66,10 +69,10 @@ class ConnectionTable:
         return len(self._owners)
 
     def add(self, connection: Connection, address: str) -> str | None:
-        """Add a waiting connection; return why there is no room for it, or None.
+        """Add a waiting connection; return None, or the reason if there is no room for it.
 
-        A waiting connection is evicted if a limit is reached: one of the same address, or, if all places are taken,
-        one of the address that has most.
+        If a limit is reached, another waiting connection is evicted: one of the same address for the limit
+        per address, one of the address with the most connections for the overall limit.
         """
         peer = self._peers.get(address)
         if peer is not None and peer.count >= self._most_per_address and not self._evict(peer):
@@ -85,7 +88,7 @@ class ConnectionTable:
         return None
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection, whether it was added or not."""
+        """Remove a connection. Does nothing if it was not added."""
         self._leaving.pop(connection, None)
         self._early.discard(connection)
         peer = self._owners.pop(connection, None)
@@ -97,10 +100,10 @@ class ConnectionTable:
             del self._peers[peer.address]
 
     def leave(self, connection: Connection) -> bool:
-        """Take a connection out of the count that stays open for a moment, so that its client can read a refusal.
+        """Stop counting a refused connection, which stays open for a moment to deliver its reply.
 
         Returns:
-            False if too many do that already: the connection has to be closed at once.
+            False if MAX_LEAVING connections already do so; the connection must then be closed at once.
         """
         self.remove(connection)
         if len(self._leaving) >= MAX_LEAVING:
@@ -109,42 +112,42 @@ class ConnectionTable:
         return True
 
     def heard(self, connection: Connection) -> None:
-        """Note that a waiting connection's client has sent something."""
+        """Mark a connection as waiting; its client has just sent bytes, or its last reply is complete."""
         peer = self._owners.get(connection)
         if peer is not None:
             peer.waiting.pop(connection, None)
             peer.waiting[connection] = None
 
     def busy(self, connection: Connection) -> None:
-        """Note that the server works on a connection's request: it is not evicted."""
+        """Mark a connection as busy: the server works on its request, so it is not evicted."""
         peer = self._owners.get(connection)
         if peer is not None:
             peer.waiting.pop(connection, None)
 
     def begin_early(self, connection: Connection) -> bool:
-        """Return whether a connection's request may begin before its body is there: not too many do."""
+        """Count a request that starts before its body has arrived; return False if MAX_EARLY already do."""
         if len(self._early) >= MAX_EARLY:
             return False
         self._early.add(connection)
         return True
 
     def end_early(self, connection: Connection) -> None:
-        """Note that a request's body is there, or no longer of interest."""
+        """Stop counting a request whose body has arrived or is no longer needed."""
         self._early.discard(connection)
 
     def check_all(self, elapsed: float) -> None:
-        """Have each connection look at its deadlines."""
+        """Make each connection check its deadlines."""
         for connection in (*self._owners, *self._leaving):
             connection.check(elapsed)
 
     async def watch(self) -> None:
-        """Check all connections each second, until cancelled."""
+        """Check all connections every CHECK_INTERVAL_S seconds, until cancelled."""
         loop = asyncio.get_running_loop()
         last = loop.time()
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
             now = loop.time()
-            # If the loop itself stood still, clients could not be heard: that time does not count against them.
+            # Time during which the event loop was blocked and could not read does not count against clients.
             self.check_all(min(now - last, 2 * CHECK_INTERVAL_S))
             last = now
 
@@ -153,7 +156,7 @@ class ConnectionTable:
         return self._evict(ranked)
 
     def _evict(self, peer: _Peer) -> bool:
-        """Close the connection of an address that has been quiet longest; return whether there was one."""
+        """Evict the connection of an address that has been quiet longest; return False if none is waiting."""
         victim = next(iter(peer.waiting), None)
         if victim is None:
             return False
@@ -163,14 +166,14 @@ class ConnectionTable:
 
 
 class Occasional:
-    """Lets a kind of log line through at most once in LOG_INTERVAL_S, with the number of lines that were left out."""
+    """Limits log lines to one of each kind per LOG_INTERVAL_S seconds, and counts the lines left out."""
 
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
     def due(self, kind: str, now: float) -> int | None:
-        """Return how many lines of a kind were left out before this one, or None if it is to be left out itself."""
+        """Return how many lines of this kind were left out before this one; None to leave this out, too."""
         if now < self._next.get(kind, 0.0):
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return None
@@ -179,9 +182,10 @@ class Occasional:
 
 
 def has_left(transport: asyncio.Transport) -> bool:
-    """Return whether the client has closed the connection, where its bytes are not read, and so not its end either.
+    """Return whether the client has closed a connection from which the server does not read at the moment.
 
-    Linux alone tells, and not while bytes that the client has sent find no room here: then it shows as they are read.
+    Only Linux reports this, elsewhere the result is False. It is also False while the receive buffer is full
+    of bytes that the client sent before; the server then notices when it reads them.
     """
     sock = transport.get_extra_info("socket")
     if sock is None or not hasattr(socket, "TCP_INFO"):
@@ -191,7 +195,7 @@ def has_left(transport: asyncio.Transport) -> bool:
 
 @contextlib.contextmanager
 def watching(table: ConnectionTable) -> Iterator[None]:
-    """Check the deadlines of a table's connections during the block."""
+    """Check the deadlines of a table's connections for the duration of the `with` block."""
     task = asyncio.create_task(table.watch())
     try:
         yield

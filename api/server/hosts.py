@@ -1,7 +1,7 @@
-"""Which `Host` and `Origin` are answered: a page in a browser must not reach a server that asks for no key.
+"""Checks `Host` and `Origin`, so that web pages in a browser cannot use a server that needs no key.
 
-A page of another site may send requests to this machine, and reads the replies, too, if its own name leads here
-(DNS rebinding). Both show in these headers. Plain ASGI around the application.
+A page of another site can send requests to this machine. It can also read the replies if its DNS name points
+here (DNS rebinding). Both show in these headers. This is plain ASGI middleware around the whole application.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class KnownHosts:
     """Refuses requests whose `Host` or `Origin` is neither this machine nor allowed.
 
     Args:
-        hosts: allowed names and addresses besides this machine's; None: `Host` is not checked.
-        origins: allowed origins, such as "https://app.example.com", besides pages of this machine; None: `Origin` is
-            not checked.
+        hosts: allowed names and addresses in addition to this machine's; None: `Host` is not checked.
+        origins: allowed origins, such as "https://app.example.com", in addition to pages of this machine;
+            None: `Origin` is not checked.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] | None, origins: Collection[str] | None) -> None:
@@ -62,12 +62,13 @@ class KnownHosts:
 
 
 def known_hosts(app: ASGIApp, config: ServerConfig, *, has_keys: bool) -> ASGIApp:
-    """Return an application that checks `Host` and `Origin`, as the settings ask for.
+    """Return the application, wrapped in checks of `Host` and `Origin` if the settings require them.
 
-    Without keys on a loopback address both are checked. Elsewhere each is checked if there is a list for it.
+    Without API keys on a loopback address, both are checked. Otherwise, each is checked if its list is not
+    empty.
 
     Args:
-        has_keys: clients must send a key.
+        has_keys: whether clients must send an API key.
     """
     is_private = not has_keys and listens_on_loopback(config.host)
     hosts = config.allow_host if is_private or config.allow_host else None
@@ -76,7 +77,7 @@ def known_hosts(app: ASGIApp, config: ServerConfig, *, has_keys: bool) -> ASGIAp
 
 
 def listens_on_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a server that listens on an address or a name."""
+    """Return whether a server that listens on this address or name can be reached only from this machine."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError:
@@ -85,7 +86,7 @@ def listens_on_loopback(host: str) -> bool:
 
 
 def is_this_machine(name: str) -> bool:
-    """Return whether a name or an address without a port always means this machine."""
+    """Return whether a name or an address, without a port, is a loopback address or "localhost"."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -94,8 +95,8 @@ def is_this_machine(name: str) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """Return the host of a `Host` header, without port, brackets and a final dot; "" for what is none."""
-    if "@" in host:  # what is in front of it is no host, and some readers take it for one
+    """Return the host of a `Host` header, without port, brackets and a final dot; "" if it is invalid."""
+    if "@" in host:  # the part before it is not a host, but some programs take it for one
         return ""
     try:
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
@@ -104,7 +105,7 @@ def _host_name(host: str) -> str:
 
 
 def _is_local_page(origin: str) -> bool:
-    """Return whether an origin is a page that is served by this machine."""
+    """Return whether an origin is a page served by this machine."""
     scheme, separator, host = origin.partition("://")
     return bool(separator) and scheme.lower() in ("http", "https") and is_this_machine(_host_name(host))
 

@@ -1,7 +1,7 @@
-"""Counts what a JSON text holds as it arrives, without decoding it: values, nested levels, members.
+"""Counts the values, levels and members of a JSON text as it arrives, without decoding it.
 
-A decoder would first make objects of it all: a million empty arrays are 2 MB of text, and 64 MB and 0.4 s decoded.
-Whether the text is valid JSON is the decoder's business.
+Decoding first would be too expensive: a million empty arrays are 2 MB of text, but take 64 MB and 0.4 s to
+decode. The decoder checks later whether the text is valid JSON.
 """
 
 from __future__ import annotations
@@ -24,22 +24,26 @@ for _byte in b"]}":
 
 
 class JsonScan:
-    """One text.
+    """Counts the depth, values and nodes of one JSON text as it arrives, and enforces limits on them.
 
     Args:
-        limits: of depth, values and nodes.
+        limits: limits of depth, values and nodes.
+
+    Attributes:
+        num_values: values so far.
+        num_nodes: objects, arrays and member names so far.
     """
 
     def __init__(self, limits: BodyLimits) -> None:
         self._limits = limits
         self._in_string = 0
-        self._held = b""  # a backslash whose meaning depends on what follows
+        self._held = b""  # a backslash at the end of the last piece, which escapes the next character
         self._depth = 0
         self.num_values = 0
         self.num_nodes = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece; raise RequestError if there is more in the text than is allowed."""
+        """Count the next piece of the text; raise RequestError if the text exceeds a limit."""
         outside = self._outside(data)
         opened = outside.count(b"[") + outside.count(b"{")
         self.num_nodes += opened + outside.count(b":")
@@ -57,14 +61,14 @@ class JsonScan:
             self._descend(outside)
 
     def _outside(self, data: bytes) -> bytes:
-        """Return the structural characters of a piece that are in no string."""
+        """Return the structural characters of a piece that are outside strings."""
         if self._held:
             data, self._held = self._held + data, b""
         if b"\\" in data:
             if (len(data) - len(data.rstrip(b"\\"))) % 2:
                 data, self._held = data[:-1], b"\\"
             data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-        # Without what stands in them most strings are empty. Two quotes less change nothing for what follows.
+        # Most strings are empty once their content is removed. Removing their quotes changes nothing else.
         data = data.translate(None, _OTHERS).replace(b'""', b"")
         pieces = data.split(b'"')
         outside = b"".join(pieces[self._in_string :: 2])
@@ -72,10 +76,10 @@ class JsonScan:
         return outside
 
     def _descend(self, outside: bytes) -> None:
-        """Follow each bracket; raise RequestError if one goes too deep."""
+        """Follow the depth bracket by bracket; raise RequestError if it exceeds the limit."""
         limit = self._limits.depth
         brackets = outside.translate(None, _BRACKETS)
-        # Most are those of the two innermost levels.
+        # Most brackets belong to the innermost levels, which are removed here and add at most two levels.
         others = brackets.replace(b"{}", b"").replace(b"[]", b"")
         opened = others.count(b"[") + others.count(b"{")
         if self._depth + opened + 2 <= limit:

@@ -7,31 +7,33 @@ import msgspec
 from llmfw.core.base.config import ServerConfig
 
 MIN_BYTES_PER_S = 1024
-"""Slowest average rate of a body and of a reply, once the timeout has been used up."""
+"""Slowest allowed average rate of a body and of a reply, once their timeout has passed."""
 
 MAX_PIPELINED = 16
-"""Requests that may wait on a connection for the reply to an earlier one."""
+"""Most requests on one connection that wait for the reply to an earlier one."""
 
 FREE_CHUNKS, MIN_CHUNK_BYTES = 1024, 64
-"""A chunked body may have FREE_CHUNKS chunks of any size; above that, one for each MIN_CHUNK_BYTES of its bytes."""
+"""Limit of a chunked body: FREE_CHUNKS chunks of any size, plus one for each MIN_CHUNK_BYTES of its bytes."""
 
 SMALL_BODY_BYTES = 2**20
-"""Largest body of routes that take ids and settings, no text: batches, uploads, administration."""
+"""Largest body of routes that take ids and settings but no text: batches, uploads, administration."""
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one connection, and all of them together, may use.
+    """Limits of one connection, and of all connections together.
 
     Attributes:
-        connections: open at a time.
-        connections_per_address: open at a time from one IP address.
-        header_bytes: size of a request's line and headers together.
-        headers: number of header fields.
-        url_bytes: size of the path and the query together.
-        header_timeout_s: from the first byte of a request (or the start of a connection) to the end of its headers.
-        body_timeout_s: time to wait for a body, in addition to what it takes at MIN_BYTES_PER_S.
-        send_timeout_s: time for a client to read what waits to be sent.
-        idle_timeout_s: between two requests of a connection.
+        connections: most connections open at a time.
+        connections_per_address: most connections open at a time from one IP address.
+        header_bytes: most bytes of a request line and its headers together.
+        headers: most header fields of a request.
+        url_bytes: most bytes of path and query together.
+        header_timeout_s: most seconds from the first byte of a request (or the start of a connection) to the
+            end of its headers.
+        body_timeout_s: most seconds to wait for a body, in addition to its transfer time at MIN_BYTES_PER_S.
+        send_timeout_s: most seconds for which a client may leave sent bytes unread, in addition to their
+            transfer time at MIN_BYTES_PER_S.
+        idle_timeout_s: most seconds between two requests of a connection.
     """
 
     connections: int
@@ -46,14 +48,14 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one JSON body, and all of them together, may use.
+    """Limits of one JSON body, and of all bodies together.
 
     Attributes:
-        body_bytes: size of one body.
-        buffered_bytes: size of all bodies that are being received.
-        depth: of nested objects and arrays.
-        values: number of values: texts, numbers, objects, arrays and the rest.
-        nodes: number of objects, arrays and member names, which take more time and memory than other values.
+        body_bytes: most bytes of one body.
+        buffered_bytes: most bytes of all bodies that are being received.
+        depth: most levels of nested objects and arrays.
+        values: most values of any type: strings, numbers, objects, arrays, ...
+        nodes: most objects, arrays and member names, which take more time and memory than other values.
     """
 
     body_bytes: int
@@ -64,7 +66,7 @@ class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def connection_limits(config: ServerConfig) -> ConnectionLimits:
-    """Return the connection limits of a server's settings."""
+    """Return the connection limits that a server's settings define."""
     return ConnectionLimits(
         connections=config.max_connections,
         connections_per_address=config.max_connections_per_address,
@@ -79,7 +81,7 @@ def connection_limits(config: ServerConfig) -> ConnectionLimits:
 
 
 def body_limits(config: ServerConfig) -> BodyLimits:
-    """Return the body limits of a server's settings."""
+    """Return the body limits that a server's settings define."""
     return BodyLimits(
         body_bytes=config.max_body_mb * 2**20,
         buffered_bytes=max(config.max_buffered_mb, config.max_body_mb) * 2**20,

@@ -1,7 +1,7 @@
-"""Gives memory back to the system after large requests. Elsewhere than on glibc it does nothing.
+"""Returns memory to the system after large requests. Does nothing without glibc.
 
-glibc keeps freed memory for itself: once a block of 30 MB has been freed, it takes blocks of that size from its own
-heap, where a small one that stays behind keeps all of it.
+glibc keeps freed memory. Once a block of 30 MB has been freed, glibc allocates blocks of that size from its
+own heap, where a single small block at the end prevents all of it from being returned.
 """
 
 from __future__ import annotations
@@ -11,27 +11,30 @@ import ctypes
 import sys
 
 QUIET_S = 1.0
-"""Memory is given back this long after the last large request."""
+"""Seconds from the last large request until memory is returned."""
 
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 _LARGE = 2**18
 
 
 class Memory:
-    """The allocator of this process."""
+    """Controls when the allocator of this process returns memory to the system."""
 
     def __init__(self) -> None:
         self._libc = _glibc()
         self._timer: asyncio.TimerHandle | None = None
 
     def settle(self) -> None:
-        """Have large blocks come from the system, and go back there when they are freed, for good."""
+        """Make glibc allocate large blocks directly from the system, and return them when they are freed."""
         if self._libc is not None:
             self._libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
             self._libc.mallopt(_M_TRIM_THRESHOLD, _LARGE)
 
     def used(self) -> None:
-        """Note that a large request was here: give memory back soon after the last one."""
+        """Schedule the return of memory in QUIET_S seconds.
+
+        Call it after each large request; this restarts the time.
+        """
         if self._libc is None:
             return
         if self._timer is not None:

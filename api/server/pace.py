@@ -1,4 +1,4 @@
-"""Spreads work that holds up the event loop, so that other work gets half of the time."""
+"""Spaces out work that blocks the event loop, so that other work gets half of the time."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from collections import deque
 from llmfw.core.base.errors import OverloadedError
 
 MAX_WAIT_S = 10.0
-_FIRST_COST_S = 1e-4  # the least cost of the second class
+_FIRST_COST_S = 1e-4  # smallest cost in the second class
 _NUM_CLASSES = 24
 _ROUNDS = 4
-"""Rounds of the event loop after which work is over that nothing but the loop itself holds up."""
+"""Iterations of the event loop within which a piece of work is done if it waits for nothing else."""
 
 
 class Pace:
-    """Gives each piece of work its turn, cheap ones first.
+    """Gives turns to pieces of work, the cheapest first.
 
-    After a piece of work, as much time goes to other work as this one took. Work waits in classes, each of twice the
-    cost of the one before, so that a flood of expensive work does not hold up cheap work.
+    After each piece of work, other work gets as much time as the piece took. Waiting work is grouped into
+    classes by cost, each class covering twice the cost of the one before, so that expensive work does not
+    delay cheap work.
     """
 
     def __init__(self) -> None:
         self._waiting: list[deque[tuple[float, asyncio.Future[None]]]] = [
             deque() for _ in range(_NUM_CLASSES)
         ]
-        self._cost_s = [0.0] * _NUM_CLASSES  # of what waits in each class
+        self._cost_s = [0.0] * _NUM_CLASSES  # total cost of the waiting work in each class
         self._free_at = 0.0
-        self._is_busy = False  # a piece of work has begun, and what it takes is not known yet
-        self._timer: asyncio.TimerHandle | None = None  # of the next piece of work
+        self._is_busy = False  # a piece of work has started, and its duration is not known yet
+        self._timer: asyncio.TimerHandle | None = None  # starts the next piece of work
 
     async def turn(self, cost_s: float) -> None:
-        """Return when it is a piece of work's turn.
+        """Wait for the turn of a piece of work. The caller must run the work right after this returns.
 
         Args:
-            cost_s: an estimate of what it takes.
+            cost_s: estimated duration of the work, in seconds.
 
         Raises:
-            OverloadedError: it has waited for MAX_WAIT_S, or would have to.
+            OverloadedError: the work has waited for MAX_WAIT_S, or would have to wait longer.
         """
         now = asyncio.get_running_loop().time()
         if not self._is_busy and self._timer is None and self._free_at <= now:
@@ -59,14 +60,19 @@ class Pace:
             self._cost_s[kind] -= cost_s
 
     def _begin(self, cost_s: float) -> None:
-        """Take note that a piece of work begins."""
+        """Record that a piece of work starts."""
         loop = asyncio.get_running_loop()
         self._is_busy = True
         self._free_at = loop.time() + 2 * cost_s
         loop.call_soon(self._look, loop.time(), _ROUNDS)
 
     def _look(self, begun_at: float, rounds: int) -> None:
-        """Measure, some rounds of the loop after a piece of work has begun, whether it took longer than estimated."""
+        """Measure how long a piece of work took; if longer than estimated, delay the next one.
+
+        Args:
+            begun_at: time at which the work started.
+            rounds: iterations of the event loop to wait before the work counts as done.
+        """
         loop = asyncio.get_running_loop()
         if rounds:
             loop.call_soon(self._look, begun_at, rounds - 1)
@@ -77,17 +83,17 @@ class Pace:
         self._wait()
 
     def _wait(self) -> None:
-        """Have the next piece of work begin when it is time, if there is one."""
+        """Schedule the next piece of work, if one waits."""
         if not self._is_busy and self._timer is None and any(self._waiting):
             self._timer = asyncio.get_running_loop().call_at(self._free_at, self._next)
 
     def _next(self) -> None:
-        """Let the cheapest piece of work go on."""
+        """Give the turn to the first piece of work of the cheapest class."""
         self._timer = None
         for waiting in self._waiting:
             while waiting:
                 cost_s, ready = waiting.popleft()
-                if not ready.done():  # else it has waited for too long, or its client has left
+                if not ready.done():  # otherwise it timed out, or its client disconnected
                     ready.set_result(None)
                     self._begin(cost_s)
                     return

@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol with limits that hold before anything is stored, and with deadlines.
+"""uvicorn's HTTP protocol with deadlines, and with limits that apply before anything is stored.
 
-httptools collects a header, a chunk extension or a trailer without any limit, and in quadratic time. So the bytes that
-it has taken without reporting anything are counted here. Deadlines are checked once a second (`ConnectionTable.watch`).
-Knows nothing of routes and bodies' contents.
+httptools buffers a header, a chunk extension or a trailer without limit and in quadratic time. This module
+therefore counts the bytes since httptools last called back. Deadlines are checked once a second
+(`ConnectionTable.watch`).
 """
 
 from __future__ import annotations
@@ -15,64 +15,48 @@ from functools import partial
 from typing import Any
 
 import httptools
-import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
-
-from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 
 from .connections import ConnectionTable, Occasional, has_left
 from .limits import FREE_CHUNKS, MAX_PIPELINED, MIN_BYTES_PER_S, MIN_CHUNK_BYTES, ConnectionLimits
+from .refusal import RefusedError, refusal_reply
 from .request_head import other_protocol, problem_of
 from .unchunked import unchunked
 
 LINGER_S, LINGER_BYTES = 2.0, 2**20
-"""How long a refused connection stays open, so that a client that is still sending gets to read the reply."""
+"""Seconds and bytes for which a refused connection stays open, so that its client can read the reply."""
 
 DRAINED_BYTES_PER_S = 16 * 2**20
-"""Of the rest of a body whose request is answered."""
+"""Rate at which the rest of a body is read and dropped once its request is answered."""
 
 
 MAX_HELD_BYTES = 2**15
-"""Of a body; at more the request begins, and reads it as it comes."""
+"""Bytes of a body to buffer before its request starts, which reads the rest as it arrives."""
 
 LARGE_BYTES = 2**12
-"""A request with a larger body is worth a look whether its client is still there."""
+"""Size of a body above which to check, before its request starts, that the client is still connected."""
 
 EARLY_S = 0.05
-"""After it a request may begin whose body is not there: its client may wait to be refused."""
+"""Seconds after which a request may start without its body: its client may wait for an early refusal."""
 
 
 class _Expects(enum.Enum):
-    """What of a request comes next."""
+    """The part of a request that the parser expects next."""
 
     START = enum.auto()
     HEAD = enum.auto()
     BODY = enum.auto()
 
 
-class _RefusedError(Exception):
-    """A request that is ended while it is parsed.
-
-    Args:
-        logged: what the log says; "": the message, which then has no text of the client.
-    """
-
-    def __init__(self, status: int, code: str, message: str, logged: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.logged = logged
-
-
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection.
+    """One HTTP connection.
 
     Args:
-        limits: of this connection.
-        table: all connections.
-        notes: which log lines are due.
+        limits: limits of this connection.
+        table: table of all connections.
+        notes: rate limit of log lines.
     """
 
     def __init__(
@@ -91,22 +75,22 @@ class LimitedProtocol(HttpToolsProtocol):
         self._table = table
         self._notes = notes
         self._expects = _Expects.START
-        self._refusal: _RefusedError | None = None
-        self._is_deaf = False  # what the client sends is dropped
-        self._is_leaving = False  # was refused; ends as soon as the client has read why
-        self._held: Any = None  # the application, until the latest request's body is there
-        self._open: deque[RequestResponseCycle] = deque()  # whose replies are not complete, oldest first
-        self._head_bytes = 0  # of the request that is being received; trailers count, too
+        self._refusal: RefusedError | None = None
+        self._is_deaf = False  # received bytes are dropped
+        self._is_leaving = False  # refused; closes as soon as the client has read the reply
+        self._held: Any = None  # the application, until it is called for the latest request
+        self._open: deque[RequestResponseCycle] = deque()  # requests without a complete reply, oldest first
+        self._head_bytes = 0  # of the request that is being received, including trailers
         self._num_headers = 0
         self._body_bytes = 0
         self._num_chunks = 0
-        self._silent_bytes = 0  # since the parser last reported anything
-        self._waited_s = 0.0  # for the client's bytes
-        self._unread_s = 0.0  # since the client was first seen not to read what waits to be sent
-        self._unread_bytes = 0  # that waited then
+        self._silent_bytes = 0  # received since the parser last called back
+        self._waited_s = 0.0  # time spent waiting for the client's bytes
+        self._unread_s = 0.0  # time since the client stopped reading its replies
+        self._unread_bytes = 0  # size of the write buffer at that time
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, or refuse it if there are too many."""
+        """Accept the connection, or refuse it if there are too many."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
         problem = self._table.add(self, address)
@@ -114,7 +98,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(503, "too_many_connections", f"{problem}; try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and tell all its requests: uvicorn itself tells the latest one alone."""
+        """Remove the connection, and mark all its requests as disconnected; uvicorn marks only the latest."""
         self._is_deaf = True
         self._table.remove(self)
         self.pipeline.clear()
@@ -124,12 +108,12 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """Note that the client has left, before its last request is begun."""
+        """Mark the latest request as disconnected, so that it is not started for a client that has left."""
         if self.cycle and not self.cycle.response_complete:
             self.cycle.disconnected = True
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, and refuse the request if it goes beyond a limit."""
+        """Parse received bytes, and refuse the request if it exceeds a limit."""
         if self._is_deaf:
             self._silent_bytes += len(data)
             if self._is_leaving and self._silent_bytes > LINGER_BYTES:
@@ -145,7 +129,7 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             if self._refusal is None:
                 reason = other_protocol(data) or f"this is no valid HTTP request: {error}"
-                self._refusal = _RefusedError(400, "invalid_http", reason)
+                self._refusal = RefusedError(400, "invalid_http", reason)
         if self._refusal is None and self._silent_bytes > self._limits.header_bytes:
             self._refusal = self._head_too_large()
         if self._refusal is not None:
@@ -156,22 +140,25 @@ class LimitedProtocol(HttpToolsProtocol):
             self._table.busy(self)
 
     def on_message_begin(self) -> None:
-        """Begin with a request."""
+        """Reset the counters for a new request."""
         super().on_message_begin()
         self._expects = _Expects.HEAD
         self._head_bytes = self._num_headers = self._body_bytes = self._num_chunks = self._silent_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the URL."""
+        """Add a piece of the URL; refuse the request if the URL is too long."""
         self._silent_bytes = 0
         self._head_bytes += len(url)
         if self._head_bytes > self._limits.url_bytes:
             limit = self._limits.url_bytes
-            raise self._stop(_RefusedError(414, "url_too_long", f"the URL has more than {limit} bytes"))
+            raise self._stop(RefusedError(414, "url_too_long", f"the URL has more than {limit} bytes"))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. One that comes after the body (a trailer) counts, and is dropped."""
+        """Add a header; refuse the request if its headers exceed a limit.
+
+        A trailer (a header sent after the body) counts towards the limits and is then dropped.
+        """
         self._silent_bytes = 0
         self._num_headers += 1
         self._head_bytes += len(name) + len(value) + 4
@@ -180,35 +167,35 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._num_headers > self._limits.headers:
             most = self._limits.headers
             raise self._stop(
-                _RefusedError(431, "too_many_headers", f"the request has more than {most} headers")
+                RefusedError(431, "too_many_headers", f"the request has more than {most} headers")
             )
         if self._expects is _Expects.HEAD:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start on the request, or queue it if an earlier one of the connection is being answered."""
+        """Check the request's head; start the request, or queue it behind the connection's earlier ones."""
         if len(self.pipeline) >= MAX_PIPELINED:
             message = f"more than {MAX_PIPELINED} requests wait for their replies on one connection"
-            raise self._stop(_RefusedError(429, "too_many_pipelined", message))
+            raise self._stop(RefusedError(429, "too_many_pipelined", message))
         version = self.parser.get_http_version()
         problem = problem_of(self.parser.get_method(), self.url, version, self.headers)
         if problem is not None:
-            raise self._stop(_RefusedError(*problem))
+            raise self._stop(RefusedError(*problem))
         super().on_headers_complete()
         self._expects = _Expects.BODY
         self._waited_s = 0.0
         self._open.append(self.cycle)
 
     def on_chunk_header(self) -> None:
-        """Begin with a chunk of a body; refuse floods of tiny ones, which cost more than they bring."""
+        """Count a chunk of a body; refuse bodies with too many tiny chunks, which are costly to parse."""
         self._silent_bytes = 0
         self._num_chunks += 1
         if self._num_chunks > FREE_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
             message = f"the body comes in {self._num_chunks} chunks of less than {MIN_CHUNK_BYTES} bytes; send larger ones"
-            raise self._stop(_RefusedError(400, "too_many_chunks", message))
+            raise self._stop(RefusedError(400, "too_many_chunks", message))
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body."""
+        """Add a piece of a body, or drop it if the request is already answered."""
         self._silent_bytes = 0
         self._body_bytes += len(body)
         if self.cycle.response_complete:
@@ -219,7 +206,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._start_held()
 
     def on_message_complete(self) -> None:
-        """End a request. Its reply may be complete already."""
+        """Note the end of a request's body, and start the request if it waited for it."""
         self._expects = _Expects.START
         self._waited_s = 0.0
         self._silent_bytes = 0
@@ -228,7 +215,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._start_held()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request of the connection. Idle time is ours to watch (`check`)."""
+        """Continue with the connection's next request. The idle timeout is enforced by `check`, not here."""
         self._open.popleft()
         self._waited_s = 0.0
         self._table.end_early(self)
@@ -246,9 +233,10 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._table.heard(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Start on a request when its body is there, or much of it, or has not come for a moment.
+        """Start a request once its body has arrived, or MAX_HELD_BYTES of it, or EARLY_S have passed.
 
-        At most MAX_EARLY requests start without their body, so slow bodies cost little more than their bytes.
+        At most MAX_EARLY requests start before their body has arrived, so slow bodies cost little more than
+        their bytes.
         """
         if cycle is not self.cycle or not cycle.more_body or cycle.waiting_for_100_continue:
             self._start(cycle, app)
@@ -269,7 +257,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
         async def begin(scope: Any, receive: Any, send: Any) -> None:
             if len(cycle.body) > LARGE_BYTES:
-                await asyncio.sleep(0)  # a client that has left is known after the loop's next look
+                await asyncio.sleep(0)  # lets the event loop notice a client that has disconnected
             if not cycle.disconnected:
                 is_old = scope["http_version"] == "1.0"
                 await app(scope, receive, unchunked(cycle, send) if is_old else send)
@@ -277,7 +265,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, begin)
 
     def check(self, elapsed: float) -> None:
-        """End the connection if its client has been too slow, in sending or in reading."""
+        """End the connection if its client has left, or is too slow to send or to read."""
         if self._open and self.flow.read_paused and has_left(self.transport):
             self.transport.abort()
         elif self._is_unread(elapsed):
@@ -288,9 +276,9 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._waited_s > LINGER_S:
                 self.transport.abort()
         elif self._is_deaf:
-            return  # it ends after the replies that are still to come
+            return  # the connection ends after the outstanding replies
         elif self._expects is _Expects.BODY:
-            if not self.flow.read_paused:  # else it is the application that is waited for
+            if not self.flow.read_paused:  # otherwise the application is slow, not the client
                 self._waited_s += elapsed
                 self._check_body()
         elif not self._open:
@@ -298,7 +286,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._check_head()
 
     def evict(self) -> None:
-        """End a connection that waits for its client, to make room for another one."""
+        """End this connection, which waits for its client, to make room for another one."""
         if self._expects is _Expects.START:
             self.transport.close()
         else:
@@ -306,7 +294,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(503, "too_many_connections", message)
 
     def _drain(self, num_bytes: int) -> None:
-        """Drop a piece of a body that was answered before its end, at a pace that costs little."""
+        """Drop a piece of a body whose request is already answered, and pause reading to limit the rate."""
         self.transport.pause_reading()
         self.loop.call_later(num_bytes / DRAINED_BYTES_PER_S, self._go_on_reading)
 
@@ -331,7 +319,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(408, "request_timeout", message)
 
     def _is_unread(self, elapsed: float) -> bool:
-        """Return whether the client has read too little, for too long, of what waits to be sent to it."""
+        """Return whether the client has read its replies too slowly for too long."""
         size = self.transport.get_write_buffer_size()
         if not size or (self._open and not self.flow.write_paused):
             self._unread_s = 0.0
@@ -342,19 +330,20 @@ class LimitedProtocol(HttpToolsProtocol):
         sent = max(0, self._unread_bytes - size)
         return self._unread_s > self._limits.send_timeout_s + sent / MIN_BYTES_PER_S
 
-    def _head_too_large(self) -> _RefusedError:
+    def _head_too_large(self) -> RefusedError:
         limit = self._limits.header_bytes
-        return _RefusedError(431, "headers_too_large", f"the request's headers have more than {limit} bytes")
+        return RefusedError(431, "headers_too_large", f"the request's headers have more than {limit} bytes")
 
-    def _stop(self, refusal: _RefusedError) -> _RefusedError:
-        """Keep a refusal that is raised out of the parser, which raises an error of its own in its place."""
+    def _stop(self, refusal: RefusedError) -> RefusedError:
+        """Store and return a refusal to raise in a callback; the parser replaces it by its own error."""
         self._refusal = refusal
         return refusal
 
     def _refuse(self, status: int, code: str, message: str, logged: str = "") -> None:
-        """Answer a request that never reaches the application, or not whole, and end the connection.
+        """Refuse the request that is being received, and end the connection.
 
-        While earlier requests of the connection are being answered, it ends after their replies instead.
+        If earlier requests of the connection are still being answered, no reply is sent. A refused head then
+        ends the connection after their replies, a refused body at once.
         """
         self._note(code, logged or message)
         self._is_deaf = True
@@ -368,7 +357,7 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        self.transport.write(_reply(status, code, message))
+        self.transport.write(refusal_reply(status, code, message))
         self._is_leaving, self._waited_s = True, 0.0
         if self._table.leave(self) and self.transport.can_write_eof():
             self.transport.write_eof()
@@ -377,7 +366,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _note(self, kind: str, problem: str) -> None:
-        """Write to the log why a connection is ended, unless there was such a line a moment ago."""
+        """Log why a connection is ended, unless a line of this kind was logged a moment ago."""
         left_out = self._notes.due(kind, self.loop.time())
         if left_out is not None:
             more = f" ({left_out} more like it)" if left_out else ""
@@ -386,12 +375,5 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def protocol_factory(limits: ConnectionLimits, table: ConnectionTable) -> Callable[..., LimitedProtocol]:
-    """Return what makes the connections of a server."""
+    """Return the factory that creates a server's connections."""
     return partial(LimitedProtocol, limits=limits, table=table, notes=Occasional())
-
-
-def _reply(status: int, code: str, message: str) -> bytes:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    body = msgspec.json.encode(ErrorBody(ErrorDetail(message=message, type=kind, code=code)))
-    head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-    return STATUS_LINE[status] + head + body

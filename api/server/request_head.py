@@ -1,7 +1,4 @@
-"""What is wrong with a request's head though it is well formed, and in what other protocol a client speaks.
-
-Knows the syntax of HTTP, and nothing of connections.
-"""
+"""Checks the head of a well-formed request, and recognizes clients that use another protocol."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class HeadProblem(NamedTuple):
-    """Why a request is refused, as the reply says it.
+    """Why a request is refused: status, code and message of the reply.
 
     Attributes:
-        logged: what the log says, if the message has text of the client, which may be a key.
+        logged: text for the log if the message quotes the client, who may have sent a key.
     """
 
     status: int
@@ -27,12 +24,12 @@ class HeadProblem(NamedTuple):
 
 
 def problem_of(method: bytes, target: bytes, version: str, headers: Headers) -> HeadProblem | None:
-    """Return what is wrong with a request, or None.
+    """Return what is wrong with a request's head, or None.
 
-    A proxy may read another host than this server out of a request that names two. So such a request is refused.
+    A request that names two hosts is refused, because a proxy might use one and this server the other.
 
     Args:
-        version: of HTTP, such as "1.1".
+        version: HTTP version, such as "1.1".
     """
     if method == b"CONNECT":
         return HeadProblem(405, "method_not_allowed", "CONNECT is for proxies, and this server is none")
@@ -78,7 +75,7 @@ def _expect_problem(headers: Headers) -> HeadProblem | None:
 
 
 def other_protocol(data: bytes) -> str | None:
-    """Return what a client should do whose first bytes are not HTTP/1.1's, None if they are no known protocol's."""
+    """Return advice for a client that speaks TLS or HTTP/2, as its first bytes show; None for other bytes."""
     if data.startswith(b"\x16\x03"):
         return "the client speaks TLS, and this port takes plain HTTP: use http://, or a proxy in front that ends TLS"
     if data.startswith(b"PRI * HTTP/2.0"):
@@ -87,7 +84,7 @@ def other_protocol(data: bytes) -> str | None:
 
 
 def _name(host: bytes) -> bytes:
-    """Return a host header without its port, in the form of a URL's host: IPv6 addresses without brackets."""
+    """Return the host of a `Host` header as URL parsers return it: without port, IPv6 without brackets."""
     if host.startswith(b"["):
         return host[1:].partition(b"]")[0].lower()
     return host.partition(b":")[0].lower()

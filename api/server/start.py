@@ -1,4 +1,4 @@
-"""What is settled once before a server takes connections: its files, its memory, and a warning if it is open to all."""
+"""Prepares the process for serving: open-file limit, allocator, and a warning if no API key is set."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .hosts import listens_on_loopback
 from .memory import Memory
 
 SPARE_FILES = 256
-"""Open files of a server besides its connections."""
+"""Open files to allow in addition to one per connection."""
 
 logger = logging.getLogger(__name__)
 
 
 def prepare_process(config: ServerConfig, *, has_keys: bool) -> None:
-    """Raise the limit of open files, settle the allocator, and warn if there is no API key."""
+    """Raise the limit of open files, configure the allocator, and warn if anyone can use the server."""
     _allow_files(config.max_connections + SPARE_FILES)
     Memory().settle()
     if not has_keys and not listens_on_loopback(config.host):
@@ -29,7 +29,7 @@ def prepare_process(config: ServerConfig, *, has_keys: bool) -> None:
 
 
 def _allow_files(number: int) -> None:
-    """Raise the limit of open files as far as the system lets us; warn if it is less than a number."""
+    """Raise the limit of open files to `number`, or as far as the system allows; warn if that is less."""
     if os.name != "posix":
         return
     import resource

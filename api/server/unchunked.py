@@ -1,4 +1,7 @@
-"""Replies in HTTP/1.0, which knows no chunks: what has no content-length ends with the connection."""
+"""Replies to HTTP/1.0 clients, which do not support chunked encoding.
+
+A reply without content-length ends with the connection.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
 def unchunked(cycle: RequestResponseCycle, send: Send) -> Send:
-    """Return what sends a reply of a cycle without chunks. The cycle's connection must end with it."""
+    """Wrap the `send` of a request cycle to send its reply unchunked.
+
+    The connection must be closed after the reply.
+    """
     has_length = True
 
     async def sent(message: Message) -> None:

@@ -1,1 +1,1 @@
-"""What answers requests, put together once, for the HTTP application or for a batch that runs without one."""
+"""Builds the services that answer requests, for the HTTP application or for a batch run without one."""

@@ -1,4 +1,4 @@
-"""Builds the components of the API process by the names that the user chose."""
+"""Builds the API process's components and stores from the names in the settings."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ STORES: dict[str, type] = {
 }
 
 ParserKind = tuple[str, type, tuple[Any, ...]]
-"""A kind of parser, its interface, and arguments that build any parser of the kind."""
+"""A kind of parser: its name, its interface, and arguments with which any parser of the kind is built."""
 
 REASONING: ParserKind = ("reasoning_parser", ReasoningParser, ())
 TOOLS: ParserKind = ("tool_parser", ToolParser, ([],))
 
 JSON_CALLS = "json_calls"
-"""Tool parser for calls in a form that grammars force models to write."""
+"""Tool parser for calls in the form of a bare JSON array, which a grammar can make any model write."""
 
 
 def build_chat_template(
@@ -56,14 +56,14 @@ def build_chat_template(
     tokenizer: Tokenizer,
     options: Mapping[str, OptionValue] = {},
 ) -> ChatTemplate:
-    """Return the chat template that a user's choice stands for.
+    """Build the chat template that a setting names.
 
     Args:
-        name: a registered template, else a file with a Jinja template; None: the model's own.
+        name: name of a registered template, or path of a file with a Jinja template; None: the model's own.
         options: options of components, "kind.key" → value.
 
     Raises:
-        ConfigError: the name is neither, the template is broken, or an option is wrong.
+        ConfigError: the name is neither, the template is invalid, or an option is wrong.
     """
     source, entry_name, file = tokenizer.chat_template, "jinja", tokenizer.template_file
     if name is not None:
@@ -83,10 +83,10 @@ def build_chat_template(
 
 
 def load_model_components(model: EngineConfig, config: ServerConfig, registry: Registry) -> ModelComponents:
-    """Return the components that a user's settings choose, without the grammar checker, which needs the engine's figures.
+    """Load the components that the settings choose, except the grammar checker, which needs a started engine.
 
     Raises:
-        ConfigError: a component or the model's files cannot be loaded; with the reason.
+        ConfigError: a component or a file of the model cannot be loaded; gives the reason.
     """
     _check_grammar_options(config, registry)
     tokenizer = load_tokenizer(model.model, model.load_format)
@@ -109,10 +109,10 @@ def load_model_components(model: EngineConfig, config: ServerConfig, registry: R
 async def start_engine(
     client: EngineClient, engine: EngineConfig, config: ServerConfig, registry: Registry
 ) -> ModelComponents:
-    """Start an engine; meanwhile load the components that fit its model, and return them.
+    """Start an engine, load the model's components at the same time, and return them.
 
     Raises:
-        ConfigError: a component or the model's files cannot be loaded; with the reason.
+        ConfigError: a component or a file of the model cannot be loaded; gives the reason.
         EngineError: the engine could not be started.
     """
     if Path(engine.model).is_dir():
@@ -131,7 +131,7 @@ async def start_engine(
 def with_grammar_checker(
     components: ModelComponents, config: ServerConfig, registry: Registry, vocab_size: int
 ) -> ModelComponents:
-    """Return the components with a checker of the grammar backend that a user chose.
+    """Return the components with a grammar checker for the chosen grammar backend.
 
     Args:
         vocab_size: width of the model's logits.
@@ -156,13 +156,13 @@ def _check_grammar_options(config: ServerConfig, registry: Registry) -> None:
     if entry is None:
         refuse_options("grammar", config.options, "there is no grammar backend; --grammar NAME chooses one")
     elif config.grammar != "auto" or any(key.startswith("grammar.") for key in config.options):
-        entry.build_options(config.options)  # else the first grammar loads it
+        entry.build_options(config.options)  # otherwise the backend is loaded with the first grammar
 
 
 def _load_parser(
     registry: Registry, kind: ParserKind, name: str | None, options: Mapping[str, OptionValue]
 ) -> Any:
-    """Return the class of a parser, bound to its options, with its calls watched."""
+    """Return the class of a parser, bound to its options, with its calls recorded; None if none is chosen."""
     named, interface, arguments = kind
     if not name:
         flag = f"--{named.replace('_', '-')} NAME"
@@ -172,15 +172,16 @@ def _load_parser(
     component, keywords = entry.load(), entry.built_with(options)
     entry.build(
         component, *arguments, **keywords
-    )  # report a parser that cannot be built now, not in each request
+    )  # so that a parser that cannot be built is reported at start, not by each request
     return with_keywords(guarded(component, interface, registry.ledger.of(entry), per_request=True), keywords)
 
 
 async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
-    """Return the stores that a user's settings choose.
+    """Open the stores that the settings choose.
 
     Raises:
-        ConfigError: a store is unknown or cannot use the folder, or an option is wrong. No store is open then.
+        ConfigError: a store is unknown or cannot use the folder, or an option is wrong. All stores are closed
+            then.
     """
     folder = Path(config.storage).expanduser() if config.storage is not None else None
     args = {"response_store": (config.response_store_mb * 2**20,)}
@@ -206,7 +207,11 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
 
 
 def _where(names: Sequence[str], folder: Path | None) -> str:
-    """Return a log line with the place of files, batches and responses, by the names of their stores."""
+    """Return a log line that says where files, batches and responses are stored.
+
+    Args:
+        names: names of the stores of files, batches and responses.
+    """
     if set(names) == {"memory"}:
         return "Files, batches and responses end with the server; --storage DIR keeps them in a folder"
     if set(names) == {"sqlite"}:

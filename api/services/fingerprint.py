@@ -1,4 +1,4 @@
-"""The system fingerprint: equal for two servers exactly if the same request may be expected to have the same answer."""
+"""The system fingerprint: two servers have the same one if a request should get the same reply from both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.plugin.component_options import option_text
 
 TELLING_KINDS = ("attention", "chat_template", "grammar", "reasoning_parser", "tool_parser")
-"""Kinds of components that a reply depends on. Policies, drafters and stores change no text; a model's weights count."""
+"""Kinds of components whose options are part of the fingerprint.
+
+Policies, drafters and stores change no reply.
+"""
 
 _PACKAGES = (DISTRIBUTION, "torch", "transformers", "tokenizers")
 
@@ -25,15 +28,16 @@ def system_fingerprint(
     options: Mapping[str, OptionValue] = {},
     sampling_defaults: Mapping[str, float] = {},
 ) -> str:
-    """Return "fp_" and a hash of what the engine is, of the API's components, and of the versions they are made of.
+    """Return "fp_" and a hash of the engine's properties, the API's components, and the library versions.
 
-    Where and how much memory there is does not count, nor the order of requests, nor under which name a model whose
-    weights are known was loaded.
+    The size of the KV cache, the scheduling policy, and the name of a model with known weights are left out,
+    because they do not change replies.
 
     Args:
-        components: classes, and texts such as that of the chat template.
-        options: of components, "kind.key" → value, as they were given: one from a file is equal to its text.
-        sampling_defaults: with which a request is sampled that does not say.
+        components: classes of components, and texts such as the chat template's source.
+        options: options of components, "kind.key" → value. They are hashed as text, so it does not matter
+            whether they come from a file or from the command line.
+        sampling_defaults: sampling parameters of requests that leave them unset.
     """
     info = msgspec.structs.replace(
         info,

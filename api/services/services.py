@@ -1,6 +1,6 @@
-"""Builds the services that answer requests, for the HTTP application or for a batch that runs without it.
+"""Builds the services that answer requests, for the HTTP application or for a batch run without one.
 
-Knows neither routes nor processes.
+Does not depend on routes or on how the engine process is started.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ SECONDS_A_DAY = 24 * 3600
 
 
 class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
-    """The components that fit the model, in addition to its engine.
+    """The components of the API process that depend on the model.
 
     Attributes:
-        chat_template: renders messages as a prompt.
+        tokenizer: the model's tokenizer.
+        chat_template: template that renders messages as a prompt.
         reasoning_parser, tool_parser: parser classes, or None.
-        json_tool_parser: parser of tool calls that are a bare JSON array, if a grammar forces the model to write them.
+        json_tool_parser: parser of tool calls in the form of a bare JSON array, which a grammar can make any
+            model write.
         grammar_checker: checker for structured output; None: no structured output.
-        sampling_defaults: the model's own defaults, by the names of SamplingParams.
+        sampling_defaults: SamplingParams field → the model's default for it.
     """
 
     tokenizer: Tokenizer
@@ -69,7 +71,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
     """The stores of files, batches and responses.
 
     Attributes:
-        folder: the folder that the user named, if any.
+        folder: folder of `--storage`; None if it is not set.
     """
 
     files: FileStore
@@ -85,10 +87,10 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answering:
-    """The services that answer bodies, all with the same engine client.
+    """The services that answer generation requests, all sharing one engine client.
 
     Attributes:
-        generator: runs the prompts of all services.
+        generator: generator that runs the prompts of all these services.
     """
 
     def __init__(
@@ -132,11 +134,12 @@ class Services:
 
     Args:
         client: a started engine client.
-        stores: the stores, which are closed with the services.
+        components: the model's components.
+        stores: opened stores; `close` closes them.
         keys: API keys of the clients; None: no keys.
 
     Attributes:
-        live: the services that answer waiting clients.
+        live: services that answer clients which wait. Batches use others, whose requests are deferrable.
     """
 
     def __init__(
@@ -176,7 +179,7 @@ class Services:
         )
 
     async def start(self) -> None:
-        """Settle the unfinished work of an earlier server."""
+        """Start background work, and recover or fail the work that an earlier server left unfinished."""
         if self._keys is not None:
             self._keys.start()
         if self._ownership.leaves_unowned():

@@ -1,2 +1,4 @@
-"""Settings as users give them: options of the command line, the environment and a config file, made of the declarations
-in the config structs; and the options of components."""
+"""Settings as users give them: on the command line, in the environment, or in a config file.
+
+The options are derived from the declarations in the config structs. Components declare options of their own.
+"""

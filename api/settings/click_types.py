@@ -1,4 +1,4 @@
-"""Types of options, as click has them. Names of components are looked up when a value, help or completion needs them."""
+"""Click types for options. Component names are looked up only when a value, help or completion needs them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEVICE = re.compile(r"auto|[a-z]+(:\d+)?")
 
 
 class Checked(click.ParamType[str, str]):
-    """Text that a function has nothing against.
+    """Option type for text that passes a check.
 
     Args:
         check: returns what is wrong with a text, or "".
@@ -39,7 +39,7 @@ class Checked(click.ParamType[str, str]):
         return value
 
 
-# An empty text comes from a shell variable that is not set.
+# Empty text is rejected: it usually comes from an unset shell variable.
 TEXT = Checked("text", lambda value: "" if value else EMPTY)
 TENANT = Checked(
     "name",
@@ -60,12 +60,12 @@ DEVICE = Checked(
 
 
 class Name(click.ParamType[str, str]):
-    """The name of a registered component, "name" or "plugin/name".
+    """Option type for the name of a registered component, "name" or "plugin/name".
 
     Args:
-        kind: of the component.
-        also: further words that are accepted, such as "auto".
-        or_file: the path of an existing file is accepted too.
+        kind: kind of the component.
+        also: further words to accept, such as "auto".
+        or_file: whether to accept the path of an existing file, too.
     """
 
     name = "name"
@@ -80,7 +80,7 @@ class Name(click.ParamType[str, str]):
             return value
         try:
             plugins_of(ctx).registry.find(self.kind, value)
-        except LostComponentError:  # the command line is right, so its usage would not help
+        except LostComponentError:  # not a mistake in the command line, so do not print its usage
             raise
         except LLMFWError as error:
             if self.or_file and Path(value).is_file():
@@ -104,7 +104,7 @@ class Name(click.ParamType[str, str]):
 
 
 class Names(Name):
-    """Names of registered components of one kind, separated by commas, or one of the further words alone."""
+    """Option type for comma-separated names of components of one kind, or for one of the words `also`."""
 
     name = "names"
 
@@ -121,7 +121,7 @@ class Names(Name):
 
 
 class FiniteRange(click.FloatRange):
-    """A number within bounds; "nan" and "inf" are none."""
+    """Option type for a finite number within bounds. Rejects "nan" and "inf"."""
 
     def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = super().convert(value, param, ctx)
@@ -131,7 +131,7 @@ class FiniteRange(click.FloatRange):
 
 
 class ChunkSize(click.IntRange):
-    """A number of tokens from 1, or -1 for "never split"."""
+    """Option type for a number of tokens, 1 or more, or -1 for "never split"."""
 
     def convert(self, value: int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         size = super().convert(value, param, ctx)
@@ -141,7 +141,7 @@ class ChunkSize(click.IntRange):
 
 
 class PluginName(click.ParamType[str, str]):
-    """The name of a plugin; in the environment several, separated by commas or spaces."""
+    """Option type for the name of a plugin. In the environment: several, separated by commas or spaces."""
 
     name = "name"
 

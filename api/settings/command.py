@@ -1,4 +1,4 @@
-"""A command with settings: its help has headings, and it knows other servers' options."""
+"""A command with settings, whose help has headings, and whose errors explain other servers' options."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class SettingsCommand(click.Command):
     """A command whose options are `SettingOption`s."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line. An error about another server's option names the one to use here."""
+        """Parse the command line. For an option of another server, the error says what to use here."""
         given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             names = [error.option_name]
-            if not error.option_name.startswith("--"):  # click names one letter of -ngl
+            if not error.option_name.startswith("--"):  # of -ngl, click names only one letter
                 letter = error.option_name[1]
                 names = [arg for arg in given if arg[:1] == "-" != arg[1:2] and letter in arg] + names
             if found := next(filter(None, map(advice, names)), None):
@@ -39,7 +39,7 @@ class SettingsCommand(click.Command):
 def _unknown(error: click.NoSuchOption, command: click.Command, ctx: click.Context) -> click.UsageError:
     """Return the error of an unknown option with the option that was meant.
 
-    click's own suggestion may be the opposite: --disable-radix-cache for --enable-radix-cach.
+    click's own suggestion may be an option that does the opposite.
     """
     name = error.option_name
     own = [each for param in command.get_params(ctx) for each in (*param.opts, *param.secondary_opts)]

@@ -6,8 +6,9 @@
     [options.attention]           # as -o attention.workspace_mb=256
     workspace_mb = 256
 
-What a file says becomes defaults of the command line, so that this and the environment go before it. Wrong names and
-types of values are found here; whether a value is allowed is the option's to say, as on the command line.
+The values in the file become defaults of the command line, so that the command line and the environment take
+precedence. Wrong names and wrong types of values are reported here. Each option checks whether its value is
+allowed, as on the command line.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _FLAGS: dict[type, str] = {
 
 
 def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Callback of `--config`, which must be eager and the first option: others take their values from the file."""
+    """Callback of `--config`. The option must be eager and come first: others take values from the file."""
     if path is None:
         return None
-    from .options import config_names  # which has this as a callback
+    from .options import config_names  # here, because that module imports this one
 
     found = _load(Path(path), ctx, param)
     ctx.meta[CONFIG_FILE] = path
@@ -48,7 +49,7 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
         if key not in known:
             raise click.BadParameter(_unknown(key, value, known), ctx, param_hint=_place(key, path))
         option = taken.get(known[key])
-        if option is not None:  # else it is a setting of `serve` that means nothing to this command
+        if option is not None:  # else a setting of `serve` that this command does not have
             if option.name in values:
                 raise click.BadParameter(
                     "the setting is there twice, under two names", ctx, param_hint=_place(key, path)
@@ -60,7 +61,7 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
 
 
 def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, Any]:
-    import tomllib  # only where there is a file
+    import tomllib  # only needed if there is a file
 
     path = path.expanduser()
     if path.exists() and not path.is_file():
@@ -86,7 +87,7 @@ def _place(key: str, path: str) -> Elsewhere:
 
 
 def _checked(option: SettingOption, value: Any, ctx: click.Context, place: Elsewhere) -> Any:
-    """Return the value for the option; raise BadParameter if it is not of the option's type."""
+    """Return the value for an option; raise BadParameter if it does not have the option's type."""
     if isinstance(value, dict):
         message = f"it is a table; options of a component stand in [options.{option.key}]"
         raise click.BadParameter(message, ctx, param_hint=place)

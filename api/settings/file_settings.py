@@ -1,6 +1,6 @@
-"""The settings of a config file without a command line: `LLM(config=FILE)`.
+"""Reads the settings in a config file without a command line, for `LLM(config=FILE)`.
 
-The same reader and the same checks as for `llmfw serve --config FILE`. The environment is not read.
+Uses the same reader and the same checks as `llmfw serve --config FILE`. Does not read the environment.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .options import model_option, setting_options
 
 
 class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a config file says.
+    """The settings in a config file.
 
     Attributes:
-        values: by the names of the fields of EngineConfig and ServerConfig.
-        model: its name.
-        component_options: of components, and where each is from.
+        values: field of EngineConfig or ServerConfig → value.
+        model: name of the model; None if the file does not set it.
+        component_options: options of components, each with its source.
     """
 
     values: Mapping[str, Any] = {}
@@ -40,10 +40,10 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextlib.contextmanager
     def telling_where_from(self, given: Container[str]) -> Iterator[None]:
-        """Add to errors about options of components that they are set in the file.
+        """Add the file's path to errors about component options that are raised in the block.
 
         Args:
-            given: keys of those that the caller has set instead.
+            given: keys of the options that the caller has set, which override the file's.
         """
         try:
             yield
@@ -53,10 +53,11 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(path: str) -> FileSettings:
-    """Return what a config file says.
+    """Return the settings in a config file.
 
     Raises:
-        ConfigError: it cannot be read, or a key or value in it is wrong; the message names key and file.
+        ConfigError: the file cannot be read, or a key or value in it is wrong; the message names key and
+            file.
     """
     options = [*setting_options(without=("options", "show_config", "help_component")), model_option()]
     for option in options:

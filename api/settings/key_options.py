@@ -1,4 +1,4 @@
-"""API keys on the command line: their type, and the warnings that go with them."""
+"""API keys on the command line: the type of their options, and warnings about unsafe use."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from .click_types import EMPTY
 
 
 class ApiKey(click.ParamType[tuple[str, str], str | tuple[str, str]]):
-    """A key, or NAME=KEY, where KEY may be sha256:HEX. What comes out is a name and sha256:HEX.
+    """Option type for an API key: KEY or NAME=KEY, where KEY may be sha256:HEX.
 
-    A key may end with '=', as base64 does.
+    The converted value is the name ("" if there is none) and sha256:HEX. A key may end with '=', as base64
+    does.
 
     Args:
-        named: whether NAME= may stand before it.
+        named: whether NAME=KEY is accepted, too.
     """
 
     name = "key"
@@ -46,7 +47,7 @@ class ApiKey(click.ParamType[tuple[str, str], str | tuple[str, str]]):
 def check_keys(
     ctx: click.Context, param: click.Parameter, keys: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Callback of a repeatable option of `ApiKey`s: return them; each is there once."""
+    """Callback of a repeatable option of `ApiKey`s: return the keys; raise BadParameter if two are equal."""
     if len({key for _, key in keys}) < len(keys):
         raise click.BadParameter("two keys are the same; give each tenant a key of its own", ctx, param)
     if keys:
@@ -55,7 +56,7 @@ def check_keys(
 
 
 def check_key(ctx: click.Context, param: click.Parameter, key: tuple[str, str] | None) -> str | None:
-    """Callback of an option of one `ApiKey`: return it without a name."""
+    """Callback of an option of one `ApiKey`: return the key without its name."""
     if key is None:
         return None
     _warn_of_ps(ctx, param)

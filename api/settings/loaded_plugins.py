@@ -1,4 +1,4 @@
-"""The plugins of a command line, loaded when a value, help or completion first needs them."""
+"""The plugins for a command line, loaded when a value, help or completion first needs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLUGINS = "llmfw.plugins"
 
 
 def plugins_of(ctx: click.Context) -> Plugins:
-    """Return the plugins of this command line, loaded once, without those that `--no-plugin` names."""
+    """Return the plugins for this command line, loaded once, without those that `--no-plugin` names."""
     if _PLUGINS not in ctx.meta:
         ctx.meta[_PLUGINS] = _load()
     plugins: Plugins = ctx.meta[_PLUGINS]
@@ -19,7 +19,7 @@ def plugins_of(ctx: click.Context) -> Plugins:
 
 
 def leave_out(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Callback of `--no-plugin`, which must be eager: whatever asks for a plugin afterwards gets the others."""
+    """Callback of `--no-plugin`: load all other plugins. The option must be eager, to run before others."""
     if names:
         try:
             ctx.meta[_PLUGINS] = _load(names)
@@ -29,7 +29,7 @@ def leave_out(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]
 
 
 def _load(disabled: tuple[str, ...] = ()) -> Plugins:
-    """Load the plugins, and warn of those that slow down every command."""
+    """Load the plugins, and print a warning for each one that slows down every command."""
     plugins = load_plugins(disabled)
     for plugin in plugins.loaded:
         if plugin.slowness is not None:

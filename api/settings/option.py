@@ -1,6 +1,6 @@
-"""An option of the command line, made of a setting, that the environment and a config file may set, too.
+"""A command-line option for a setting, which the environment and a config file (`config_file`) may set, too.
 
-The command line goes before these, and the environment before the file (`config_file`).
+The command line takes precedence over the environment, and the environment over the file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from click.core import ParameterSource
 from llmfw.core.base.setting import Setting
 
 ENVIRONMENT = "LLMFW_"
-"""What the names of environment variables start with."""
+"""Prefix of the names of environment variables."""
 CONFIG_FILE = "llmfw.config_file"
-"""Key of the context's `meta` for the name of the config file."""
+"""Key in the context's `meta` that holds the path of the config file."""
 _METAVARS = ((click.IntRange, "N"), (click.FloatRange, "NUMBER"))
 
 
@@ -23,16 +23,17 @@ class SettingOption(click.Option):
     """An option that the environment and a config file may set, too.
 
     Args:
-        name: of the parameter.
-        setting: how users see it. Its words for "unset" replace the default, except that of a flag or list.
-        flag: name of the option.
-        default: without the option.
-        attrs: further ones of click's `Option`.
+        name: name of the parameter.
+        setting: help text, aliases and so on of the setting. If it has a text for "unset", the option has no
+            default (except for flags), and the help shows that text.
+        flag: name of the option, such as "--port".
+        default: value if the option is not given.
+        attrs: further attributes of click's `Option`.
 
     Attributes:
-        key: its name in a config file: its first long name, without the dashes.
-        variable: its name in the environment; None: it is not read from there.
-        group: heading of the help that it stands under.
+        key: the option's name in a config file: its first long name, without the dashes.
+        variable: name of the environment variable; None if there is none.
+        group: heading in the help under which the option is listed.
     """
 
     def __init__(self, name: str, setting: Setting, *, flag: str, default: Any = None, **attrs: Any) -> None:
@@ -55,19 +56,19 @@ class SettingOption(click.Option):
         )
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Return the value for the field."""
+        """Return the value for the config struct's field."""
         found = super().process_value(ctx, value)
         return (False if found else None) if self.setting.turns_off else found
 
     def source(self, ctx: click.Context) -> str | None:
-        """Return where the value is from, if it is not from the command line and not the default."""
+        """Return the environment variable or config file that set the value; None if neither did."""
         found = ctx.get_parameter_source(str(self.name))
         if found is ParameterSource.ENVIRONMENT:
             return str(self.envvar)
         return ctx.meta[CONFIG_FILE] if found is ParameterSource.DEFAULT_MAP else None
 
     def handle_parse_result(self, ctx: click.Context, opts: Any, args: list[str]) -> tuple[Any, list[str]]:
-        """Take the value; an error says where it is from."""
+        """Read the value. If it is wrong, the error names its source."""
         try:
             return super().handle_parse_result(ctx, opts, args)
         except click.BadParameter as error:
@@ -79,7 +80,7 @@ class SettingOption(click.Option):
 
 
 class Elsewhere(str):
-    """Where a value is from, in an error that knows better than its option."""
+    """Source of a wrong value, for errors that name a more exact source than the option can."""
 
 
 def _metavar(of: Any) -> str | None:

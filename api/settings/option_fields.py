@@ -1,6 +1,6 @@
-"""The options of a component, as its `Options` declares them: names, types, allowed values, defaults, descriptions.
+"""Describes the options that a component declares in its `Options`: names, types, defaults and descriptions.
 
-Knows nothing of the sources of their values (`component_options`).
+Does not depend on where their values come from (`component_options`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class OptionField:
     Attributes:
         type: type and allowed values, as in "whole number, 0 or more".
         default: default as written in a config file; None: no default, the option is required.
-        about: description; empty if the component has none.
-        example: example of a value, as text; None: none is known.
+        about: description; empty if the component gives none.
+        example: example of a value, as text; None if none is known.
     """
 
     name: str
@@ -32,7 +32,7 @@ class OptionField:
 
 
 def fields_of(struct: type[Any]) -> list[OptionField]:
-    """Return the options that a msgspec Struct declares, in its order."""
+    """Return the options that a msgspec Struct declares, in the order of its fields."""
     import msgspec
 
     told: dict[str, str] = {}
@@ -51,7 +51,7 @@ def fields_of(struct: type[Any]) -> list[OptionField]:
 
 
 def attributes_in(docstring: str) -> dict[str, str]:
-    """Return the entries under "Attributes:" in a docstring, by name."""
+    """Return the entries under "Attributes:" in a docstring: name → text."""
     import inspect
 
     _, _, section = inspect.cleandoc(docstring).partition("Attributes:\n")
@@ -91,7 +91,7 @@ def _text(value: Any) -> str:
 
 
 def _type_of(annotation: Any) -> tuple[str, str]:
-    """Return a type as text, and its description if it has one."""
+    """Return a type as text, and the description in its metadata; "" if there is none."""
     import msgspec.inspect
 
     info: Any = msgspec.inspect.type_info(annotation)

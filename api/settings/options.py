@@ -1,6 +1,6 @@
-"""The options of `llmfw serve`, made of the declarations in ServerConfig and EngineConfig.
+"""The options of `llmfw serve`, derived from the declarations in ServerConfig and EngineConfig.
 
-Knows nothing of what the server does with them.
+Does not depend on the server.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _HELP_COMPONENT = Setting(
 
 def _show_component(ctx: click.Context, param: click.Parameter, wanted: str | None) -> None:
     if wanted is not None:
-        from .component_help import show_component  # brings ast
+        from .component_help import show_component  # imports ast
 
         show_component(ctx, param, wanted)
 
@@ -75,14 +75,14 @@ _SPECIAL: dict[str, Callable[[], dict[str, Any]]] = {
     "options": lambda: {"type": Assignment(), "callback": collect},
     "disabled_plugins": lambda: {"type": PluginName(), "is_eager": True, "callback": leave_out},
 }
-"""What click needs to know of a field beyond its declaration."""
+"""Maps a field to the attributes of its click option that do not follow from its declaration."""
 
 
 def setting_options(*, without: Collection[str] = ()) -> list[SettingOption]:
     """Return the options of all settings, in the order of the help.
 
     Args:
-        without: fields that get no option.
+        without: names of fields to leave out.
     """
     group, found = "", []
     for option in _all_options():
@@ -93,7 +93,7 @@ def setting_options(*, without: Collection[str] = ()) -> list[SettingOption]:
 
 
 def _all_options() -> Iterator[SettingOption]:
-    # Eager and the first: the others take their values from the file.
+    # Eager and first, because the other options take values from the file.
     yield SettingOption(
         "config", _CONFIG, flag="--config", type=TEXT, envvar="LLMFW_CONFIG", is_eager=True, expose_value=False,
         callback=read_config,
@@ -125,12 +125,12 @@ def _option(each: Declared, values: Values) -> SettingOption:
 
 
 def like(field: str, name: str = "", **changes: Any) -> Callable[[Command], Command]:
-    """Decorate a command with an option of an engine setting, which neither the environment nor a file sets there.
+    """Decorate a command with the option of an engine setting. Only the command line can set it.
 
     Args:
-        field: of EngineConfig.
-        name: of the parameter; "": the field's.
-        changes: attributes of the option that differ there.
+        field: name of the EngineConfig field.
+        name: name of the command's parameter; "": the field's name.
+        changes: attributes of the option to override.
     """
     [each] = (each for each in declared(EngineConfig) if each.field == field)
     own = _option(each, values_of(EngineConfig)[field])
@@ -146,7 +146,7 @@ def like(field: str, name: str = "", **changes: Any) -> Callable[[Command], Comm
 
 
 def _type_of(each: Declared, values: Values) -> click.ParamType[Any, Any]:
-    """Return the type of the values that a field may have."""
+    """Return the click type for the values that a field may have."""
     if values.choices:
         return click.Choice(values.choices)
     if values.type is int:
@@ -157,12 +157,12 @@ def _type_of(each: Declared, values: Values) -> click.ParamType[Any, Any]:
 
 
 def model_option() -> SettingOption:
-    """Return the option that is another way to give MODEL."""
+    """Return the option `--model`, an alternative to the argument MODEL."""
     return SettingOption("model_option", _MODEL, flag="--model")
 
 
 def model_of(model: str | None, model_option: str | None) -> str:
-    """Return the model that the argument MODEL or its option names; raise UsageError if there are two."""
+    """Return the model given by the argument MODEL or by `--model`; raise UsageError if both are given."""
     ctx = click.get_current_context()
     if model is not None and ctx.get_parameter_source("model_option") is not ParameterSource.COMMANDLINE:
         return model
@@ -173,7 +173,7 @@ def model_of(model: str | None, model_option: str | None) -> str:
 
 
 def config_names() -> dict[str, str]:
-    """Return each name that a setting may have in a config file, and the key of its option."""
+    """Return all names that settings may have in a config file: name → key of its option."""
     return {
         name.removeprefix("--"): option.key
         for option in (model_option(), *setting_options())

@@ -1,6 +1,7 @@
-"""Well-known options of other servers, and what to use here: for users who bring a command line from there.
+"""Well-known options of other servers, and what to use here, for users who come from these servers.
 
-Each row answers "here it is …". An option that means the same under the same name is not in the table.
+The last text of each row continues "here it is …". Options with the same name and meaning here are not in the
+table.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _REQUEST = "a field of each request, or of the model's generation_config.json"
 _DRAFTER = "--drafter prompt-lookup; draft models are not supported"
 _ALWAYS = "not needed: it is always on"
 
-# Servers, options (several of one row mean the same to us), what to use.
+# Server, options (separated by spaces, all with the same advice), what to use here.
 _ROWS = (
     ("vLLM", "--max-model-len", "--context-length"),
     ("vLLM", "--gpu-memory-utilization", "--mem-fraction-static, for weights and KV cache alone (default 0.88): choose a smaller number"),
@@ -103,14 +104,14 @@ _OPPOSITES = ("no-", "disable-")
 
 
 def foreign_flags(program: str | None = None) -> Iterator[tuple[list[str], str]]:
-    """Yield options of a server, or of all, and what to use here."""
+    """Yield the options of one server, or of all (None), and what to use here."""
     for owner, flags, here in _ROWS:
         if program in (None, owner):
             yield flags.split(), here
 
 
 def advice(flag: str) -> str | None:
-    """Return what to use in place of another server's option, in one line; None if it is not known."""
+    """Return, in one line, what to use in place of another server's option; None if that is not known."""
     rows = [(owner, here) for owner, flags, here in _ROWS if flag in flags.split()]
     if not rows:
         return None

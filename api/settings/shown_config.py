@@ -1,4 +1,4 @@
-"""`--show-config`: prints the settings in force and the source of each, as a file that `--config` reads."""
+"""`--show-config`: prints the effective settings and their sources, as a file that `--config` can read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .component_options import OPTIONS, ComponentOption
 from .option import SettingOption
 
 _PASSWORD = re.compile(r"://[^:@/?\s]*:[^@\s]*@")
-"""In a URL."""
+"""Matches a URL that contains a password."""
 _COMMAND_LINE = "command line"
 
 
 def shown_config(ctx: click.Context, model: str) -> str:
-    """Return the settings of a processed command line in TOML, without API keys and passwords in URLs.
+    """Return the settings of a parsed command line in TOML. Leaves out API keys, and URLs with passwords.
 
     Args:
         model: name of the model, from the argument or the option.
@@ -74,5 +74,5 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{json.dumps(key)} = {_toml(each)}' for key, each in value.items())}}}"
-    # Numbers, words and texts are the same in JSON and TOML, except for one character that JSON need not escape.
+    # JSON writes numbers, booleans and strings like TOML, except for one character that it does not escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,1 +1,1 @@
-"""From prompts to text: what runs for one client request, and work on long texts outside the event loop."""
+"""Generates text for one client request, and tokenizes long texts outside the event loop."""

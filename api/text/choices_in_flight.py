@@ -1,6 +1,6 @@
 """Sends the choices of one client request to the engine, as many at a time as its share allows.
 
-Knows requests and their events, and nothing of the text that they become.
+Handles requests and their token events; `generation` turns the events into text.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ if TYPE_CHECKING:
     from .generation import Choice
 
 MAX_UNANSWERED_TOKENS = 8192
-"""Prompt tokens of choices that have had no event yet; a prompt that several choices share counts once."""
+"""Limit on the prompt tokens of sent choices without an event yet.
+
+A prompt shared by several choices counts once.
+"""
 MAX_RETRY_S = 1.0
 
 Item = tuple["Choice", "TokenEvent | Exception | None"]
-"""A choice and its next event; an error; or None, after its last event."""
+"""A choice with its next event, with an error, or with None after its last event."""
 
 
 class ChoicesInFlight:
-    """Gives the events of all choices, in the order in which they come.
+    """Runs the choices of one client request and returns their events in order of arrival.
 
     Args:
         choices: at least one. They are sent in their order.
-        places: bounds how many are in the engine at once; None: all are.
+        places: bounds how many choices are in the engine at once; None: no bound.
 
     Attributes:
-        first: indexes of the choices that are sent before anything is waited for.
+        first: indexes of the choices that are sent at once, before any event has arrived.
     """
 
     def __init__(self, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None) -> None:
@@ -64,7 +67,7 @@ class ChoicesInFlight:
         while True:
             choice, item = await self._queue.get()
             if choice.index not in self._tasks:
-                continue  # it came after the choice had ended
+                continue  # the event arrived after its choice had ended
             if item is None or isinstance(item, Exception):
                 self.end(choice)
             elif self._unanswered and item.wait is None:
@@ -73,7 +76,7 @@ class ChoicesInFlight:
             return choice, item
 
     def end(self, choice: Choice) -> None:
-        """Note that a choice needs no more events: abort it if it still runs, and send others in its place."""
+        """End a choice that needs no more events: abort it if it still runs, and send waiting choices."""
         task = self._tasks.pop(choice.index, None)
         if task is None:
             return
@@ -84,7 +87,7 @@ class ChoicesInFlight:
         self._send_some()
 
     async def close(self) -> None:
-        """Abort what still runs."""
+        """Abort all choices that still run."""
         tasks = [*self._tasks.values(), *self._ending]
         for task in tasks:
             task.cancel()
@@ -108,15 +111,17 @@ class ChoicesInFlight:
         try:
             while not await self._sent(choice):
                 pass
-        except Exception as error:  # noqa: BLE001 - given to the reader
+        except Exception as error:  # noqa: BLE001 - passed on to the caller of `next`
             self._queue.put_nowait((choice, error))
         else:
             self._queue.put_nowait((choice, None))
 
     async def _sent(self, choice: Choice) -> bool:
-        """Run a choice to its end; return False, after a moment, if the engine has no room for it now.
+        """Run a choice to its end and return True.
 
-        Only the first choices may be refused: once they run, the client has been answered.
+        If the engine is full, wait for its retry time and return False. If the engine refuses one of the
+        `first` choices, the error is raised. Later choices are retried, because the reply to the client has
+        started by then.
         """
         request = self._timed(choice.request)
         try:
@@ -131,7 +136,11 @@ class ChoicesInFlight:
         return True
 
     def _timed(self, request: Request) -> Request:
-        """Return a request whose timeout counts from when the first choice was sent."""
+        """Return a request with the part of its timeout that remains since the first choice was sent.
+
+        Raises:
+            DeadlineError: the timeout has passed.
+        """
         if request.timeout_s is None:
             return request
         left_s = request.timeout_s - (time.monotonic() - self._started)

@@ -1,6 +1,7 @@
-"""Text → token ids and back within the model's context, outside the event loop.
+"""Encodes text to token ids and decodes token ids to text, outside the event loop.
 
-A text that cannot fit is refused after the part of it that would: encoding takes a hundred times a text's memory.
+Encoding takes a hundred times a text's memory. A text that is too long for the context is therefore encoded
+in slices, and refused as soon as the slices exceed the context.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from llmfw.core.interfaces.tokenizer import LONG_TEXT, Tokenizer
 from .threads import TextThreads
 
 MAX_TOKENS = 2**20
-"""Tokens of all prompts of a request together, if the context is not even longer."""
+"""Most tokens of all prompts of a request together, unless the context is longer."""
 
 CHARACTERS_A_TOKEN = 4
-"""A text with more than this for each token of the context is counted in slices first."""
+"""A text with more characters than this per token of the context is first counted in slices."""
 
 SLICE = 2**15  # characters
-GROUP = 2**16  # characters of texts that are encoded together, without a turn for others
+GROUP = 2**16  # characters of the texts that one call encodes; other requests take turns between calls
 
 SizedT = TypeVar("SizedT", bound=Sized)
 
 
 class PromptEncoder:
-    """Encodes and decodes for requests.
+    """Encodes and decodes the texts of requests.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: tokenizer of the model.
         context: returns the model's context length in tokens.
-        threads: where long texts are worked on.
+        threads: threads that encode and decode long texts.
     """
 
     def __init__(self, tokenizer: Tokenizer, context: Callable[[], int], threads: TextThreads) -> None:
@@ -47,13 +48,13 @@ class PromptEncoder:
     async def encode(
         self, text: str, *, add_special_tokens: bool = True, param: str | None = None
     ) -> list[int]:
-        """Return a text's tokens; a few more than the context holds are possible.
+        """Return a text's token ids. They may exceed the context by a few tokens.
 
         Args:
-            param: the client's name for it, for errors.
+            param: request field of the text, for errors.
 
         Raises:
-            ContextLengthError: it cannot fit into the context.
+            ContextLengthError: the text cannot fit into the context.
         """
         await self._check(text, param)
         if len(text) <= LONG_TEXT:
@@ -63,14 +64,14 @@ class PromptEncoder:
     async def encode_all(
         self, texts: Sequence[str], param: str, *, add_special_tokens: bool = True
     ) -> list[list[int]]:
-        """Return the tokens of each of a request's texts.
+        """Return the token ids of each text of a request.
 
         Args:
-            param: the client's name for the list.
+            param: request field of the list, for errors.
 
         Raises:
-            ContextLengthError: one of them cannot fit into the context.
-            RequestError: all together have more than `max_tokens` tokens.
+            ContextLengthError: a text cannot fit into the context.
+            RequestError: the texts together have more than `max_tokens` tokens.
         """
         found: list[list[int]] = []
         count = 0
@@ -117,13 +118,13 @@ class PromptEncoder:
             )
 
     async def _check(self, text: str, param: str | None) -> None:
-        """Raise ContextLengthError if a text does not fit, by its length, or by its tokens, counted in slices."""
+        """Raise ContextLengthError if a text is too long, by its characters or by its tokens."""
         self.check_characters(len(text), param)
         limit = self._context()
         if len(text) <= max(CHARACTERS_A_TOKEN * limit, LONG_TEXT):
             return
         count = 0
-        # Slices cut words in two, which makes a token more or fewer of each.
+        # Slices split words, which changes the count by about a token for each slice.
         tolerance = limit // 16 + 16 * (len(text) // SLICE + 1)
         for start in range(0, len(text), SLICE):
             piece = text[start : start + SLICE]
@@ -149,7 +150,7 @@ class PromptEncoder:
 
 
 def _groups(texts: Sequence[SizedT]) -> Iterator[list[SizedT]]:
-    """Yield texts or token lists in lists of about GROUP characters or tokens."""
+    """Group texts or token lists into lists of about GROUP characters or tokens in total."""
     group: list[SizedT] = []
     size = 0
     for text in texts:

@@ -1,7 +1,7 @@
 """Limits how many choices of one client request are in the engine at once.
 
-One body may ask for thousands of choices. If the engine got all of them at once, the next client's single choice would
-wait behind them. Knows neither requests nor the engine.
+One request may ask for thousands of choices. If the engine got all of them at once, the next client's single
+choice would wait behind them. This module only counts: it sends nothing to the engine.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KEPT_FREE = 4
-"""Requests with several choices leave a quarter of the engine's places free."""
+"""Requests with several choices leave 1/KEPT_FREE of the engine's places free for other requests."""
 
 
 class EnginePlaces:
-    """Divides the engine's places evenly among the client requests that have several choices.
+    """Divides the engine's places (sequences it runs at once) among client requests with several choices.
 
     Args:
-        num_places: sequences that the engine runs at once.
+        num_places: number of the engine's places.
     """
 
     def __init__(self, num_places: int) -> None:
@@ -26,12 +26,12 @@ class EnginePlaces:
 
     @property
     def share(self) -> int:
-        """Most choices that each of the requests may have in the engine now, at least one."""
+        """Number of choices that each of these requests may have in the engine now; at least 1."""
         return max(1, self._num_shared // max(1, self._num_requests))
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Let a request share the places for the length of the block."""
+        """Let a request share the places for the duration of the `with` block."""
         self._num_requests += 1
         try:
             yield

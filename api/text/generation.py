@@ -1,7 +1,8 @@
 """The only path from a prompt to a stream of text events, for routes and all other code that generates.
 
-`Generator` turns prompts and sampling parameters into engine requests. A `Generation` runs them: it has one or more
-choices, each with its own request and its own text. Knows nothing of HTTP or of the form of bodies.
+`Generator` turns prompts and sampling parameters into engine requests. A `Generation` runs them: it has one
+or more choices, each with its own request and its own text. This module does not depend on HTTP or on any
+request schema.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ MAX_SETTINGS_BYTES = 2**24
 """Most bytes of the settings of all choices of a request."""
 
 MakeText = Callable[[Sequence[int]], TextStream]
-"""Takes a prompt's tokens, returns a new text for one choice."""
+"""Takes a prompt's token ids; returns a new text stream for one choice."""
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an output other than its sampling parameters. The fields are the fields of `Request`."""
+    """Settings of an output other than its sampling parameters. The fields are those of `Request`."""
 
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -67,7 +68,7 @@ class Choice:
         request: the engine request.
         text: the text so far; has a finish reason at the end.
         wait: the engine's estimate of the wait, until the first token comes.
-        has_restarted: whether the last event made all earlier events void.
+        has_restarted: whether the last event invalidated all earlier events.
     """
 
     __slots__ = ("_make_text", "has_restarted", "index", "request", "text", "wait")
@@ -81,7 +82,7 @@ class Choice:
         self.text = make_text(request.prompt)
 
     def feed(self, event: TokenEvent) -> Sequence[Delta]:
-        """Process an event of the engine; return the deltas that it adds to the text."""
+        """Process an engine event; return the deltas that it adds to the text."""
         if event.finish_reason is FinishReason.ABORT:
             raise EngineError("the request was aborted")
         self.wait, self.has_restarted = event.wait, event.restarted
@@ -94,7 +95,7 @@ class Generation:
     """The choices of one client request, while they run.
 
     Attributes:
-        id: id with its prefix, as the client sees it.
+        id: id of the reply, with its prefix, as the client sees it.
         created: seconds since the epoch.
     """
 
@@ -120,8 +121,8 @@ class Generation:
         yielded before the engine has accepted all of them.
 
         Args:
-            may_restart: whether the reader drops the output of a choice that `has_restarted`, because its engine was
-                replaced.
+            may_restart: whether the caller drops the earlier output of a choice that `has_restarted`. The
+                engine may then be replaced while the choice runs.
 
         Raises:
             LLMFWError: as in `EngineClient.generate`; the other choices are aborted.
@@ -151,7 +152,8 @@ class Generation:
     async def _merged(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Run the choices concurrently, and yield their events as they arrive.
 
-        A choice's text processes an event only when the event is yielded, so that the reader sees both in step.
+        A choice's text processes an event only when the event is yielded, so that `choice.text` never runs
+        ahead of the events that the caller has seen.
         """
         with self._places.joined() if self._places else contextlib.nullcontext():
             flight = ChoicesInFlight(self._client, self.choices, self._places)
@@ -175,14 +177,14 @@ class Generation:
 
 
 class Generator:
-    """Creates generations.
+    """Turns prompts and sampling parameters into generations.
 
     Args:
         client: a started engine client.
         tokenizer: tokenizer of the model.
         served_name: name of the model for clients.
         grammar_checker: checker of grammars; None: no structured output.
-        sampling_defaults: values, by the names of SamplingParams, that replace its defaults for unset fields.
+        sampling_defaults: SamplingParams field → the model's default, for requests that leave it unset.
         places: bounds the choices of one client request that are in the engine at once; None: no bound.
         max_biases: most entries of logit_bias.
 
@@ -217,9 +219,14 @@ class Generator:
         return self.client.info
 
     def check(self, model: str | None, task: str | None = "generate") -> None:
-        """Raise ModelNotFoundError if a request names another model, EngineDeadError if the engine is dead.
+        """Check that this server can run a request for this model and task.
 
-        Raises RequestError if the model serves another task than `task`. None accepts any model or any task.
+        None accepts any model or any task.
+
+        Raises:
+            ModelNotFoundError: the request names another model.
+            RequestError: the model serves another task.
+            EngineDeadError: the engine is dead.
         """
         if model is not None and model != self.served_name:
             raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
@@ -235,11 +242,11 @@ class Generator:
     def sampling(
         self, body: msgspec.Struct, max_tokens: int | None, renamed: dict[str, str] | None = None
     ) -> SamplingParams:
-        """Return a body's sampling parameters (`to_sampling`)."""
+        """Return the sampling parameters of a request body (see `to_sampling`)."""
         return to_sampling(body, max_tokens, renamed, self.sampling_defaults, self._max_biases)
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return a prompt's tokens. A long prompt does not block the event loop.
+        """Return a prompt's token ids. A long prompt does not block the event loop.
 
         Raises:
             ContextLengthError: the text cannot fit into the context.
@@ -247,22 +254,22 @@ class Generator:
         return await self.texts.encode(text, add_special_tokens=add_special_tokens)
 
     async def check_grammar(self, spec: GrammarSpec, param: str, tenant: str = "") -> GrammarSpec:
-        """Return the grammar that the engine compiles (`GrammarChecker.check`).
+        """Return the checked grammar, in the form that the engine compiles (see `GrammarChecker.check`).
 
         Raises:
-            RequestError: the grammar cannot be enforced; names the client's parameter.
+            RequestError: the grammar cannot be enforced; names the request field.
         """
         checker = self._grammar_checker or GrammarChecker(None, self.tokenizer, self.info.vocab_size)
         return await checker.check(spec, param, tenant)
 
     async def close(self) -> None:
-        """End the processes that compile grammars, and drop work on texts that has not begun."""
+        """Stop the processes that compile grammars, and drop queued work on texts."""
         self.threads.close()
         if self._grammar_checker is not None:
             await self._grammar_checker.close()
 
     def plain_text(self, sampling: SamplingParams, *, skip_special_tokens: bool, logprobs: bool) -> MakeText:
-        """Return a factory of texts that continue their prompts, without thinking and calls."""
+        """Return a factory of plain text streams: no reasoning or tool calls are parsed."""
         token_bytes = self.tokenizer.token_bytes if logprobs else None
 
         def make_text(prompt: Sequence[int]) -> TextStream:
@@ -288,16 +295,20 @@ class Generator:
         output: Output | None = None,
         max_tokens_param: str = "max_tokens",
     ) -> Generation:
-        """Return a generation of n choices for each prompt, prompt-major. Sends nothing until its events are read.
+        """Return a generation with n choices per prompt, prompt-major.
+
+        Sends nothing until its events are read.
 
         Args:
             prefix: prefix of the id.
-            terms: the terms of each choice.
-            output: further settings of each choice; only a prompt's first choice returns the prompt's log probabilities.
-            max_tokens_param: the client's name for `max_tokens`.
+            n: choices per prompt.
+            terms: tenant, timeout and cache terms of each choice.
+            output: further settings of each choice. Only a prompt's first choice returns the prompt's log
+                probabilities.
+            max_tokens_param: request field that set `max_tokens`, for errors.
 
         Raises:
-            RequestError: a prompt is empty or does not fit, or the model does not have a token id.
+            RequestError: a prompt is empty or does not fit, or a token id is not in the vocabulary.
         """
         id = f"{prefix}{uuid.uuid4().hex}"
         output, terms = output or Output(), terms or Terms()
@@ -331,7 +342,10 @@ class Generator:
         return Generation(id, self.client, choices, self._places)
 
     def _check_together(self, prompts: Sequence[list[int]], n: int, settings: object) -> None:
-        """Raise RequestError if all choices together are too large to send: each one includes its prompt and settings."""
+        """Raise RequestError if all choices together are too large to send.
+
+        Each carries its prompt and settings.
+        """
         self.texts.check_together(n * sum(map(len, prompts)), "n" if n > 1 else "prompt")
         num_choices = n * len(prompts)
         if num_choices > 1 and num_choices * len(msgspec.msgpack.encode(settings)) > MAX_SETTINGS_BYTES:
@@ -342,7 +356,11 @@ class Generator:
             )
 
     def _fit(self, sampling: SamplingParams, prompt: Sequence[int], max_tokens_param: str) -> SamplingParams:
-        """Return the parameters with max_tokens set; raise RequestError if prompt and output do not fit."""
+        """Return the parameters with max_tokens set.
+
+        Raises:
+            RequestError: the prompt is empty, or prompt and output do not fit into the context.
+        """
         if not prompt:
             raise RequestError("the prompt is empty; at least one token is needed", param="prompt")
         self._check_token_ids("prompt", prompt)
@@ -371,7 +389,7 @@ class Generator:
 
 
 def _with_own_seed(sampling: SamplingParams, i: int) -> SamplingParams:
-    """Return the parameters of the i-th choice of a prompt. If a seed is set, each choice gets a seed of its own."""
+    """Return the parameters of a prompt's i-th choice. If a seed is set, each choice gets its own seed."""
     if i == 0 or sampling.seed is None:
         return sampling
     return msgspec.structs.replace(sampling, seed=(sampling.seed + i + 2**63) % 2**64 - 2**63)

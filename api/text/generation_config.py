@@ -1,4 +1,4 @@
-"""How a model's makers would have it sampled: the values of its generation_config.json."""
+"""Reads a model's recommended sampling parameters from its generation_config.json."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NAMES = ("temperature", "top_p", "top_k", "repetition_penalty", "min_p")
 
 
 def load_sampling_defaults(model: str) -> dict[str, float]:
-    """Return sampling parameters by SamplingParams' names; {} where the model has none, or is not to be sampled.
+    """Return the model's sampling parameters by name; {} if it sets none or is not to be sampled.
 
     Args:
-        model: a folder, or a hub id.
+        model: a folder or a hub id.
 
     Raises:
         ModelError: the file cannot be read, or a value in it is out of range.

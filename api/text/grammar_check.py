@@ -1,7 +1,7 @@
 """Checks grammars before a request is sent to the engine, so that a wrong or too costly grammar gets a 400.
 
-Other processes compile the grammars (`core.grammars`). Verdicts are kept, so that the same grammar is compiled only
-once. Knows nothing of the content of a grammar.
+Other processes compile the grammars (`core.grammars`). Results are cached, so each grammar is compiled only
+once.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Entry
 
 MAX_VERDICTS = 1024
-MAX_CACHED_CHARS = 64_000_000  # of prepared grammars
+MAX_CACHED_CHARS = 64_000_000  # total characters of cached grammars
 COSTLY_KEPT_S = 600.0
-"""Seconds that the verdict on a killed grammar is kept: on a busy machine, a harmless grammar may be killed, too."""
+"""Seconds for which a too costly grammar stays refused.
+
+Such refusals expire, because a harmless grammar may time out on a busy machine.
+"""
 
 Key = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """The reason why a grammar is refused, and the time until which the refusal is kept."""
+    """The reason why a grammar is refused, and the `monotonic` time until which the refusal is cached."""
 
     reason: str
     code: str | None
@@ -51,13 +54,13 @@ class _Shared:
 
 
 class GrammarChecker:
-    """Compiles grammars to check them. Used by one event loop.
+    """Checks grammars by compiling them in other processes. Not thread-safe: use it from one event loop.
 
     Args:
-        entry: the grammar backend; None: no backend.
+        entry: registry entry of the grammar backend; None: no backend.
         tokenizer: tokenizer of the model.
         vocab_size: width of the model's logits.
-        calls: watcher of calls to the backend; None: calls are not watched.
+        calls: recorder of the backend's calls and failures; None: failures are not recorded.
         options: options of components, "kind.key" → value.
         limits: limits on the cost of one grammar.
     """
@@ -86,12 +89,12 @@ class GrammarChecker:
         """Return the prepared grammar that the engine compiles instead of `spec`.
 
         Args:
-            param: the client's name for the grammar, such as "response_format.json_schema.schema".
+            param: request field of the grammar, such as "response_format.json_schema.schema".
             tenant: tenant of the request; tenants are served in turns.
 
         Raises:
-            RequestError: the grammar is broken, costs too much, or asks for something that the backend cannot enforce;
-                or no backend is there. Names the parameter.
+            RequestError: the grammar is invalid, costs too much, or asks for something that the backend
+                cannot enforce; or there is no backend. Names the request field.
             OverloadedError: too many grammars wait to be compiled.
             ComponentError: the backend cannot be imported or built.
             ComponentFailedError: the backend raised an unexpected error.
@@ -109,7 +112,7 @@ class GrammarChecker:
         return verdict
 
     async def close(self) -> None:
-        """End the processes that compile grammars."""
+        """Stop the processes that compile grammars."""
         if self._prover is not None:
             await self._prover.close()
 
@@ -123,7 +126,10 @@ class GrammarChecker:
     async def _ask(
         self, key: Key, spec: GrammarSpec, tenant: str, prover: GrammarProver
     ) -> GrammarSpec | _Refusal:
-        """Return the verdict on a grammar. Requests with the same grammar share one verdict."""
+        """Have a grammar compiled; return it, prepared, or the refusal.
+
+        Concurrent requests share one compilation.
+        """
         shared = self._shared.get(key)
         if shared is None:
             task = asyncio.create_task(self._prove(key, spec, tenant, prover))
@@ -180,7 +186,7 @@ def _launch(
     options: dict[str, OptionValue],
     limits: Limits,
 ) -> Launch:
-    """Return the launch data of the process that compiles."""
+    """Return the launch data for the processes that compile grammars."""
     return Launch(
         entry=dataclasses.asdict(entry),
         options=options,

@@ -1,11 +1,12 @@
-"""Scored tokens → the forms in which clients get log probabilities.
+"""Converts scored tokens to the log probability entries of chat and completion replies.
 
-All are natural logarithms of the model's own probabilities, before temperature, penalties and grammar.
+Log probabilities are natural logarithms of the model's own probabilities, before temperature, penalties and
+grammar.
 
-A chat has entries for the tokens of its content: those of reasoning and tool calls, the token that ends the text and
-what a stop string cuts off are left out. In a stream a chunk has the entries of the tokens whose text begins in its
-text, so that in a row the chunks have those of the whole reply. A completion has an entry for each token that was
-generated, the one that ends it too, but for what a stop string cuts off.
+A chat has entries for the tokens of its content. Tokens of reasoning and tool calls, the token that ends the
+text, and text removed by a stop string have none. A chunk of a stream has the entries of the tokens whose
+text starts in the chunk, so all chunks together have the entries of the whole reply. A completion has an
+entry for each generated token, including the one that ends it, but none for text removed by a stop string.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from .text_stream import Delta
 
 
 def chat_logprobs(deltas: Iterable[Delta]) -> ChatLogprobs | None:
-    """Return the entries of an answer's pieces; None if they have no scores at all, or no tokens."""
+    """Return the log probability entries of these deltas; None if they have no scored tokens."""
     tokens = tokens_of(deltas)
     return ChatLogprobs([_entry(token) for token in tokens]) if tokens else None
 
 
 def tokens_of(deltas: Iterable[Delta]) -> list[ScoredToken]:
-    """Return the tokens of pieces of an answer, in order; none of those without scores."""
+    """Return the scored tokens of these deltas, in order."""
     return [token for delta in deltas if isinstance(delta, ScoredContent) for token in delta.tokens]
 
 
 def completion_logprobs(tokens: Sequence[ScoredToken], offset: int) -> CompletionLogprobs:
-    """Return the entries of a completion's tokens.
+    """Return the log probability entries of a completion's tokens.
 
     Args:
-        offset: of the text that the tokens' starts count from, in the text that the client's offsets count from.
+        offset: characters to add to the tokens' starts, such as the length of an echoed prompt.
     """
     return CompletionLogprobs(
         tokens=[_name(token.bytes) for token in tokens],
@@ -49,11 +50,11 @@ def completion_logprobs(tokens: Sequence[ScoredToken], offset: int) -> Completio
 def prompt_tokens(
     token_ids: Sequence[int], logprobs: Sequence[TokenLogprob], tokenizer: Tokenizer, text: str
 ) -> list[ScoredToken]:
-    """Return the tokens of a prompt, with starts in its text.
+    """Return the scored tokens of a prompt, with their starts in its text.
 
     Args:
-        logprobs: of each token but the first.
-        text: of the prompt, as the client wrote it or gets it; special tokens may be in it or not.
+        logprobs: log probabilities of all tokens but the first.
+        text: text of the prompt, as the client sent it or receives it; with or without special tokens.
     """
     detokenizer, place = tokenizer.detokenizer(skip_special_tokens=False), 0
     tokens = []
@@ -61,14 +62,14 @@ def prompt_tokens(
         tokens.append(score(min(place, len(text)), token_id, logprob, tokenizer.token_bytes))
         piece = detokenizer.feed([token_id])
         if not text.startswith(piece, place) and text.startswith(piece.lstrip(), place):
-            piece = piece.lstrip()  # a space that only stands between two words
+            piece = piece.lstrip()  # the text lacks the space that the detokenizer adds between words
         if text.startswith(piece, place) or tokenizer.decode([token_id]):
-            place += len(piece)  # else a special token that the text does not have
+            place += len(piece)  # otherwise a special token that the text does not contain
     return tokens
 
 
 def mean_logprob(tokens: Sequence[ScoredToken]) -> float:
-    """Return the mean over tokens, minus infinity of none."""
+    """Return the mean log probability of the tokens; minus infinity if none has one."""
     found = [token.logprob for token in tokens if token.logprob is not None]
     return sum(found) / len(found) if found else -float("inf")
 
@@ -83,7 +84,10 @@ def _entry(token: ScoredToken) -> TokenEntry:
 
 
 def _top(token: ScoredToken) -> dict[str, float] | None:
-    """Return the most likely tokens and the token itself. Of two with the same text the more likely one counts."""
+    """Return the log probabilities of the most likely tokens and of the token itself, by text.
+
+    If two tokens have the same text, the more likely one is used.
+    """
     if token.logprob is None:
         return None
     found: dict[str, float] = {}
@@ -98,7 +102,10 @@ def _text(token: bytes) -> str:
 
 
 def _name(token: bytes) -> str:
-    r"""Return a token's text; of a part of a character its bytes as OpenAI writes them: `bytes:\xf0\x9f`."""
+    r"""Return a token's text.
+
+    If the token is only part of a character, return its bytes in OpenAI's form: `bytes:\xf0\x9f`.
+    """
     try:
         return token.decode()
     except UnicodeDecodeError:

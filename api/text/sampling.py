@@ -1,4 +1,4 @@
-"""A body's fields → SamplingParams. The values are checked by SamplingParams itself."""
+"""Converts the fields of a request body to SamplingParams, which checks most of the values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import SamplingParams
 
 MAX_STOPS, MAX_STOP_LENGTH = 256, 256
-"""Stop strings, and characters of one: each is looked for in the text of each token."""
+"""Most stop strings of a request, and most characters of one.
+
+Every token's text is searched for all of them.
+"""
 
 MAX_BIASES = 16_384
-"""Entries of logit_bias: they are sent with each choice."""
+"""Most entries of logit_bias, which is sent with each choice."""
 
 _SAME_NAME = (
     "min_tokens",
@@ -37,17 +40,17 @@ def to_sampling(
     defaults: Mapping[str, float] | None = None,
     max_biases: int = MAX_BIASES,
 ) -> SamplingParams:
-    """Return the sampling parameters of a body; what the client left open keeps its default.
+    """Return the sampling parameters of a request body. Fields that the client left unset get their defaults.
 
     Args:
-        body: has fields of SamplingParams' names, or of those in `renamed`.
-        max_tokens: its field has several names.
-        renamed: SamplingParams' name → the client's, where they differ; errors name the client's.
-        defaults: by SamplingParams' names, what the client left open is instead of SamplingParams' own default.
-        max_biases: entries of logit_bias.
+        body: request body whose fields are named as in SamplingParams or in `renamed`.
+        max_tokens: value of `max_tokens`, whose field has a different name in each API.
+        renamed: SamplingParams field → request field, if they differ; errors name the request field.
+        defaults: SamplingParams field → default that replaces SamplingParams' own.
+        max_biases: most entries of logit_bias.
 
     Raises:
-        RequestError: a value out of range.
+        RequestError: a value is out of range.
     """
     renamed = renamed or {}
     values: dict[str, Any] = {name: getattr(body, renamed.get(name, name)) for name in _SAME_NAME}
@@ -77,7 +80,7 @@ def _stops(given: str | list[str] | None) -> tuple[str, ...]:
 
 
 def _logit_bias(given: dict[str, float] | None, most: int) -> dict[int, float]:
-    """Return the biases by token id. On the wire the keys are strings."""
+    """Return the biases by token id. In the request, the ids are strings, because they are JSON keys."""
     found: dict[int, float] = {}
     if given and len(given) > most:
         raise RequestError(

@@ -1,11 +1,12 @@
 """Assigns tokens and their log probabilities to the pieces of an answer's text.
 
-A token belongs to a piece of text if the piece contains some of the token's text. A token that is part of a character
-belongs to the piece with that character. If a token's text is cut in two, for example because a part is held back, the
-token belongs to the piece with the start of its text. The pieces in a row therefore have each token once, in order.
+A token belongs to a piece of text if the piece contains some of the token's text. A token that is part of a
+character belongs to the piece with that character. If a token's text is split, for example because a part of
+it is held back, the token belongs to the piece with the start of its text. So the pieces together have each
+token once, in order.
 
-Parsers return text without its position, so this module searches for it in the text that they received. Knows nothing
-of the form in which clients get log probabilities (`logprobs`).
+Parsers return text without its position, so this module searches for it in the text that they received.
+`logprobs` converts the tokens to the entries that clients get.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from llmfw.core.base.request import TokenLogprob
 from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser, ToolParser
 
 TokenBytes = Callable[[int], bytes]
-"""Given a token id, returns its bytes (`core.tokenizer.Tokenizer.token_bytes`)."""
+"""Takes a token id; returns its bytes (`Tokenizer.token_bytes`)."""
 
 LOWEST_LOGPROB = -9999.0  # JSON has no -infinity
 
 
 class Likely(msgspec.Struct, frozen=True):
-    """A candidate token for a place in the text.
+    """A candidate token for one position of the text.
 
     Attributes:
         bytes: bytes of its text; may be part of a character.
@@ -43,8 +44,8 @@ class ScoredToken(msgspec.Struct, frozen=True):
     Attributes:
         start: start of its text, in characters from the start of the whole text.
         bytes: bytes of its text; may be part of a character.
-        logprob: log probability; None for a token that nothing precedes.
-        top: the most likely tokens at its place, the most likely first.
+        logprob: log probability; None for the first token of a prompt.
+        top: the most likely tokens at its position, the most likely first.
     """
 
     start: int
@@ -61,7 +62,7 @@ class ScoredContent(ContentDelta, frozen=True, tag="scored_content"):
 
 
 def score(start: int, token_id: int, logprob: TokenLogprob | None, token_bytes: TokenBytes) -> ScoredToken:
-    """Return a token with its log probability from the engine. `logprob` is None if nothing precedes the token."""
+    """Return a token with its log probabilities. `logprob` is None for the first token of a prompt."""
     if logprob is None:
         return ScoredToken(start, token_id, token_bytes(token_id), None)
     return ScoredToken(
@@ -77,7 +78,7 @@ def score(start: int, token_id: int, logprob: TokenLogprob | None, token_bytes: 
 
 
 class _Span(msgspec.Struct):
-    """A piece of text that came at once, with its tokens: several if only the last one completed a character.
+    """A piece of text that one token completed, with its tokens: several if they together form a character.
 
     Attributes:
         start, end: characters from the start of the whole text; equal while the piece has no text.
@@ -89,11 +90,11 @@ class _Span(msgspec.Struct):
 
 
 class TokenSpans:
-    """The tokens of one choice whose place in the answer is not known yet.
+    """The tokens of one choice that are not assigned to a piece of the answer yet.
 
     Args:
-        token_bytes: method of the tokenizer.
-        reasoning, tools: parsers of the text, whose markers are no content, or None.
+        token_bytes: returns a token's bytes.
+        reasoning, tools: parsers of the text, or None. Their markers are not content.
 
     Attributes:
         tokens: all tokens so far, including reasoning, calls and the end.
@@ -111,12 +112,12 @@ class TokenSpans:
         self._call_end = tools.call_format.end.strip() if tools and tools.call_format else None
         self._marker = reasoning.closing if reasoning else None  # may stand before the next content
         self._spans: deque[_Span] = deque()
-        self._text = ""  # received, and not yet seen in a piece
+        self._text = ""  # received, but not yet found in a piece
         self._start = 0  # start of `_text`, in characters from the start of the whole text
-        self._marked = reasoning is not None and reasoning.in_reasoning  # the last piece was no content
+        self._marked = reasoning is not None and reasoning.in_reasoning  # last piece was not content
 
     def add(self, token_id: int, logprob: TokenLogprob, text: str) -> None:
-        """Add the next token, and the text that it makes certain."""
+        """Add the next token, and the text that it completes."""
         token = self._score(token_id, logprob)
         if not self._spans or self._spans[-1].end > self._spans[-1].start:
             self._spans.append(_Span(token.start, token.start, []))
@@ -130,11 +131,11 @@ class TokenSpans:
         self._spans.append(_Span(token.start, token.start, [token]))
 
     def content(self, text: str) -> ScoredContent:
-        """Return the next piece of the answer with its tokens."""
+        """Return the next piece of the answer's content, with its tokens."""
         at = self._find(text)
         begin, length = (
             (0, len(self._text)) if at < 0 else (at, len(text))
-        )  # changed: all that was fed for it
+        )  # the parser changed the text: take all that it received
         self._marker, self._marked = None, False
         self._skip(begin)
         end = self._start + length
@@ -152,20 +153,20 @@ class TokenSpans:
             self._skip(at + len(text))
 
     def call(self) -> None:
-        """Skip the next piece, which is part of a call: all text so far, unless content follows at once."""
+        """Note that the next piece is part of a tool call. `end_event` or the next content skips its text."""
         self._marked, self._marker = True, self._call_end
 
     def end_event(self, *, in_call: bool) -> None:
         """Note the end of an event's pieces.
 
         Args:
-            in_call: whether the last piece was part of a call.
+            in_call: whether the last piece was part of a tool call; all text so far is skipped then.
         """
         if in_call:
             self._skip(len(self._text))
 
     def rest(self) -> list[ScoredToken]:
-        """Return the tokens that are in no piece: parts of an incomplete character, and the end."""
+        """Return the tokens that belong to no piece: those of an incomplete character, and the end token."""
         return [token for span in self._spans for token in span.tokens]
 
     def _score(self, token_id: int, logprob: TokenLogprob) -> ScoredToken:
@@ -184,11 +185,11 @@ class TokenSpans:
             at = 0 if self._text.startswith(text) else len(self._text) - len(bare)
             if self._text.startswith(text, at):
                 return at
-        # A parser without a known marker: as a rule it has returned all text that it received.
+        # The parser has no known marker. Such parsers usually have returned all text that they received.
         return len(self._text) - len(text) if self._text.endswith(text) else self._text.find(text)
 
     def _skip(self, length: int) -> None:
-        """Drop text, and the tokens that are completely in it."""
+        """Drop `length` characters of text, and the tokens that lie entirely in them."""
         end = self._start + length
         while self._spans and self._spans[0].start < self._spans[0].end <= end:
             self._spans.popleft()

@@ -1,4 +1,4 @@
-"""Ends a text before the first stop string, even if the stop string is cut into pieces. Knows nothing of tokens."""
+"""Ends a text before the first stop string, even if the stop string arrives in several pieces."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Watches one text. Holds back only text that may still become a stop string.
+    """Searches one text for stop strings as it arrives.
 
-    The stop string that is complete first ends the text; if two are complete at the same time, the longer one does.
+    Holds back only text that may still become a stop string. The stop string that is complete first ends the
+    text. If two are complete at the same character, the longer one ends it.
 
     Args:
-        stops: strings that are not empty.
+        stops: stop strings; none is empty.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -21,7 +22,7 @@ class StopStrings:
         self._held = ""
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """Return the text that is now certain, and the stop string that ended it, if any."""
+        """Add text; return the text that can be sent on, and the stop string that ended the text, if any."""
         text = self._held + text
         found = [(start + len(stop), start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if found:

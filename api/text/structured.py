@@ -1,7 +1,7 @@
-"""Structured output: the fields by which a client says what an output has to be → one GrammarSpec.
+"""Structured output: converts the request fields that constrain an output to one GrammarSpec.
 
-Reads OpenAI's `response_format` and the names that vLLM and SGLang have for the same. Whether a schema or a grammar is
-one that can be held to is the grammar backend's business; tool calls are `tool_choice`'s.
+Reads OpenAI's `response_format` and the equivalent fields of vLLM and SGLang. The grammar backend decides
+whether it can enforce a schema or a grammar; `tool_choice` handles tool calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec
 
 Format = dict[str, Any]
-"""A FORMAT of a structural tag (see `core.grammar`)."""
+"""The `format` object of a structural tag, as decoded JSON."""
 
 ANY_OBJECT = {"type": "object"}
 
@@ -26,11 +26,11 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Structure(msgspec.Struct, frozen=True):
-    """What an output has to be.
+    """A constraint on an output.
 
     Attributes:
-        param: the field that says so, for errors.
-        spec: the same for the engine.
+        param: request field that set it, for errors.
+        spec: grammar for the engine.
     """
 
     param: str
@@ -38,14 +38,14 @@ class Structure(msgspec.Struct, frozen=True):
 
 
 def structure_of(body: Body, prefix: str = "") -> Structure | None:
-    """Return what a body asks of the output, None if it may be anything.
+    """Return a request's constraint on the output; None if there is none.
 
     Args:
-        body: has some of the fields.
-        prefix: of their names, for a body inside another.
+        body: request body with some of the fields in GRAMMAR_FIELDS.
+        prefix: prefix of the fields' names in errors, for a body inside another.
 
     Raises:
-        RequestError: two fields ask for something, or one of them has not the right form; names the path.
+        RequestError: two fields set a constraint, or a field is malformed; names its path.
     """
     found = list(_structures(body, prefix))
     if len(found) > 1:
@@ -57,7 +57,7 @@ def structure_of(body: Body, prefix: str = "") -> Structure | None:
 
 
 def format_of(spec: GrammarSpec) -> Format:
-    """Return a spec as a part of a structural tag."""
+    """Convert a grammar to a `format` that can be used inside a structural tag."""
     if spec.kind == "json_schema":
         return {"type": "json_schema", "json_schema": json.loads(spec.source)}
     if spec.kind == "regex":
@@ -69,7 +69,7 @@ def format_of(spec: GrammarSpec) -> Format:
 
 
 def tag_spec(form: Format) -> GrammarSpec:
-    """Return the structural tag of a format."""
+    """Return a grammar of kind "structural_tag" with this format."""
     return GrammarSpec("structural_tag", _text({"type": "structural_tag", "format": form}))
 
 
@@ -121,7 +121,7 @@ _RESPONSE_FORMATS = {
 
 
 def _named_schema(given: Any, param: str) -> GrammarSpec:
-    """Read OpenAI's form of a schema. It is held to, whatever `strict` says."""
+    """Read a schema in OpenAI's form. The schema is always enforced, whatever `strict` is."""
     if not isinstance(given, dict):
         _wrong(param, given, "an object with name and schema")
     _check_keys(given, ("name", "description", "schema", "strict"), param)
@@ -137,7 +137,7 @@ def _named_schema(given: Any, param: str) -> GrammarSpec:
 
 
 def _structured_outputs(given: Mapping[str, Any], param: str) -> Iterator[Structure]:
-    """Read vLLM's form: an object with one of its keys."""
+    """Read vLLM's `structured_outputs`: an object with one key, such as `json` or `regex`."""
     _check_keys(given, _STRUCTURED_OUTPUTS, param)
     asked = {key: value for key, value in given.items() if value is not None and value is not False}
     if not asked:
@@ -254,7 +254,7 @@ def _text(value: Any) -> str:
 
 
 def _check_keys(given: Mapping[str, Any], known: Mapping[str, Any] | tuple[str, ...], param: str) -> None:
-    """Refuse a key that is not known: what constrains an output is never ignored."""
+    """Raise RequestError for an unknown key. It might be a constraint, so it must not be ignored."""
     for key in given:
         if key not in known:
             raise RequestError(

@@ -1,7 +1,7 @@
-"""The terms of a request among others: its tenant, its deadline, and the cache that it shares.
+"""Terms under which a request shares the engine with others: its tenant, its timeout, and its cache salt.
 
-Only the middleware knows which API key a connection used; it stores the key's name here. If no key has a name, a client
-names its tenant itself.
+The middleware that checks API keys stores the name of the connection's key here. If the key has no name, the
+request's own user fields name its tenant.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import msgspec
 from llmfw.api.schemas.common import GenerationRequest
 from llmfw.api.schemas.native import GenerateRequest
 
-MAX_TENANT = 256  # characters of a client's own name for its user: the engine keeps an entry for each name
+MAX_TENANT = 256  # characters of a tenant's name from the request; the engine keeps an entry for each name
 
 key_name: ContextVar[str] = ContextVar("key_name", default="")
-"""The name of the API key of the current connection; empty: no name."""
+"""Name of the API key of the current connection; empty if it has none."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The terms of a request among others. The fields are the fields of `Request`."""
+    """Terms under which a request shares the engine with others. The fields are those of `Request`."""
 
     tenant: str = ""
     tenant_is_key: bool = False
@@ -30,7 +30,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def terms_of(body: GenerationRequest | GenerateRequest) -> Terms:
-    """Return the terms that a body asks for."""
+    """Return the terms of a request body; the tenant is the API key's name, if it has one."""
     users = (body.user, body.safety_identifier) if isinstance(body, GenerationRequest) else ()
     return Terms(
         tenant=tenant_of(*users),
@@ -45,6 +45,7 @@ def tenant_of(*users: str | None) -> str:
     """Return the tenant of a request.
 
     Args:
-        users: names of the user in several fields of the body; the first one counts.
+        users: values of the request's user fields. If the API key has no name, the first one that is set is
+            used.
     """
     return key_name.get() or next((user[:MAX_TENANT] for user in users if user), "")

@@ -1,6 +1,7 @@
-"""TokenEvent → text of one choice: detokenise, stop strings, reasoning, tool calls.
+"""Turns token events into the text of one choice.
 
-Knows nothing of HTTP and of the form of a chunk.
+Detokenizes, ends the text at stop strings, and separates reasoning and tool calls from content. Does not
+depend on HTTP or on the format of a reply.
 """
 
 from __future__ import annotations
@@ -25,25 +26,27 @@ Delta = ContentDelta | ReasoningDelta | ToolCallDelta
 
 
 class TextStream:
-    """The text of one choice, as it comes.
+    """The text of one choice, as it is generated.
 
     Args:
-        detokenizer: fresh.
-        stop: strings that end the text, unless they come before `min_tokens` new tokens.
-        reasoning, tools: fresh parsers, or None.
-        one_call: end with the first tool call.
-        call_reason: the finish reason of a text that ended by itself and has a call.
-        token_bytes: of the tokenizer, to give each content its tokens with their log probabilities (`ScoredContent`);
-            None: the engine was not asked for any.
+        detokenizer: a new detokenizer; must not be shared.
+        stop: strings that end the text. They are ignored within the first `min_tokens` tokens.
+        reasoning, tools: new parsers, or None.
+        one_call: whether to end the text after the first tool call.
+        call_reason: finish reason to report in place of "stop" if the text has a tool call.
+        token_bytes: returns a token's bytes. If given, each piece of content carries its tokens with their
+            log probabilities (`ScoredContent`). None: the request asks for no log probabilities.
 
     Attributes:
-        finish_reason: "stop", "length" or "tool_calls" once the text has ended; the engine may still run then.
-        stopped_by: the stop string or token that ended it, if one did.
-        token_ids: all tokens so far, those of an end or stop included.
-        num_reasoning_tokens: how many of these were thinking.
-        num_cached_tokens: how many of the prompt's came from the prefix cache.
-        logprobs: one for each of `token_ids`, if the request asks for them, else none.
-        prompt_logprobs: one for each prompt token but the first, if the request asks for them, after the first event.
+        finish_reason: "stop", "length" or `call_reason` once the text has ended, None before. The engine may
+            still run the request then.
+        stopped_by: the stop string or the id of the token that ended the text, if one did.
+        token_ids: all generated token ids so far, including those of an end token or a stop string.
+        num_reasoning_tokens: number of generated tokens that were reasoning.
+        num_cached_tokens: number of prompt tokens that came from the prefix cache.
+        logprobs: log probabilities of `token_ids`; empty unless the request asks for them.
+        prompt_logprobs: log probabilities of all prompt tokens but the first. Set by the first event, if the
+            request asks for them.
     """
 
     def __init__(
@@ -80,22 +83,28 @@ class TextStream:
 
     @property
     def scored_tokens(self) -> Sequence[ScoredToken]:
-        """All tokens so far with their log probabilities, none without `token_bytes`."""
+        """All tokens so far with their log probabilities; empty without `token_bytes`."""
         return self._spans.tokens if self._spans else ()
 
     @property
     def rest(self) -> Sequence[ScoredToken]:
-        """At the end, the tokens that were in no content: parts of a character that did not become whole, and the
-        token that ended the text. What a stop string cuts off is not among them. (Of an answer without parsers.)"""
+        """Tokens that belong to no content once the text has ended.
+
+        These are the tokens of an incomplete character, and the token that ended the text. Empty if a stop
+        string ended the text. Only meaningful without parsers.
+        """
         return () if self._spans is None or isinstance(self.stopped_by, str) else self._spans.rest()
 
     def feed(self, event: TokenEvent) -> Sequence[Delta]:
-        """Take the next event; return what it adds. Nothing may be fed once there is a finish reason."""
+        """Process the next event; return the deltas that it adds.
+
+        Must not be called once `finish_reason` is set.
+        """
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         if self._spans is None and (len(event.token_ids) < 2 or not self._counts):
             return self._feed(event)
-        # One by one, so that it is known which token brought which text, and nothing after the end is counted.
+        # Feed tokens one by one, to learn which text each one adds, and to count none after the end.
         deltas: list[Delta] = []
         for part in _single_tokens(event, scored=self._spans is not None):
             new = self._feed(part)
@@ -115,7 +124,7 @@ class TextStream:
             self.num_cached_tokens = event.cached_tokens
         if event.finish_reason is FinishReason.STOP and token_ids:
             self.stopped_by = token_ids[-1]
-            token_ids = token_ids[:-1]  # an end or stop token is not part of the text
+            token_ids = token_ids[:-1]  # the end or stop token is not part of the text
         text = self._detokenizer.feed(token_ids)
         if self._spans is not None and event.logprobs:
             if token_ids:
@@ -140,7 +149,10 @@ class TextStream:
 
     @property
     def _counts(self) -> bool:
-        """Whether the text may end before the last token of an event, or only some of them be reasoning."""
+        """Whether tokens must be counted one by one.
+
+        They must if the text may end inside an event, or if an event may be only partly reasoning.
+        """
         return self._stop_strings is not None or self._one_call or self._reasoning is not None
 
     @property
@@ -174,7 +186,10 @@ class TextStream:
         return deltas
 
     def _note_calls(self, deltas: list[Delta]) -> list[Delta]:
-        """Note whether there is a tool call; where only one is wanted, end the text before a second one."""
+        """Record whether the deltas contain a tool call.
+
+        If only one call is wanted, end the text before the second.
+        """
         for i, delta in enumerate(deltas):
             if isinstance(delta, ToolCallDelta):
                 if self._one_call and delta.index > 0:
@@ -185,7 +200,7 @@ class TextStream:
 
     @staticmethod
     def _scored(spans: TokenSpans, deltas: Sequence[Delta]) -> list[Delta]:
-        """Give each content its tokens."""
+        """Return the deltas with each piece of content replaced by one that carries its tokens."""
         scored: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, ContentDelta):
@@ -209,10 +224,13 @@ class TextStream:
 
 
 def _single_tokens(event: TokenEvent, *, scored: bool) -> list[TokenEvent]:
-    """Return an event for each token of one, as if they had come one by one.
+    """Split an event into events of one token each.
 
     Args:
-        scored: they have to have log probabilities.
+        scored: whether the request asks for log probabilities.
+
+    Raises:
+        EngineError: `scored` is true, and the event lacks log probabilities.
     """
     if not event.token_ids:
         return [event]
@@ -231,7 +249,7 @@ def _single_tokens(event: TokenEvent, *, scored: bool) -> list[TokenEvent]:
 
 
 def _extend(deltas: list[Delta], new: Sequence[Delta]) -> None:
-    """Add deltas to others. Neighbours that are text of the same kind become one."""
+    """Append new deltas to a list, merging adjacent text deltas of the same kind."""
     for delta in new:
         last = deltas[-1] if deltas else None
         if isinstance(delta, ContentDelta) and isinstance(last, ContentDelta):

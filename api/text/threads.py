@@ -1,4 +1,4 @@
-"""Threads for work on texts, so that neither the event loop nor other work has to wait for it."""
+"""Threads that encode and decode long texts, so that they block neither the event loop nor short texts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from llmfw.core.base.cgroup import num_cpus
 ResultT = TypeVar("ResultT")
 
 MAX_SHORT = 2**16
-"""Work on texts up to this size (characters or tokens) takes milliseconds; it does not queue behind larger work."""
+"""Largest size of a short text, in characters or tokens.
+
+Work on it takes milliseconds and has its own threads.
+"""
 
 LONG = MAX_SHORT + 1
-"""A size of work that may take seconds."""
+"""Size to pass for work of unknown size that may take seconds: it runs on the threads for long texts."""
 
 
 class TextThreads:
-    """Two kinds of threads: for short texts, and for long ones. They start when they are first needed."""
+    """Two thread pools: one for short texts, one for long ones. Threads start on first use."""
 
     def __init__(self) -> None:
         num_long = max(1, num_cpus() // 4)
@@ -27,15 +30,17 @@ class TextThreads:
         self._long = ThreadPoolExecutor(num_long, thread_name_prefix="long-texts")
 
     async def run(self, size: int, work: Callable[..., ResultT], *args: Any) -> ResultT:
-        """Return what a function returns. If this is cancelled while the work still queues, it never begins.
+        """Run a function in a thread and return its result.
+
+        If cancelled while queued, the function never runs.
 
         Args:
-            size: of the text, in characters or tokens.
+            size: size of the text, in characters or tokens.
         """
         pool = self._short if size <= MAX_SHORT else self._long
         return await asyncio.get_running_loop().run_in_executor(pool, work, *args)
 
     def close(self) -> None:
-        """Drop the work that has not begun, so that the process need not wait for it."""
+        """Drop queued work, so that the process can exit without waiting for it."""
         for pool in (self._short, self._long):
             pool.shutdown(wait=False, cancel_futures=True)

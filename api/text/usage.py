@@ -1,4 +1,4 @@
-"""Token counts of a generation, as clients get them."""
+"""Token counts of a generation, as replies report them (`usage`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from .generation import Generation
 
 
 def usage_of(generation: Generation, num_prompts: int = 1, *, scores_only: bool = False) -> Usage:
-    """Return the counts so far. A prompt with several choices counts once.
+    """Return the token counts so far. A prompt with several choices counts once.
 
     Args:
-        num_prompts: number of prompts, among which the choices are spread evenly, prompt-major.
-        scores_only: whether only the prompts were requested, so that new tokens do not count.
+        num_prompts: number of prompts. The choices are ordered by prompt, and each prompt has equally many.
+        scores_only: whether only the prompts' scores were requested, so that generated tokens do not count.
     """
     choices = generation.choices
     firsts = choices[:: len(choices) // num_prompts]

@@ -1,1 +1,1 @@
-"""Text to token ids and back, as prompts are made."""
+"""Converts text to token ids and back, exactly as for prompts."""

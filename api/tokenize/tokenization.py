@@ -1,4 +1,4 @@
-"""Converts text to token ids and back, in the same way as for the model's prompts. Knows nothing of HTTP."""
+"""Converts text to token ids and back, exactly as for prompts. Does not depend on HTTP."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ MAX_NAMED = 5  # wrong token ids that an error names
 
 
 MAX_DECODED = 2**17
-"""Token ids in all lists of a body to /detokenize, unless the context is longer: decoding a million takes a second."""
+"""Most token ids in all lists of a /detokenize request together. Decoding a million takes a second.
+
+If the limit of a single list is larger, that limit applies instead.
+"""
 
 
 class TokenizationService:
-    """Tokenises prompts and chats, and turns tokens into text.
+    """Tokenizes prompts and chats, and converts tokens to text.
 
     Args:
-        generator: holds the tokenizer.
-        chat: renders messages, so that the tokens equal the tokens of a chat.
+        generator: provides the tokenizer.
+        chat: renders messages, so that the tokens equal those of a chat request.
     """
 
     def __init__(self, generator: Generator, chat: ChatService) -> None:
@@ -50,16 +53,16 @@ class TokenizationService:
         return TokenizerInfo(**tokens, chat_template=self._tokenizer.chat_template or None)
 
     async def tokenize(self, body: TokenizeRequest) -> Tokenized:
-        """Return the token ids of a body's prompt, prompts or messages.
+        """Return the token ids of a request's prompt, prompts or messages.
 
         Raises:
-            RequestError: names the field that is wrong.
+            RequestError: a field is wrong; the error names it.
         """
         self._generator.check(body.model, None)
         if (body.prompt is None) == (body.messages is None):
             problem = "both missing; one of them is needed" if body.prompt is None else "both given; give one"
             raise RequestError(f"prompt and messages are {problem}", param="prompt")
-        # A rendered chat has its special tokens already.
+        # A rendered chat contains its special tokens already.
         special = body.messages is None if body.add_special_tokens is None else body.add_special_tokens
         texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         if texts is None:
@@ -82,14 +85,14 @@ class TokenizationService:
         )
 
     async def detokenize(self, body: DetokenizeRequest) -> Detokenized:
-        """Return the text of a body's tokens.
+        """Return the text of a request's tokens.
 
         Raises:
-            RequestError: the model lacks token ids, or a field is wrong; names them.
+            RequestError: the model does not have a token id, or a field is wrong; the error names it.
         """
         self._generator.check(body.model, None)
         skip = body.skip_special_tokens is not False
-        if len(body.tokens) > max(self._most, MAX_PROMPTS):  # looked at first: there may be a million
+        if len(body.tokens) > max(self._most, MAX_PROMPTS):  # checked first: there may be a million
             self._refuse_length(len(body.tokens), "tokens")
         kinds = set(map(type, body.tokens))
         if kinds <= {int}:
@@ -116,7 +119,7 @@ class TokenizationService:
         )
 
     async def _names(self, found: Sequence[Tokens]) -> list[list[str]]:
-        """Return the names of all tokens."""
+        """Return the tokens of each list as strings."""
 
         def names() -> list[list[str]]:
             return [self._tokenizer.token_names(tokens) for tokens in found]
@@ -142,7 +145,7 @@ class TokenizationService:
 
     @property
     def _most(self) -> int:
-        """Tokens of a list that are decoded: as many as a text can have that /tokenize does not count first."""
+        """Most token ids to decode per list: CHARACTERS_A_TOKEN times the context length."""
         return CHARACTERS_A_TOKEN * self._generator.info.max_model_len
 
     def _refuse_length(self, length: int, param: str) -> NoReturn:

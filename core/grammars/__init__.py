@@ -1,10 +1,11 @@
-"""Compiles clients' grammars in processes that may crash, hang or run out of memory without affecting other requests.
+"""Compiles clients' grammars in child processes, which may crash or hang without affecting other requests.
 
-The API process holds a `GrammarProver` (`prover.py`), which starts one *supervisor* process (`supervisor.py`) when the
-first grammar arrives. The supervisor builds the grammar backend once and then forks a child for each grammar
-(`child.py`). A child prepares and compiles one grammar, tries its first steps (`trial.py`), answers and exits. `Pool`
-(`pool.py`) decides which grammar is next and ends the children that take too long; `FairQueue` (`fair_queue.py`) takes
-tenants in turns; `messages.py` is what travels between the processes.
+The API process holds a `GrammarProver` (`prover.py`), which starts one *supervisor* process (`supervisor.py`)
+when the first grammar arrives. The supervisor builds the grammar backend once and forks child processes
+(`child.py`). A child prepares and compiles grammars one at a time, tries the first steps of each
+(`trial.py`), and returns a verdict. `Pool` (`pool.py`) chooses the next grammar and kills children that take
+too long; `FairQueue` (`fair_queue.py`) serves tenants in turns; `messages.py` defines the messages between
+the processes.
 
-Nothing here imports torch, and nothing here knows what a grammar means.
+This package does not import torch. Only the grammar backend interprets grammars.
 """

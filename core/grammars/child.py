@@ -1,6 +1,7 @@
-"""A process forked from the supervisor that compiles grammars, one after another, each within limits.
+"""Child process of the supervisor: compiles grammars one after another, each within limits.
 
-It ends after a slow or large grammar, because a process cannot restore its memory and priority.
+The process is replaced after a slow or large grammar, because it cannot restore its priority or release all
+its memory.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from llmfw.core.ipc.wire import Frames, framed
 from .messages import TOO_COMPLEX, Job, Limits, Verdict, decode_request, encode
 
 STACK_BYTES = 4 * 2**20
-"""Stack of the thread that compiles. The engine's compiling threads have a larger one (`engine.grammars`), so that a
-grammar that fits here fits there."""
+"""Stack size of the thread that compiles. The engine's compiling threads have a larger stack
+(`engine.grammars`), so a grammar that compiles here also compiles there."""
 
 MAX_GROWTH = 16 * 2**20
-"""Bytes that a child may keep from its jobs before it is replaced."""
+"""Number of bytes by which a child's memory may grow before the child is replaced."""
 
 SLOW_NICENESS = 5
 
@@ -41,19 +42,19 @@ Prove = Callable[[GrammarSpec], GrammarSpec]
 
 
 class Child:
-    """A forked process that takes one job at a time.
+    """A forked process that runs one job at a time, as seen by its parent.
 
     Args:
-        prove: function that returns the spec for the engine to compile; runs in the process.
+        prove: function that returns the spec for the engine to compile; called in the child process.
         limits: limits of each job.
-        close: sockets and files of the parent that the process must not keep open.
+        close: function that closes the parent's sockets and files in the child process.
 
     Attributes:
-        pid: id of the process.
-        sock: socket connected to it.
-        job: its current job; None: it is idle.
+        pid: process id.
+        sock: socket connected to the process.
+        job: current job; None if the process is idle.
         begun: start time of the job.
-        is_slow: whether it runs at low priority, and is not used again.
+        is_slow: whether the process runs at low priority; it then ends after its job.
     """
 
     def __init__(self, prove: Prove, limits: Limits, close: Callable[[], None]) -> None:
@@ -75,11 +76,17 @@ class Child:
         theirs.close()
 
     def start(self, job: Job, now: float, *, is_slow: bool) -> None:
-        """Send the job."""
+        """Send a job to the process.
+
+        Args:
+            job: job to run.
+            now: current time.
+            is_slow: whether to lower the priority of the process first.
+        """
         self.job, self.begun, self._cpu_before = job, now, self._cpu_now()
         if is_slow:
             self.slow_down()
-        with contextlib.suppress(OSError):  # it has died: `read` reports that
+        with contextlib.suppress(OSError):  # if the process has died, `read` reports it
             self.sock.sendall(framed(encode(job)))
 
     def slow_down(self) -> None:
@@ -89,17 +96,21 @@ class Child:
             os.setpriority(os.PRIO_PROCESS, self.pid, SLOW_NICENESS)
 
     def cpu_s(self, now: float) -> float:
-        """Return the CPU time of the job, or the time since its start if the system does not report CPU time."""
+        """Return the job's CPU time in seconds; if the system does not report it, the job's wall time."""
         return self._cpu_now() - self._cpu_before if sys.platform == "linux" else now - self.begun
 
     def _cpu_now(self) -> float:
         try:
-            return clock_gettime((~self.pid << 3) | 2)  # as clock_getcpuclockid(3) makes it
+            return clock_gettime((~self.pid << 3) | 2)  # the clock id that clock_getcpuclockid(3) returns
         except OSError:
             return 0.0
 
     def read(self) -> bytes | None:
-        """Read available data. Return the answer once it is complete, b"" if the process ended without one."""
+        """Read the available data.
+
+        Returns:
+            The answer if it is complete; b"" if the process ended without an answer; else None.
+        """
         try:
             data = self.sock.recv(2**20)
         except OSError:
@@ -110,7 +121,7 @@ class Child:
         return payloads[0] if payloads else None
 
     def end(self) -> int:
-        """Kill the process and wait for it. Returns its exit code, negative for a signal."""
+        """Kill the process and wait for it; return its exit code, negative if a signal ended it."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
@@ -119,8 +130,8 @@ class Child:
 
 
 def _be_child(sock: socket.socket, prove: Prove, limits: Limits) -> None:
-    """Run jobs until the parent closes the socket."""
-    with open(os.devnull, "r+b") as silent:  # a native crash prints what a client chose
+    """Run jobs in the child process until the parent closes the socket."""
+    with open(os.devnull, "r+b") as silent:  # the output of a native crash may contain clients' text
         for descriptor in (0, 1, 2):
             os.dup2(silent.fileno(), descriptor)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -133,7 +144,7 @@ def _be_child(sock: socket.socket, prove: Prove, limits: Limits) -> None:
 
 
 def _work(sock: socket.socket, prove: Prove, limits: Limits) -> None:
-    _verdict(prove, WARM_UP)  # copies the memory that every job writes to
+    _verdict(prove, WARM_UP)  # copies the memory pages that every job writes to, before memory is measured
     before, frames = resident_bytes(), Frames()
     while data := sock.recv(2**20):
         for payload in frames.feed(data):
@@ -154,7 +165,7 @@ def _verdict(prove: Prove, spec: GrammarSpec) -> Verdict:
         return Verdict(outcome="refused", message=_out_of_memory(), code=TOO_COMPLEX)
     except RecursionError:
         return Verdict(outcome="refused", message="it is nested too deeply", code=TOO_COMPLEX)
-    except BaseException as error:  # noqa: BLE001 - a plugin's: the API process logs it
+    except BaseException as error:  # noqa: BLE001 - a plugin's error; the API process logs it
         detail = "".join(traceback.format_exception(error))
         return Verdict(outcome="failed", message=f"{type(error).__name__}: {error}", detail=detail[-8000:])
 
@@ -165,7 +176,7 @@ def _out_of_memory() -> str:
 
 @contextlib.contextmanager
 def _limited(limits: Limits) -> Iterator[None]:
-    """Limit memory, and CPU time as a fallback for the parent's deadline."""
+    """Limit memory, and limit CPU time in case the parent does not enforce the deadline."""
     _set_soft(resource.RLIMIT_CPU, int(process_time() + limits.deadline_s) + 2)
     if sys.platform == "linux":
         with open("/proc/self/status", encoding="ascii") as file:
@@ -178,7 +189,7 @@ def _limited(limits: Limits) -> Iterator[None]:
 
 
 def _set_soft(kind: int, value: int | None) -> None:
-    """Set a soft limit; None: to the hard limit, which does not change."""
+    """Set the soft limit of a resource; None: set it to the hard limit. The hard limit does not change."""
     _, hard = resource.getrlimit(kind)
     if value is None or hard != resource.RLIM_INFINITY:
         value = hard if value is None else min(value, hard)

@@ -1,4 +1,4 @@
-"""A queue that serves tenants in turns, so that one tenant's many jobs do not delay another's."""
+"""Queue that serves tenants in turns, so that many jobs of one tenant do not delay those of others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .messages import Job
 
 
 class FairQueue:
-    """Waiting jobs: first in, first out within a tenant, round robin among tenants.
+    """A queue of jobs: round robin among tenants; first in, first out within a tenant.
 
     Args:
         limit: maximum number of waiting jobs.
@@ -16,17 +16,17 @@ class FairQueue:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._lines: OrderedDict[str, deque[Job]] = OrderedDict()  # the tenant whose turn is next comes first
+        self._lines: OrderedDict[str, deque[Job]] = OrderedDict()  # the next tenant to serve comes first
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, job: Job) -> bool:
-        """Append a job. Returns whether the queue took it: a full queue does not.
+        """Append a job; return False if the queue is full and rejects it.
 
-        Exception: a full queue takes a job of a tenant that has fewer jobs than the largest tenant, whose last job `shed`
-        then removes.
+        A full queue still accepts a job whose tenant would have fewer jobs than the tenant with the most. The
+        caller must then call `shed`, which removes the newest job of the latter.
         """
         if self._size >= self._limit and len(self._lines.get(job.tenant, ())) + 1 >= self._longest():
             return False
@@ -35,7 +35,7 @@ class FairQueue:
         return True
 
     def shed(self) -> Job | None:
-        """Remove and return the newest job of the tenant with the most jobs, if the queue exceeds its limit."""
+        """If the queue exceeds its limit, remove and return the newest job of the largest tenant."""
         if self._size <= self._limit:
             return None
         line = max(self._lines.values(), key=len)
@@ -50,7 +50,7 @@ class FairQueue:
         return self._taken(tenant, line.popleft())
 
     def remove(self, job_id: int) -> bool:
-        """Remove a job. Returns whether the queue held it."""
+        """Remove a job by id; return whether it was in the queue."""
         for tenant, line in self._lines.items():
             for job in line:
                 if job.id == job_id:

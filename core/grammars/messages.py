@@ -10,21 +10,24 @@ from llmfw.core.base.config import OptionValue
 from llmfw.core.base.request import GrammarSpec
 
 TOO_COMPLEX, TIMEOUT = "grammar_too_complex", "grammar_timeout"
-"""Codes of a `GrammarCostError`."""
+"""Error codes of a `GrammarCostError`."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one grammar's cost, and of the number of grammars that are compiled and queued.
+    """Limits on the cost of one grammar, and on the number of grammars that are compiled or queued.
 
     Attributes:
-        deadline_s: seconds of CPU time after which a child is killed; it is also killed after twice that in wall time.
-        memory_mb: MiB that a child may allocate beyond the memory of the backend itself.
-        workers: maximum number of children for quick grammars; slow grammars have one fewer, but at least one.
-        quick_s: seconds of CPU time after which a grammar counts as slow.
-        quick_chars: length of a source beyond which a grammar counts as slow from the start.
-        max_quick, max_slow: maximum number of waiting grammars in each queue; further ones are refused as overload.
-        step_ms: CPU milliseconds that a step of the compiled grammar may take.
-        max_prepared: maximum number of characters of a prepared grammar.
+        deadline_s: CPU time after which a child is killed, in seconds. Twice that is the limit of its wall
+            time.
+        memory_mb: memory that a child may allocate in addition to the backend's own, in MiB.
+        workers: maximum number of children for quick grammars; slow grammars have one fewer, but at least
+            one.
+        quick_s: CPU time after which a grammar counts as slow, in seconds.
+        quick_chars: length in characters beyond which a grammar's source counts as slow from the start.
+        max_quick, max_slow: maximum number of waiting grammars in each queue; further ones are rejected as
+            overload.
+        step_ms: maximum CPU time of one step of a compiled grammar, in milliseconds.
+        max_prepared: maximum length of a prepared grammar, in characters.
     """
 
     deadline_s: float = 10.0
@@ -44,14 +47,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """First message that the supervisor reads from its socket.
+    """First message to the supervisor: how to build the grammar backend.
 
     Attributes:
-        entry: fields of the backend's `Entry`.
-        options: options of the backend, as "kind.key" → value.
+        entry: fields of the backend's registry `Entry`.
+        options: options of the backend, "kind.key" → value.
         tokenizer: tokenizer as JSON text.
         eos_token_ids, special_tokens: attributes of the tokenizer.
         vocab_size: width of the model's logits.
+        limits: limits for all grammars.
         import_path: `sys.path` of the API process, so that the supervisor finds the same plugins.
     """
 
@@ -66,11 +70,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
-    """A grammar to prove.
+    """A grammar to compile and try out.
 
     Attributes:
         id: id, unique among the jobs of one supervisor.
-        tenant: tenant that it belongs to; tenants are served in turns.
+        tenant: tenant of the request; tenants are served in turns.
+        spec: the client's grammar.
     """
 
     id: int
@@ -79,13 +84,13 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Cancels a job, whose client no longer waits for it."""
+    """Cancels a job whose client no longer waits for it."""
 
     id: int
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Asks the supervisor for a sign of life. It answers with the same message."""
+    """Heartbeat request. The supervisor answers with the same message."""
 
 
 Outcome = Literal["proved", "refused", "failed", "killed", "overloaded"]
@@ -95,14 +100,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
     """The answer to a job.
 
     Attributes:
-        id: id of the job; 0 in a child's answer, since a child does not know it.
-        outcome: "proved": `spec` is what the engine should compile. "refused": the backend or a limit refuses the
-            grammar. "failed": the backend raised something unexpected. "killed": the child crashed or was killed.
-            "overloaded": too many grammars wait.
+        id: id of the job. A child's answer has 0; the pool fills in the id.
+        outcome: "proved": the engine should compile `spec`. "refused": the backend or a limit rejects the
+            grammar. "failed": the backend raised an unexpected exception. "killed": the child crashed or was
+            killed. "overloaded": too many grammars wait.
+        spec: spec for the engine to compile; None unless the outcome is "proved".
         message: reason why there is no spec.
-        code: machine-readable reason for the client, or "".
+        code: error code for the client, or "".
         detail: traceback of a failure, for the log.
-        is_last: whether the child has grown, and takes no further job.
+        is_last: whether the child must be replaced because its memory has grown.
     """
 
     id: int = 0
@@ -115,11 +121,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The supervisor has built the backend."""
+    """Reports that the supervisor has built the backend."""
 
 
 class Unbuilt(msgspec.Struct, frozen=True, tag="unbuilt"):
-    """The supervisor cannot build the backend, and ends."""
+    """Reports that the supervisor could not build the backend, and exits."""
 
     message: str
 

@@ -1,10 +1,10 @@
 """Chooses which grammar to compile next, and stops grammars that take too long.
 
-Quick and slow grammars have separate queues and child processes. A grammar starts as quick unless its source is long.
-If it takes longer than a time slice, it becomes slow: it continues at low priority if a slot for slow grammars is free;
-if not, its child is killed and it waits in the slow queue. So a quick grammar may wait for others' time slices, but
-never for their full time limits. This module handles only timing and child processes; sockets and the grammars' content
-are left to others.
+Quick and slow grammars have separate queues and child processes. A grammar starts as quick unless its source
+is long. If it takes longer than a time slice (`quick_s`), it becomes slow: it continues at low priority if a
+child for slow grammars may still run; if not, its child is killed and the grammar waits in the slow queue. So
+a quick grammar may wait for others' time slices, but never for their full time limits. This module handles
+only timing and child processes; it neither reads the supervisor's socket nor interprets grammars.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MIN_SLICE_S = 0.005
 
 
 class Pool:
-    """Children, and jobs that wait for one.
+    """Child processes, and the queues of jobs that wait for one.
 
     Args:
         limits: limits of all jobs and children.
-        spawn: factory of a child that waits for a job.
-        answer: receives each job's verdict.
+        spawn: function that starts an idle child.
+        answer: function that receives each job's verdict.
     """
 
     def __init__(self, limits: Limits, spawn: Callable[[], Child], answer: Callable[[Verdict], None]) -> None:
@@ -52,7 +52,7 @@ class Pool:
         self.advance(now)
 
     def cancel(self, job_id: int, now: float) -> None:
-        """Drop a job; it gets no answer."""
+        """Remove a job, killing its child if it runs. The job gets no answer."""
         if not (self._quick.remove(job_id) or self._slow.remove(job_id)):
             for child in self._running:
                 if child.job is not None and child.job.id == job_id:
@@ -61,11 +61,11 @@ class Pool:
         self.advance(now)
 
     def on_readable(self, child: Child, now: float) -> None:
-        """Read a child's data: it has answered, or has died."""
+        """Read from a child whose socket is readable, because it has answered or died."""
         payload = child.read()
         if payload is None:
             return
-        if child in self._idle:  # it has died
+        if child in self._idle:  # an idle child sends nothing, so it has died
             self._idle.remove(child)
             child.end()
         else:
@@ -73,7 +73,11 @@ class Pool:
         self.advance(now)
 
     def advance(self, now: float) -> float | None:
-        """Do what is due; return the time of the next call, or None if nothing is pending."""
+        """Kill or demote children that exceed a time limit, and start waiting jobs.
+
+        Returns:
+            The time of the next call; None if no job runs.
+        """
         for child in list(self._running):
             used_s = child.cpu_s(now)
             if used_s >= self._limits.deadline_s or now - child.begun >= self._limits.longest_s:
@@ -84,9 +88,9 @@ class Pool:
         return min((self._due(child, now) for child in self._running), default=None)
 
     def _due(self, child: Child, now: float) -> float:
-        """Return the time of the next check of a child."""
+        """Return the time at which a child must be checked next."""
         limit = self._limits.deadline_s if child.is_slow else self._limits.quick_s
-        left = limit - child.cpu_s(now)  # CPU time grows no faster than time does
+        left = limit - child.cpu_s(now)  # CPU time grows no faster than wall time
         return min(child.begun + self._limits.longest_s, now + max(left, MIN_SLICE_S))
 
     def close(self) -> None:
@@ -95,7 +99,7 @@ class Pool:
             child.end()
 
     def _fill(self, now: float) -> None:
-        """Assign children to the jobs whose turn it is."""
+        """Start waiting jobs while the limits allow further children to run."""
         num_slow = sum(child.is_slow for child in self._running)
         places = (
             (self._quick, self._limits.workers - (len(self._running) - num_slow), False),
@@ -112,12 +116,15 @@ class Pool:
         self._refill()
 
     def _refill(self) -> None:
-        """Keep one idle child more than quick jobs, so that the next job need not wait for a fork."""
+        """Keep at least one idle child, so that the next job need not wait for a fork."""
         if not self._idle:
             self._idle.append(self._spawn())
 
     def _finish(self, child: Child, payload: bytes) -> None:
-        """Answer a child's job; `payload` is empty if the child has died."""
+        """Answer a child's job, and keep or end the child.
+
+        An empty `payload` means that the child has died.
+        """
         job = child.job
         assert job is not None
         verdict = _verdict_of(payload)
@@ -168,7 +175,7 @@ class Pool:
         return child.end()
 
     def _death(self, exit_code: int) -> Verdict:
-        """Return the verdict on a grammar whose child died."""
+        """Return the verdict for a grammar whose child died with this exit code."""
         if exit_code == -signal.SIGXCPU:
             reason, code = f"it took longer than {self._limits.deadline_s:g} s", TIMEOUT
         elif exit_code == -signal.SIGABRT:
@@ -183,7 +190,7 @@ class Pool:
 
 
 def _verdict_of(payload: bytes) -> Verdict | None:
-    """Return a child's answer, or None if it is invalid: a child may have corrupted its own memory."""
+    """Return a child's answer; None if it is invalid, since a child may have corrupted its own memory."""
     try:
         return decode_verdict(payload) if payload else None
     except (msgspec.DecodeError, ValueError):

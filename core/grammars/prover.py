@@ -1,4 +1,4 @@
-"""The API process's side of compiling clients' grammars: starts the supervisor, sends grammars, awaits verdicts."""
+"""API side of compiling clients' grammars: starts the supervisor, sends it grammars and awaits verdicts."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ TRIES = 2
 """Number of times that a grammar is sent if the supervisor ends without an answer."""
 
 PING_S = 5.0
-"""Seconds between two signs of life of a supervisor that has a job."""
+"""Seconds between two pings to a supervisor that has a job."""
 SILENT_S = 20.0
-"""Seconds without a sign of life after which a supervisor is killed and another one is started."""
+"""Seconds without a message after which a supervisor is killed and replaced."""
 BUILD_S = 300.0
-"""The same while it builds the backend, which answers nothing."""
+"""Replaces `SILENT_S` while the supervisor builds the backend, when it cannot answer."""
 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-"""Keeps libraries from starting threads, which do not survive a fork."""
+"""Environment variables that keep libraries from starting threads, since threads do not survive a fork."""
 
 
 class BackendFailureError(LLMFWError):
@@ -62,11 +62,12 @@ class BackendFailureError(LLMFWError):
 
 
 class GrammarProver:
-    """Tries out grammars by compiling them in other processes. Used by one event loop.
+    """Tries out grammars by compiling them in other processes. For use in a single event loop.
 
     Args:
-        launch: function that returns the supervisor's settings; called in a thread when the first grammar arrives.
-        command: command that starts a supervisor on the socket at its standard input.
+        launch: function that returns the supervisor's settings; called in a thread when a supervisor is
+            started.
+        command: command that starts a supervisor, whose standard input is the socket to it.
     """
 
     def __init__(self, launch: Callable[[], Launch], command: Sequence[str] = COMMAND) -> None:
@@ -79,19 +80,20 @@ class GrammarProver:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the supervisor; None before the first grammar and after its end."""
+        """Process id of the supervisor; None if it has not started yet or has ended."""
         return self._channel.process.pid if self._channel and not self._channel.has_ended else None
 
     async def prove(self, spec: GrammarSpec, tenant: str = "") -> GrammarSpec:
-        """Return the spec for the engine to compile for a grammar.
+        """Try out a client's grammar, and return the spec that the engine should compile for it.
 
-        If the caller is cancelled, the grammar is dropped.
+        If the caller is cancelled, compiling is cancelled, too.
 
         Raises:
-            RequestError: it is broken; GrammarCostError: it costs more than the limits allow.
-            OverloadedError: too many grammars wait.
+            RequestError: the grammar is invalid.
+            GrammarCostError: the grammar exceeds a limit.
+            OverloadedError: too many grammars wait, or the server is shutting down.
             ComponentError: the backend cannot be built.
-            BackendFailureError: the backend failed.
+            BackendFailureError: the backend raised an unexpected exception.
         """
         for _ in range(TRIES):
             channel = await self._open()
@@ -104,7 +106,7 @@ class GrammarProver:
         raise OverloadedError("the process that compiles grammars ended twice; try again later")
 
     async def close(self) -> None:
-        """End the processes. Grammars that are being compiled raise OverloadedError."""
+        """End the supervisor and its children. Pending `prove` calls raise OverloadedError."""
         self._closed = True
         if self._channel is not None:
             await self._channel.close()
@@ -123,12 +125,12 @@ class GrammarProver:
 
 
 class _Channel(asyncio.Protocol):
-    """One supervisor process, and its jobs.
+    """Connection to one supervisor process, with its pending jobs.
 
     Attributes:
-        process: the supervisor.
-        has_ended: whether it has closed its socket.
-        unbuilt: reason why it could not build the backend, or None.
+        process: the supervisor process.
+        has_ended: whether the connection is closed.
+        unbuilt: reason why the supervisor could not build the backend, or None.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -143,7 +145,7 @@ class _Channel(asyncio.Protocol):
 
     @classmethod
     async def open(cls, command: Sequence[str], launch: Launch) -> _Channel:
-        """Start a supervisor, which is not ready yet but may be sent jobs."""
+        """Start a supervisor. Jobs may be sent at once; they wait until the supervisor is ready."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.to_thread(_start, command, theirs)
@@ -154,7 +156,7 @@ class _Channel(asyncio.Protocol):
         return channel
 
     async def ask(self, job: Job) -> Verdict | None:
-        """Return the verdict on a job, or None if the supervisor ends without one."""
+        """Send a job and return its verdict; None if the supervisor ends without one."""
         if self.has_ended:
             return None
         future: asyncio.Future[Verdict | None] = asyncio.get_running_loop().create_future()
@@ -172,7 +174,7 @@ class _Channel(asyncio.Protocol):
             self._waiting.pop(job.id, None)
 
     async def close(self) -> None:
-        """Ask the supervisor to end, and wait for it."""
+        """Close the connection, which ends the supervisor, and wait for its exit; kill it after 2 seconds."""
         self._transport.abort()
         self._end()
         try:
@@ -182,7 +184,7 @@ class _Channel(asyncio.Protocol):
             await asyncio.to_thread(self.process.wait)
 
     async def _watch(self) -> None:
-        """Kill the supervisor if it gives no sign of life while jobs wait: it is stopped, or hangs."""
+        """Kill the supervisor if it does not answer pings while jobs wait, because it hangs or is stopped."""
         silent_s, seen = 0.0, self._num_messages
         while self._waiting and not self.has_ended:
             self._transport.write(framed(encode(Ping())))

@@ -1,6 +1,7 @@
-"""The process that compiles clients' grammars: builds the backend once, and forks a child for each grammar.
+"""Supervisor of grammar compilation: builds the backend once, and forks the children that compile grammars.
 
-It only passes clients' data on, without processing it. It ends when its socket to the API process closes.
+The supervisor forwards clients' grammars without processing them. It exits when its socket to the API process
+closes.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from .trial import prove
 
 
 class Supervisor:
-    """Serves one API process.
+    """The supervisor's event loop, which serves one API process.
 
     Args:
-        sock: socket connected to it.
+        sock: socket connected to the API process.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._frames = Frames()
-        self._early: list[bytes] = []  # messages that came with the launch
+        self._early: list[bytes] = []  # messages received together with the launch
 
     def run(self) -> None:
         """Serve until the API process closes the socket."""
@@ -77,7 +78,7 @@ class Supervisor:
         self._limits = launch.limits
         self._prove = partial(prove, backend, vocab_size=launch.vocab_size, limits=launch.limits)
         gc.collect()
-        gc.freeze()  # so that a child's collections do not copy the pages of existing objects
+        gc.freeze()  # otherwise garbage collection in a child would write to shared pages and copy them
         gc.disable()
         self._pool = Pool(launch.limits, self._spawn, self._send)
 
@@ -85,7 +86,7 @@ class Supervisor:
         return Child(lambda spec: self._prove(spec), self._limits, self._forget)
 
     def _forget(self) -> None:
-        """Close the supervisor's resources in a child."""
+        """Close the supervisor's sockets. Called in a child."""
         gc.enable()
         self._sock.close()
         if hasattr(self, "_pool"):
@@ -108,11 +109,11 @@ class Supervisor:
                 if child is None:
                     if not self._take_in():
                         return
-                elif child in self._pool.children:  # not ended by what came before
+                elif child in self._pool.children:  # an event before this one may have ended the child
                     self._pool.on_readable(child, monotonic())
 
     def _take_in(self) -> bool:
-        """Handle the API process's messages; return False once it has closed the socket."""
+        """Read and handle messages from the API process; return False if it has closed the socket."""
         try:
             data = self._sock.recv(2**20)
         except OSError:
@@ -131,12 +132,12 @@ class Supervisor:
             self._pool.cancel(message.id, monotonic())
 
     def _send(self, message: Verdict | Ready | Unbuilt | Ping) -> None:
-        with contextlib.suppress(OSError):  # the API process is gone: the socket's end reports that
+        with contextlib.suppress(OSError):  # if the API process is gone, reading reports it
             self._sock.sendall(framed(encode(message)))
 
 
 def main() -> None:
-    """Run the supervisor; its socket is its standard input."""
+    """Run the supervisor on the socket at standard input."""
     settle()
     descriptor = os.dup(0)
     with open(os.devnull, "rb") as nothing:

@@ -1,6 +1,6 @@
-"""Tries out one grammar: prepares and compiles it, and takes its first steps as the engine would.
+"""Tries out a grammar: prepares and compiles it, and runs its first steps as the engine would.
 
-Runs in a process of its own (`child`), because the backend may crash, hang or take all memory.
+Runs in a child process (`child`), because the backend may crash, hang or use up all memory.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from .messages import Limits
 FEW_STEPS, FEW_STEPS_S = 2, 0.002
 MANY_STEPS, MANY_STEPS_S = 64, 0.5
 BYTES_A_CHAR = 32
-"""Least memory per character that a compiled grammar counts: it may reuse memory that an earlier one freed."""
+"""Minimum size of a compiled grammar per character. The measured size may be too small if freed memory was
+reused."""
 MAX_FORCED = 256
 """Maximum number of forced tokens to try in a step."""
 
 
 def prove(backend: GrammarBackend, spec: GrammarSpec, vocab_size: int, limits: Limits) -> GrammarSpec:
-    """Return the spec for the engine to compile instead of a client's grammar.
+    """Try out a client's grammar, and return the prepared spec that the engine should compile, with its size.
 
     Raises:
-        RequestError: the grammar is broken, or costs more than the limits allow.
+        RequestError: the grammar is invalid.
+        GrammarCostError: the grammar exceeds a limit.
     """
     before = resident_bytes()
     prepared = backend.prepare(spec)
@@ -47,7 +49,7 @@ def prove(backend: GrammarBackend, spec: GrammarSpec, vocab_size: int, limits: L
 
 
 class _Trial:
-    """The first steps of a grammar.
+    """Runs the first steps of a grammar.
 
     Args:
         backend: backend of the grammar.
@@ -62,13 +64,14 @@ class _Trial:
         self._random = random.Random(0)
 
     def run(self, grammar: Grammar, spec: GrammarSpec) -> None:
-        """Take steps.
+        """Run steps until the output ends or enough steps were fast.
 
-        Context-free grammars may be ambiguous, which makes each step slower than the one before: they are tried for
-        longer.
+        Context-free grammars are tried for longer: they may be ambiguous, and each step is then slower than
+        the one before.
 
         Raises:
-            RequestError: a step after the first takes too long, or the grammar cannot continue.
+            RequestError: the grammar allows no output.
+            GrammarCostError: a step takes too long, or the backend gives up.
         """
         is_free = spec.kind == "ebnf" or (spec.kind == "structural_tag" and '"grammar"' in spec.source)
         steps, seconds = (MANY_STEPS, MANY_STEPS_S) if is_free else (FEW_STEPS, FEW_STEPS_S)
@@ -82,7 +85,7 @@ class _Trial:
             if not self._go_on(state, mask[0]):
                 return
             now = thread_time()
-            # The first step may fill caches that all later ones share.
+            # The first step may take longer, as it may fill caches that later steps use.
             if now - step_begun > self._step_s * (4 if step == 0 else 1):
                 raise GrammarCostError(
                     f"the grammar is too complex: choosing a token takes {1000 * (now - step_begun):.0f} ms, and the "
@@ -92,7 +95,7 @@ class _Trial:
                 return
 
     def _go_on(self, state: Grammar, mask: np.ndarray) -> bool:
-        """Accept the forced tokens, or else one that the mask allows. Returns whether the output continues."""
+        """Accept the forced tokens, or else a random allowed one; return False if the output has ended."""
         tokens: Sequence[int] = state.forced()[:MAX_FORCED]
         if not tokens:
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))

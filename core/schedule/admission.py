@@ -100,7 +100,7 @@ class Admission:
         return f"no place: {self._num_running} requests run"
 
     def _trace_waits(self, indices: Indices, reason: str) -> None:
-        """Send the trace a reason why each of these sequences waits, first in order first."""
+        """Trace why these sequences wait, in the policy's order. `reason` is that of the first sequence."""
         if self._trace is not None:
             for num_ahead, seq in enumerate(self._table.sequences(indices)):
                 self._trace.waits(seq, reason if num_ahead == 0 else "others come first", num_ahead)

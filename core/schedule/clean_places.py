@@ -9,7 +9,7 @@ from llmfw.core.base.step import NO_INTS, Ints
 
 
 class CleanPlaces:
-    """Tracks the clean entries of each row: leading entries that were not rewritten since they were taken.
+    """Tracks the clean entries of each row: leading entries that are unchanged since `take` returned them.
 
         row        [ 7 3 9 4 4 1 . . ]    pages
                      └ clean ┘            taken, and unchanged since

@@ -121,7 +121,7 @@ class Constraint:
 
     @property
     def grammar_to_ask(self) -> Grammar | None:
-        """The grammar that must compute the next token's mask; None if the mask does not depend on it."""
+        """The grammar that must compute the next token's mask; None if no grammar is needed for it."""
         return None if self.forced or self._phase is Phase.INSIDE else self._grammar
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("llmfw.core.schedule.trace")
 
 MAX_ENTRIES = 200
-"""Limit per request. Beyond it, entries in the middle are dropped."""
+"""Maximum number of entries per request. Beyond it, entries in the middle are dropped."""
 
 
 class _Run:
@@ -72,7 +72,7 @@ class _Record:
         self.num_left_out = 0
 
     def run(self, kind: str, now: float, step: int, reason: str = "") -> _Run:
-        """Return the last run if this decision equals it, else a new run."""
+        """Extend and return the last run if this decision equals it; else add and return a new run."""
         last = self.runs[-1] if self.runs else None
         if last is not None and last.kind == kind and _is_same(last.reason, reason):
             last.until, last.last, last.reason = now, step, reason
@@ -136,7 +136,7 @@ class DecisionLog:
         self._note(seq, "admitted", "", seq.num_computed)
 
     def planned(self, plan: BatchPlan) -> None:
-        """Record a step's pieces of prompts; see `DecisionTrace.planned`."""
+        """Record the pieces of prompts in a step; see `DecisionTrace.planned`."""
         for part in plan.prefills:
             self._note(part.seq, "computed", "", part.count)
         self._step += 1

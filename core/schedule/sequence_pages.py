@@ -89,7 +89,7 @@ class SequencePages:
         self.numbers.num_cached[seq.index] = seq.subscription.num_tokens
 
     def unsubscribe(self, seq: SequenceState) -> None:
-        """Undo `subscribe` if the sequence is watched."""
+        """Undo `subscribe`, if it was called."""
         if seq.subscription is not None:
             self.cache.unsubscribe(seq.subscription)
             seq.subscription = None

@@ -15,7 +15,7 @@ class StepRoom:
     Attributes:
         limits: limits of the lane in this step.
         tokens: number of prompt tokens left.
-        piece: maximum number of these tokens for long prompts, which need more than one step; None: all.
+        piece: maximum number of these tokens for long prompts, which need several steps; None: no limit.
         chunked: whether a prompt may be split over several steps; if not, each is computed in full.
         may_exceed: whether one prompt may exceed the limit if prompts are not split.
     """

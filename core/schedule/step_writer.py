@@ -102,7 +102,7 @@ def start_row(seq: SequenceState) -> RowStart:
 def count_tokens(seq: SequenceState) -> RowCounts:
     """Return how often each token was generated, for penalties.
 
-    With a repetition penalty, prompt tokens are added as 0.
+    With a repetition penalty, prompt tokens that were not generated are included, too, with count 0.
     """
     ids, counts = np.unique(seq.output_ids, return_counts=True)
     if seq.request.sampling.repetition_penalty != 1:

@@ -90,7 +90,7 @@ class Executor:
         self._prompt_logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)
         self._rows_that_ask: set[int] = set()  # rows whose requests want log probabilities
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
-        # transformers passes on a four-dimensional mask unchanged, and our attention ignores it. Without a mask,
+        # transformers passes on a four-dimensional mask unchanged, and our attention ignores it. Without it,
         # transformers would search `position_ids` for packed sequences, which waits for the device.
         self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
         self._graphs: DecodeGraphs | None = None
@@ -151,7 +151,7 @@ class Executor:
         ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
         logits = self._forward(ids, places, batch, wanted)
-        # float() does not copy a float32 tensor, but nothing else reads these logits: the sampler may change them.
+        # float() does not copy float32 tensors. The sampler may change them: nothing else reads the logits.
         if not step.scored:
             return ForwardPass(step, logits.float(), None, sampled_rows)
         num = len(to_sample)
@@ -200,8 +200,7 @@ class Executor:
             self._clock.begin()
 
     def _asking(self, rows: Ints) -> dict[int, Ints]:
-        """Return the indices of rows that want log probabilities, by the number of most likely tokens to
-        find.
+        """Return the indices of rows that want log probabilities, by the number of top tokens to find.
 
         Numbers are rounded up (`num_looked_for`), so there are only a few groups, and few operations.
         """
@@ -232,8 +231,7 @@ class Executor:
         batch: ForwardBatch,
         wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Run the model; return the logits at the `wanted` indices, or at all, in the model's dtype: [N,
-        vocab]."""
+        """Return the logits at the `wanted` indices, or at all, in the model's dtype: [N, vocab]."""
         kwargs: dict[str, Any] = {}
         if wanted is not None and self._keeps_logits:
             kwargs["logits_to_keep"] = wanted

@@ -71,7 +71,7 @@ class CudaGraph(Graph):
         with torch.cuda.stream(self._stream):
             function()
         current.wait_stream(self._stream)
-        # thread_local: only this thread must avoid work that cannot be captured, not e.g. the grammars' threads.
+        # thread_local: other threads, such as those of grammars, may still do work that cannot be captured.
         capturing = torch.cuda.graph(
             self._graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         )
@@ -238,6 +238,5 @@ class DecodeGraphs:
 
 
 def _stride(size: int) -> int:
-    """Return the row stride, in int64, of the inputs of `size` sequences, so that rows are 16-byte
-    aligned."""
+    """Return the row stride (in int64) of the inputs of `size` sequences, for 16-byte alignment."""
     return size + size % 2

@@ -65,7 +65,7 @@ class RecordedStep:
 
 
 class StepWriter:
-    """Writes a recording.
+    """Writes a recording to a file.
 
     Args:
         path: path of a file that does not exist yet.
@@ -83,11 +83,11 @@ class StepWriter:
             raise ConfigError(f"--record-steps {path} cannot be made: {error.strerror}") from error
 
     def start(self, header: RecordingHeader) -> None:
-        """Write the header."""
+        """Write the header to the file."""
         self._write(msgspec.msgpack.encode(header))
 
     def add(self, recorded: RecordedStep) -> None:
-        """Write a step."""
+        """Append a step to the file."""
         masks = b"" if recorded.masks is None else encode(recorded.masks)
         self._write(encode(recorded.step), masks, encode(recorded.output))
 

@@ -1,7 +1,8 @@
 """Prints tables: as wide as the terminal, or as tab-separated rows if stdout is not a terminal.
 
-Identifiers are never cut. If the columns do not fit, the least useful ones are dropped; if that is not enough, each row is
-printed as a record. Rich is imported only if there is a terminal.
+Identifiers are never truncated. If the columns do not fit, the least useful ones are dropped; if that is not
+enough, each row is printed as a record, one "title: cell" line per column. Rich is imported only if stdout is
+a terminal.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from dataclasses import dataclass
 import click
 
 Cell = str | int | None
-"""Value of a cell. A terminal shows whole numbers with thousands separators, a pipe without; None is an empty cell."""
+"""Cell of a row. Integers have thousands separators on a terminal, but not in a pipe. None is an empty
+cell."""
 
 GAP = 2
-"""Blanks between two columns."""
+"""Number of spaces between two columns."""
 MIN_TEXT = 20
-"""Minimum width of a column with text that wraps."""
+"""Minimum width of a column whose text wraps."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -30,12 +32,13 @@ class Column:
     """One column of a table.
 
     Attributes:
-        title: header, and key in a record.
-        drop: order in which columns are dropped if the terminal is too narrow, the largest first; 0: never.
-        wraps: whether it holds free text, which may continue on a second line. Cells of other columns are never wrapped
-            or cut.
-        right: whether it is aligned to the right, as numbers are.
-        style: style of its cells, named as in Rich.
+        title: column header, and the key in a record.
+        drop: order in which columns are dropped if the terminal is too narrow, largest first; 0: never
+            dropped.
+        wraps: whether cells hold free text that may wrap. Cells of other columns are never wrapped or
+            truncated.
+        right: whether to align cells to the right, as for numbers.
+        style: style of the cells, as a Rich style name.
     """
 
     title: str
@@ -46,13 +49,14 @@ class Column:
 
 
 def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Print a table to stdout; control characters in cells become blanks.
+    """Print a table to stdout. Control characters in cells are replaced by spaces.
 
-    The width is that of `COLUMNS`, else the terminal's. If columns are dropped, a line on stderr names them.
+    On a terminal, the table is as wide as the environment variable `COLUMNS` says, else as the terminal. If
+    columns are dropped, a line on stderr names them.
 
     Args:
-        columns: columns; a text is the title of a column that is never dropped.
-        rows: one cell per column.
+        columns: columns of the table. A string stands for a column with this title that is never dropped.
+        rows: rows with one cell per column.
     """
     all_columns = [Column(each) if isinstance(each, str) else each for each in columns]
     if sys.stdout.isatty():
@@ -65,7 +69,7 @@ def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]])
 
 
 def plain(value: object) -> str:
-    """Return a value as one line of text, without control characters."""
+    """Return a value as one line of text without control characters."""
     return _CONTROL.sub(" ", str(value))
 
 
@@ -95,9 +99,11 @@ def _record(columns: Sequence[Column], row: Sequence[str]) -> str:
 def _fitting(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> tuple[list[int], list[int] | None]:
-    """Return the indices of the columns to print and their widths; None if even the last ones do not fit.
+    """Choose the columns to print, dropping columns until the rest fits. Empty columns are dropped first.
 
-    Empty columns are dropped before all others.
+    Returns:
+        The indices of the columns to print, and their widths; None instead of widths if the columns still do
+        not fit.
     """
     kept = list(range(len(columns)))
     droppable = [i for i in kept if rows and not any(row[i] for row in rows)]
@@ -111,9 +117,10 @@ def _fitting(
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Return the width of each column, together at most `width` with the gaps; None if that is impossible.
+    """Return the width of each column, so that columns and gaps fit into `width`; None if they cannot.
 
-    Titles and wrapping columns shrink; spare width goes to titles first.
+    If space is scarce, titles wrap and columns with wrapping text get narrower. Spare space goes to the other
+    columns first, then to those with wrapping text.
     """
     from rich.cells import cell_len
 

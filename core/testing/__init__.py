@@ -1,7 +1,8 @@
-"""Conformance tests of interfaces. To test an implementation, derive from a class, override a fixture, and run pytest.
+"""Conformance tests for implementations of interfaces. Derive from a class, override a fixture, run pytest.
 
-They need pytest and hypothesis, which llmfw itself does not, so no other room of core imports this one. Classes are
-imported on demand, because those for attention backends and module passes need torch.
+The tests need pytest and hypothesis, which llmfw itself does not require, so no other package of core imports
+this one. Each test class is imported on first access, because those for attention backends and module passes
+need torch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-# Without this, pytest would say of a promise that was not kept no more than "AssertionError".
+# Without this, pytest would report a failed assertion only as "AssertionError", without its values.
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{name}"

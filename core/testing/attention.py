@@ -1,4 +1,4 @@
-"""Conformance tests for `AttentionBackend`."""
+"""Conformance tests of the `AttentionBackend` interface."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from llmfw.core.interfaces.kv_dtype import as_bytes
 from .attention_case import AttentionCase, make_layer
 
 RAGGED = [(0, 1), (1, 1), (15, 1), (16, 1), (200, 1), (0, 7), (0, 33), (16, 5), (31, 40), (3, 2)]
-"""Stored and new tokens of each sequence: lengths on both sides of each border of 16-token pages."""
+"""(cached tokens, new tokens) of each sequence: lengths just below, at and above multiples of the page size
+16."""
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
-"""Maximum difference from a float64 result: the rounding of inputs and sums."""
+"""Maximum difference from the result in float64, by dtype, which allows for rounding of inputs and sums."""
 
 LAYERS: dict[str, dict[str, Any]] = {
     "grouped heads": {},
@@ -32,14 +33,15 @@ FP8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 
 class AttentionBackendTests:
-    """Derive from it, and override the fixture `backend` (and the others, where they do not fit).
+    """Conformance tests of an attention backend.
 
-    Layers that the backend says it cannot serve are skipped, with its reason.
+    Derive from this class and override the fixture `backend`, and other fixtures if their defaults do not
+    fit. Tests with layers that the backend reports as unsupported are skipped with its reason.
     """
 
     @pytest.fixture
     def backend(self) -> type[AttentionBackend]:
-        """Return the backend's class."""
+        """Return the class of the backend under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture backend")
 
     @pytest.fixture
@@ -55,7 +57,7 @@ class AttentionBackendTests:
 
     @pytest.fixture
     def head_dim(self) -> int:
-        """Return the size of a head."""
+        """Return the number of elements of a head."""
         return 16
 
     @pytest.mark.parametrize("page_size", [1, 16])
@@ -193,7 +195,7 @@ class AttentionBackendTests:
 
 
 def skip_unsupported(backend: type[AttentionBackend], case: AttentionCase) -> AttentionCase:
-    """Return the case, or skip the test with the backend's reason for not serving it."""
+    """Return the case; if the backend does not support it, skip the test with the backend's reason."""
     dtype, stored_as, device = case.storage.dtype, case.storage.stored_as, str(case.device)
     reason = backend.unsupported([case.spec], device, dtype)
     if reason is None and stored_as != dtype:

@@ -1,4 +1,4 @@
-"""Attention of one layer over pages with made-up sequences, and a float64 reference."""
+"""Test case for attention backends: one layer with random sequences in pages, and a reference in float64."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from llmfw.core.interfaces.kv_dtype import as_bytes, encode
 from llmfw.core.interfaces.kv_storage import KVStorage
 
 STRAY = 1e4
-"""Value that fills pages outside all sequences: finite, as in service, but large enough to show up in results."""
+"""Value of all slots that belong to no sequence. Finite, as in production, but large enough to distort
+results if read."""
 
 
 def make_layer(**changes: Any) -> LayerSpec:
-    """Return a small layer, with some of its values changed."""
+    """Return the spec of a small layer with some fields changed."""
     values: dict[str, Any] = {"index": 0, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "scale": 0.3}
     values |= changes
     return LayerSpec(**({"v_head_dim": values["head_dim"]} | values))
@@ -28,7 +29,14 @@ def make_layer(**changes: Any) -> LayerSpec:
 def attend_in_float64(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spec: LayerSpec, sinks: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return the reference attention of one sequence's last tokens: query [t, H, D], keys and values [L, Hkv, …]."""
+    """Return the attention output of the last t tokens of one sequence, computed in float64: [t, H, Dv].
+
+    Args:
+        query: queries of these tokens: [t, H, D].
+        keys, values: keys and values of all L tokens: [L, Hkv, D], [L, Hkv, Dv].
+        spec: the layer.
+        sinks: attention sinks: [H]; None: no sinks.
+    """
     shared = spec.num_heads // spec.num_kv_heads
     keys, values = (x.double().repeat_interleave(shared, dim=1) for x in (keys, values))
     scores = torch.einsum("thd,lhd->htl", query.double(), keys) * spec.scale
@@ -45,21 +53,23 @@ def attend_in_float64(
 
 
 class AttentionCase:
-    """Sequences with stored tokens, and new tokens for each.
+    """A batch of random sequences, each with cached tokens (may be none) and new tokens.
 
     Args:
-        spec: description of the layer.
-        lengths: stored and new tokens of each sequence. Sequences with one new token come first in the batch.
-        page_size: tokens in a page.
-        dtype, device: of keys, values and queries.
-        seed: seed of all random numbers.
+        spec: the layer.
+        lengths: number of cached tokens and of new tokens of each sequence. In the batch, sequences with one
+            new token come first.
+        page_size: number of tokens in one page.
+        dtype: dtype of queries, and of keys and values before they are stored.
+        device: device of the tensors.
+        seed: seed of all random choices.
         stored_as: dtype of stored keys and values; None: `dtype`.
         scales: scales of stored keys and of stored values.
 
     Attributes:
-        storage: storage with the stored tokens, and `STRAY` everywhere else.
-        batch: tensors of the step.
-        query, key, value: tensors of the new tokens, packed: [T, heads, …].
+        storage: KV storage that holds the cached tokens, and `STRAY` in all other slots.
+        batch: forward batch of the step.
+        query, key, value: queries, keys and values of the new tokens, packed: [T, heads, …].
         used: whether each slot belongs to a sequence, bool: [slots].
     """
 
@@ -135,7 +145,7 @@ class AttentionCase:
         )
 
     def build(self, backend: type[AttentionBackend]) -> AttentionBackend:
-        """Build a backend over the storage."""
+        """Return a backend that uses this case's storage."""
         return backend([self.spec], self.storage, backend.Options())
 
     def run(self, backend: type[AttentionBackend], sinks: torch.Tensor | None = None) -> torch.Tensor:
@@ -145,13 +155,13 @@ class AttentionCase:
         return self.forward(built, sinks)
 
     def forward(self, built: AttentionBackend, sinks: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the output of a backend that has planned the step: [T, H, Dv]."""
+        """Return the output of a backend that has already planned the step: [T, H, Dv]."""
         query, key, value = (tensor.to(self.device) for tensor in (self.query, self.key, self.value))
         sinks = None if sinks is None else sinks.to(self.device)
         return built.forward(query, key, value, self.spec, self.batch, sinks).cpu()
 
     def expected(self, sinks: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the reference for `run`'s output, computed in float64 from the stored keys and values: [T, H, Dv]."""
+        """Return the reference for `run`'s output, computed in float64 from the stored data: [T, H, Dv]."""
         return torch.cat(
             [
                 attend_in_float64(
@@ -164,12 +174,12 @@ class AttentionCase:
     def check(
         self, backend: type[AttentionBackend], tolerance: float, sinks: torch.Tensor | None = None
     ) -> None:
-        """Assert that a backend's result equals the float64 result within the tolerance."""
+        """Assert that a backend's output equals the reference in float64 up to a tolerance."""
         found = self.run(backend, sinks).double()
         torch.testing.assert_close(found, self.expected(sinks), atol=tolerance, rtol=tolerance)
 
     def codes(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the expected storage after the new keys and values are written, as bytes if in fp8: [slots, Hkv, …]."""
+        """Return the keys and values that the storage must hold after a step, as bytes if in fp8."""
         stored = (self.storage.keys[0], self.storage.values[0])
         found = [as_bytes(pages).cpu().clone().flatten(0, 1) for pages in stored]
         for which, new in enumerate((self.key, self.value)):
@@ -177,17 +187,17 @@ class AttentionCase:
         return found[0], found[1]
 
     def _encode(self, numbers: torch.Tensor, which: int) -> torch.Tensor:
-        """Return the stored form of keys (0) or values (1)."""
+        """Return keys (`which` is 0) or values (1) in the form in which they are stored."""
         if numbers.dtype == self._stored_as:
             return numbers
         return encode(numbers, self._stored_as, self._scales[which])
 
     def _stored(self, numbers: torch.Tensor, which: int) -> torch.Tensor:
-        """Return keys (0) or values (1) as readers see them, in float64."""
+        """Return keys (`which` is 0) or values (1) as read back from the storage, in float64."""
         return self._encode(numbers, which).double() * self._scales[which]
 
     def _draw(self, count: int, dtype: torch.dtype, generator: torch.Generator) -> list[torch.Tensor]:
-        """Return random queries, keys and values of a sequence's tokens."""
+        """Return random queries, keys and values for a sequence's tokens."""
         spec = self.spec
         shapes = (
             (spec.num_heads, spec.head_dim),

@@ -1,4 +1,4 @@
-"""A reference model of a batch store, and random operations on it."""
+"""Reference model of a batch store, and random operations to run on the model and on a store alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR = 3600.0
 
 
 def job(id: str = "batch_1", status: str = "in_progress", **fields: Any) -> BatchRecord:
-    """Return a job."""
+    """Return a batch job's record with default fields, some of which may be changed."""
     given = {
         "endpoint": "/v1/completions",
         "input_file_id": "file-1",
@@ -34,12 +34,12 @@ def job(id: str = "batch_1", status: str = "in_progress", **fields: Any) -> Batc
 
 
 def line(number: int, *, failed: bool = False, data: bytes | None = None) -> LineResult:
-    """Return the result of a line; its data has its number, unless given."""
+    """Return the result of a line. By default, its data contains the line's number."""
     return LineResult(number, failed, b'{"line": %d}' % number if data is None else data)
 
 
 async def lines(store: BatchStore, id: str = "batch_1", *, failed: bool = False) -> Sequence[bytes]:
-    """Return the data of a job's lines."""
+    """Return the data of a job's completed lines, or of its failed ones."""
     return [data async for piece in store.results(id).lines(failed=failed) for data in piece]
 
 
@@ -50,7 +50,7 @@ async def counts(store: BatchStore, id: str = "batch_1") -> tuple[int, int]:
 
 
 class BatchModel:
-    """A batch store made of dictionaries. Each method corresponds to the method of `Driven` with the same name."""
+    """Reference model of a batch store: dictionaries. Has the same methods as `Driven`."""
 
     def __init__(self) -> None:
         self.records: dict[str, BatchRecord] = {}
@@ -80,7 +80,7 @@ class BatchModel:
     async def update(self, id: str, status: str, expected: str, num_total: int) -> bool:
         old = self.records[id]
         if old.status in ENDED and status not in ENDED:
-            return False  # the server never does that
+            return False  # the server never restarts a finished job
         if old.status != expected:
             return False
         self.records[id] = msgspec.structs.replace(old, status=status, num_total=num_total)
@@ -111,7 +111,7 @@ class BatchModel:
                 name = "num_failed" if result.failed else "num_completed"
                 grown = {name: getattr(self.records[id], name) + 1}
                 self.records[id] = msgspec.structs.replace(self.records[id], **grown)
-        _ = self.results[id]  # KeyError, also for no results
+        _ = self.results[id]  # raises KeyError even if `results` is empty
 
     async def done(self, id: str) -> Collection[int]:
         return sorted(self.results[id])
@@ -121,13 +121,13 @@ class BatchModel:
 
 
 class Driven:
-    """Wraps a store with the methods of the model."""
+    """Wraps a batch store in the methods of the reference model, so that tests run both alike."""
 
     def __init__(self, store: BatchStore) -> None:
         self.store = store
 
     async def create(self, id: str, tenant: str) -> None:
-        """Create a job, unless its id exists."""
+        """Create a job if none with this id exists."""
         try:
             await self.store.get(id)
         except KeyError:
@@ -143,7 +143,7 @@ class Driven:
         return [*await self.store.list(limit=99)]
 
     async def reopen(self) -> None:
-        """Give up all leases: a store may forget them when it is opened, but need not."""
+        """Release all leases, because a store may either keep or drop leases when it is reopened."""
         for record in await self.store.list(limit=99):
             for owner in OWNERS:
                 await self.store.lease(record.id, owner, 0)
@@ -152,7 +152,7 @@ class Driven:
         old = await self.store.get(id)
         if old.status in ENDED and status not in ENDED:
             return False
-        # The store keeps its own counts, because a caller's may be outdated.
+        # Pass wrong counts: the store must ignore them, because a caller's counts may be outdated.
         given = {"status": status, "num_total": num_total, "num_completed": 77, "num_failed": 77}
         return await self.store.update(msgspec.structs.replace(old, **given), expected=expected)
 

@@ -1,4 +1,4 @@
-"""Conformance tests for `BatchStore`."""
+"""Conformance tests of the `BatchStore` interface."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ OpenBatches = Callable[[Path], BatchStore]
 
 UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
 STRANGE_IDS = ("", "batch_2", "batch_1\0", "../batch_1", "\udcff", "%")
-COUNTED = {"num_completed": st.just(0), "num_failed": st.just(0)}  # the store counts them
+COUNTED = {"num_completed": st.just(0), "num_failed": st.just(0)}  # counts that the store maintains itself
 
 
 async def lease_soon(store: BatchStore, owner: str) -> bool:
-    """Return whether an owner gets a job's lease within a few seconds."""
+    """Try to lease `batch_1` for an owner for a few seconds; return whether it succeeded."""
     for _ in range(500):
         if await store.lease("batch_1", owner, HOUR):
             return True
@@ -34,7 +34,11 @@ async def lease_soon(store: BatchStore, owner: str) -> bool:
 
 
 class BatchStoreTests(StoreTests[BatchStore]):
-    """Derive from it, and override the fixture `open_store` (and `survives_reopening`)."""
+    """Conformance tests of a batch store.
+
+    Derive from this class and override the fixture `open_store` (and `survives_reopening`, if the store
+    does).
+    """
 
     @given(record=structs(BatchRecord, status=st.sampled_from(UNFINISHED), **COUNTED))
     @drawn
@@ -143,7 +147,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             await store.create(job())
 
             async def work(owner: int) -> None:
-                for start in range(1, 200, 10):  # all have the same lines
+                for start in range(1, 200, 10):  # all owners add the same lines
                     group = [line(n, failed=n % 10 == 0) for n in range(start, start + 10)]
                     await store.results("batch_1").add(group)
                     await store.get("batch_1")
@@ -202,7 +206,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert await listed(limit=9) == ["batch_5", "batch_3", "batch_2", "batch_1"]
             assert await listed(limit=2) == ["batch_5", "batch_3"]
             assert await listed(limit=2, after="batch_3") == ["batch_2", "batch_1"]
-            assert await listed(limit=2, after="batch_4") == ["batch_3", "batch_2"]  # which is not there
+            assert await listed(limit=2, after="batch_4") == ["batch_3", "batch_2"]  # batch_4 does not exist
             assert await listed(limit=2, after="batch_1") == []
             assert await listed(limit=9, unfinished=True) == ["batch_5", "batch_2", "batch_1"]
             assert await listed(limit=1, after="batch_5", unfinished=True) == ["batch_2"]
@@ -231,7 +235,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
                 await store.create(job(f"batch_{number}"))
             assert await store.lease("batch_1", "a", HOUR)
             assert not await store.lease("batch_1", "b", HOUR)
-            assert not await store.lease("batch_1", "b", 0)  # takes nothing from "a"
+            assert not await store.lease("batch_1", "b", 0)  # does not release the lease of "a"
             assert not await store.lease("batch_1", "c", HOUR)
             assert await store.lease("batch_2", "b", HOUR)
             assert await store.lease("batch_1", "a", HOUR)
@@ -261,7 +265,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             if await store.lease("batch_1", "a", 0.02) and await store.lease("batch_1", "a", HOUR):
                 await asyncio.sleep(0.1)
             assert not await store.lease("batch_1", "b", HOUR)
-            await store.lease("batch_1", "a", 0.02)  # from now, not from when it would have ended
+            await store.lease("batch_1", "a", 0.02)  # counts from now, so it shortens the lease
             assert await lease_soon(store, "b")
 
     @pytest.mark.usefixtures("lasting")

@@ -1,4 +1,4 @@
-"""Conformance tests for `ChatTemplate`."""
+"""Conformance tests of the `ChatTemplate` interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>\n{% endfor %}"
     "{% if tools %}<|tools|>{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""Template of the model itself, for chat templates that render it."""
+"""Jinja source of a model's template, for chat templates that render the model's source."""
 
 ASK = {"role": "user", "content": "What is the weather in Rome?"}
 CHATS: dict[str, list[Message]] = {
@@ -65,16 +65,20 @@ texts = st.text(st.sampled_from("ab Z.09\n<>|{}%[]&'\"\\#é\U0001f600"), min_siz
 
 
 class ChatTemplateTests:
-    """Derive from it, and override the fixture `template` (and the others, where they do not fit)."""
+    """Conformance tests of a chat template.
+
+    Derive from this class and override the fixture `template`, and other fixtures if their defaults do not
+    fit.
+    """
 
     @pytest.fixture
     def template(self) -> type[ChatTemplate]:
-        """Return the template's class."""
+        """Return the class of the template under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture template")
 
     @pytest.fixture
     def source(self) -> str:
-        """Return the text of the model's own template."""
+        """Return the source of the model's template, which the class is built with."""
         return SOURCE
 
     @pytest.fixture
@@ -84,19 +88,19 @@ class ChatTemplateTests:
 
     @pytest.fixture
     def has_tools(self, template: type[ChatTemplate]) -> bool:
-        """Return whether the prompt shows tool definitions."""
+        """Return whether the template writes tool definitions into the prompt."""
         return declared(template, "has_tools", False)
 
     @pytest.fixture
     def has_generation_prompt(self, template: type[ChatTemplate]) -> bool:
-        """Return whether a separate text opens the assistant's turn."""
+        """Return whether the template has a generation prompt: a text that starts the assistant's turn."""
         return declared(template, "has_generation_prompt", False)
 
     @pytest.fixture
     def built(
         self, template: type[ChatTemplate], source: str, special_tokens: Mapping[str, str]
     ) -> ChatTemplate:
-        """Return the template, built as for a model."""
+        """Return the template, built as a server builds it for a model."""
         return built_as(template, source, special_tokens)
 
     @given(content=texts)
@@ -182,7 +186,10 @@ class ChatTemplateTests:
 
 
 def rendered(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str:
-    """Return the prompt; skip the test if the template refuses a conversation other than a single question."""
+    """Return the prompt.
+
+    If the template rejects the conversation, skip the test; a single question must be accepted.
+    """
     found = outcome(template, chat, **kwargs)
     if isinstance(found, RequestError) and list(chat) != [ASK]:
         pytest.skip(f"the template refuses such a conversation: {found}")
@@ -191,7 +198,7 @@ def rendered(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> 
 
 
 def outcome(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str | RequestError:
-    """Return the prompt, or the RequestError that refuses it. Any other exception is the template's fault."""
+    """Return the prompt, or the RequestError that the template raised. Any other exception fails the test."""
     try:
         found = template.render(chat, **kwargs)
     except RequestError as error:

@@ -1,5 +1,7 @@
-"""Reads the facts for tests that a component's class declares, so that test classes and `llmfw check` need not repeat
-them."""
+"""Reads the test settings that a component's class declares in its attribute `conformance`.
+
+So subclasses of the test classes, and `llmfw check`, need not repeat them.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ T = TypeVar("T")
 
 
 def declared(component: Any, name: str, default: T) -> T:
-    """Return a fixture's value from a component's attribute `conformance`, or the default."""
+    """Return the value that a component's `conformance` mapping declares for a fixture, else the default."""
     known = getattr(component, "conformance", None)
     found: T = known.get(name, default) if isinstance(known, Mapping) else default
     return found
 
 
 def built(make: Callable[..., T], *arguments: Any) -> T:
-    """Build a component as a server does. A class with options of its own receives their defaults."""
+    """Build a component as a server does. If its class has options, pass them with their default values."""
     options = getattr(make, "Options", None)
     if isinstance(make, type) and options is not None and options.__struct_fields__:
         made: T = make(*arguments, options=options())

@@ -1,4 +1,4 @@
-"""Conformance tests for `Drafter`."""
+"""Conformance tests of the `Drafter` interface."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from llmfw.core.schedule.isolated_drafter import check_draft
 
 LIMIT = 8
 MOST_LINES = 3
-"""Maximum growth of the executed lines of Python per step when the sequence is thirty times as long."""
+"""Maximum factor by which the Python lines that a step runs may grow for a sequence 30 times as long."""
 
 
 class DrafterTests:
-    """Derive from it, and override the fixture `drafter` (and `vocab_size`)."""
+    """Conformance tests of a drafter.
+
+    Derive from this class and override the fixture `drafter` (and `vocab_size`, if the default does not fit).
+    """
 
     @pytest.fixture
     def drafter(self) -> Drafter:
-        """Return the drafter, built with any options that it takes."""
+        """Return the drafter under test, built with its options."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture drafter")
 
     @pytest.fixture
     def vocab_size(self) -> int:
-        """Return the size of the vocabulary: the drafter receives ids below it, and must draft such ids."""
+        """Return the size of the vocabulary.
+
+        The drafter receives token ids below it, and must draft such ids.
+        """
         return 1000
 
     @pytest.mark.parametrize("kind", ["repeating", "random", "one token"])
@@ -94,7 +100,7 @@ class DrafterTests:
     def test_a_step_takes_no_longer_where_the_sequence_is_long(
         self, drafter: Drafter, vocab_size: int
     ) -> None:
-        """Counted in lines of Python, as time depends on what else the machine does."""
+        """Compares executed lines of Python, because time depends on the load of the machine."""
         short, long = (
             num_lines_of_steps(drafter.begin(), draw_tokens("repeating", num, vocab_size))
             for num in (300, 9000)
@@ -103,7 +109,15 @@ class DrafterTests:
 
 
 def draw_tokens(kind: str, num: int, vocab_size: int, seed: int = 0) -> list[int]:
-    """Return random tokens; "repeating" ones are a few phrases in turns, with another token here and there."""
+    """Return `num` token ids.
+
+    Args:
+        kind: "one token" repeated; "random"; or "repeating": a few phrases in random order, with occasional
+            other tokens.
+        num: number of tokens.
+        vocab_size: upper bound of the ids.
+        seed: seed of all random choices.
+    """
     rng = random.Random(f"{kind} {seed}")
     if kind == "one token":
         return [vocab_size // 2] * num
@@ -119,7 +133,7 @@ def draw_tokens(kind: str, num: int, vocab_size: int, seed: int = 0) -> list[int
 
 
 def cut(tokens: Sequence[int], seed: int) -> list[list[int]]:
-    """Return tokens in pieces, as they arrive: many at first, then a few at a time."""
+    """Split tokens into pieces as a drafter receives them: a long first piece, then a few at a time."""
     rng = random.Random(seed)
     first = rng.randrange(1, len(tokens))
     pieces, rest = [list(tokens[:first])], list(tokens[first:])
@@ -131,7 +145,7 @@ def cut(tokens: Sequence[int], seed: int) -> list[list[int]]:
 
 
 def drafted(drafter: Drafter, pieces: Sequence[Sequence[int]]) -> list[int]:
-    """Return the drafts after each piece of tokens."""
+    """Return the draft of a new sequence that receives its tokens in these pieces."""
     sequence = drafter.begin()
     for piece in pieces:
         sequence.extend(list(piece))
@@ -139,7 +153,7 @@ def drafted(drafter: Drafter, pieces: Sequence[Sequence[int]]) -> list[int]:
 
 
 def num_lines_of_steps(sequence: SequenceDrafter, tokens: Sequence[int], num_steps: int = 20) -> int:
-    """Return how many lines of Python run while the last tokens are added and drafted for, one by one."""
+    """Return how many Python lines run in the last `num_steps` steps, each of one new token and one draft."""
     sequence.extend(list(tokens[:-num_steps]))
     count = 0
 

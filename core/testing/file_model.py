@@ -1,4 +1,4 @@
-"""A reference model of a file store, and random operations on it."""
+"""Reference model of a file store, and random operations to run on the model and on a store alike."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ IDS = tuple(f"file-{number}" for number in range(6))
 
 
 async def stream(*chunks: bytes) -> AsyncIterator[bytes]:
-    """Yield chunks, as an upload does."""
+    """Yield chunks as an upload does."""
     for chunk in chunks:
         yield chunk
 
 
 async def put(store: FileStore, id: str, data: bytes = b"data", **fields: Any) -> FileRecord:
-    """Put a file in one piece."""
+    """Put a file with default fields, some of which may be changed, in one chunk; return its record."""
     given = {"filename": "name.jsonl", "purpose": "batch", "created_at": 1, **fields}
     return await store.put(stream(data), lambda size: FileRecord(id=id, bytes=size, **given))
 
 
 async def read(store: FileStore, id: str, start: int = 0, end: int | None = None) -> bytes:
-    """Return a file's bytes."""
+    """Return the bytes [start, end) of a file."""
     return b"".join([piece async for piece in store.read(id, start, end)])
 
 
@@ -40,7 +40,7 @@ def ids(records: Iterable[FileRecord]) -> Sequence[str]:
 
 
 class FileModel:
-    """A file store made of a dictionary. Each method corresponds to the method of `Driven` with the same name."""
+    """Reference model of a file store: a dictionary. Has the same methods as `Driven`."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[FileRecord, bytes]] = {}
@@ -93,7 +93,7 @@ class FileModel:
 
 
 class Driven:
-    """Wraps a file store in the methods of the reference model, so that tests drive both alike."""
+    """Wraps a file store in the methods of the reference model, so that tests run both alike."""
 
     def __init__(self, store: FileStore) -> None:
         self.store = store
@@ -102,7 +102,7 @@ class Driven:
         return await put(self.store, id, data, **fields)
 
     async def fail(self, id: str) -> None:
-        """Attempt a `put` whose `describe` callback raises."""
+        """Attempt a put whose `describe` callback raises."""
 
         def describe(size: int) -> FileRecord:
             raise ValueError(size)
@@ -125,19 +125,19 @@ class Driven:
         return as_list(await self.store.list(**options))
 
     async def all(self) -> Collection[tuple[FileRecord, bytes]]:
-        """Return all files, in the order of their ids."""
+        """Return all files, in ascending order of ids."""
         found = [record for space in SPACES for record in await self.store.list(space=space, limit=99)]
         return [(record, await read(self.store, record.id)) for record in sorted(found, key=lambda r: r.id)]
 
     async def reopen(self) -> None:
-        """Do nothing: the file store was reopened."""
+        """Do nothing: the test has already reopened the store."""
 
     async def expired(self, now: int) -> Sequence[str]:
         return sorted(ids(await self.store.expired(now)))
 
 
 def as_list(records: Iterable[FileRecord]) -> Sequence[FileRecord]:
-    """Return a list of any sequence that a store returns."""
+    """Return records as a list, since stores may return other sequences."""
     return [*records]
 
 

@@ -1,4 +1,4 @@
-"""Conformance tests for `FileStore`."""
+"""Conformance tests of the `FileStore` interface."""
 
 from __future__ import annotations
 
@@ -27,30 +27,34 @@ OpenFiles = Callable[[Path], FileStore]
 
 
 class BrokenError(Exception):
-    """Exception that interrupts an upload."""
+    """Exception with which a test's upload ends."""
 
 
 async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
-    """Yield chunks, then raise."""
+    """Yield chunks, then raise BrokenError."""
     for chunk in chunks:
         yield chunk
     raise BrokenError
 
 
 def brief(found: Any) -> Any:
-    """Return bytes unchanged, or a summary if there are many: pytest takes minutes to compare large values."""
+    """Return a value, with long bytes replaced by their length and hash, which pytest compares faster."""
     if not isinstance(found, bytes) or len(found) < 200:
         return found
     return f"{len(found)} bytes with sha256 {hashlib.sha256(found).hexdigest()}"
 
 
 def undescribed(size: int) -> FileRecord:
-    """Raise, as a form without required fields does."""
+    """Raise BrokenError; a `describe` callback that fails, as for an upload form with missing fields."""
     raise BrokenError
 
 
 class FileStoreTests(StoreTests[FileStore]):
-    """Derive from it, and override the fixture `open_store` (and `survives_reopening`)."""
+    """Conformance tests of a file store.
+
+    Derive from this class and override the fixture `open_store` (and `survives_reopening`, if the store
+    does).
+    """
 
     @given(
         chunks=st.lists(st.binary(max_size=200), max_size=5), record=structs(FileRecord, id=st.just("file-1"))
@@ -200,7 +204,7 @@ class FileStoreTests(StoreTests[FileStore]):
                 assert await outcome(read(store, "file-1")) is KeyError
             else:
                 await put(store, "file-1", b"\0" * len(LARGE))
-            await put(store, "file-2", b"\1" * len(LARGE))  # where there is room again, perhaps
+            await put(store, "file-2", b"\1" * len(LARGE))  # may reuse the space of the old file
             async for piece in reading:
                 found += piece
             assert brief(found) == brief(LARGE)
@@ -260,7 +264,7 @@ class FileStoreTests(StoreTests[FileStore]):
             assert ids(await store.list(limit=1, tenants=["ann"], after="file-3")) == ["file-0"]
             assert ids(await store.list(limit=9, tenants=["eve"])) == []
             assert ids(await store.list(limit=9, tenants=[])) == []
-            await put(store, "file-0", tenant="bob")  # a replaced file may change hands
+            await put(store, "file-0", tenant="bob")  # a replacement may belong to another tenant
             assert ids(await store.list(limit=9, tenants=["bob"])) == ["file-4", "file-1", "file-0"]
 
     @on_a_loop
@@ -329,5 +333,5 @@ class FileStoreTests(StoreTests[FileStore]):
 
 
 def record_of(id: str, size: int) -> FileRecord:
-    """Return a record of a file."""
+    """Return a file's record with default fields."""
     return FileRecord(id=id, filename="name", purpose="batch", bytes=size, created_at=1)

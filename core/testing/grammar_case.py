@@ -1,4 +1,4 @@
-"""A small vocabulary, example grammars, and random outputs without a model, for tests of grammar backends."""
+"""Test case for grammar backends: a small vocabulary, example grammars and randomly generated outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 WORDS = ("ye", "yes", "no", "tr", "tru", "true", "fa", "12", "34", '{"', '":', '"a', "ok")
-EXTRA = 9  # ids that the model's logits have beyond the tokenizer's
+EXTRA = 9  # number of ids that the model's logits have in addition to the tokenizer's
 
 
 class GrammarExample(NamedTuple):
@@ -25,8 +25,8 @@ class GrammarExample(NamedTuple):
 
     Attributes:
         kind, source: fields of the `GrammarSpec`.
-        fits: complete outputs.
-        misfits: texts that are not complete outputs, including prefixes of complete ones.
+        fits: texts that are complete outputs.
+        misfits: texts that are not complete outputs, such as incomplete ones.
     """
 
     kind: str
@@ -69,7 +69,7 @@ BROKEN = (
 
 
 def small_tokenizer() -> Tokenizer:
-    """Return a tokenizer with one token per byte, and some words; `</s>` ends an output."""
+    """Return a tokenizer with a token for each byte and for some words. `</s>` ends an output."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = dict.fromkeys([*alphabet, *(word[:end] for word in WORDS for end in range(2, len(word) + 1))])
     merges = [(piece[:-1], piece[-1]) for piece in pieces if len(piece) > 1]
@@ -82,7 +82,7 @@ def small_tokenizer() -> Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class GrammarCase:
-    """A backend for the small vocabulary, with helpers to inspect its answers.
+    """A backend built for the small vocabulary, and helpers that query its grammars.
 
     Attributes:
         tokenizer: tokenizer of the small vocabulary.
@@ -96,7 +96,7 @@ class GrammarCase:
 
     @classmethod
     def of(cls, kind: type[GrammarBackend]) -> GrammarCase:
-        """Build the case for a backend's class."""
+        """Return a case with a backend of this class."""
         tokenizer = small_tokenizer()
         size = tokenizer.num_ids + EXTRA
         return cls(tokenizer, size, kind(tokenizer, size))
@@ -107,7 +107,11 @@ class GrammarCase:
         return self.tokenizer.eos_token_ids[0]
 
     def masks(self, grammars: Sequence[Grammar], filled: int = -1) -> np.ndarray:
-        """Return the masks of grammars, written over bits that were all 1, or all 0."""
+        """Return the masks of grammars: [N, words].
+
+        Args:
+            filled: value of the words before the backend writes the masks: -1 (all bits 1) or 0.
+        """
         masks = np.full((len(grammars), (self.vocab_size + 31) // 32), filled, np.int32)
         self.backend.fill_masks(grammars, masks)
         return masks
@@ -118,11 +122,11 @@ class GrammarCase:
         return set(np.flatnonzero(bits).tolist())
 
     def accepted(self, grammar: Grammar) -> set[int]:
-        """Return the tokens that a grammar accepts, each tried on a copy."""
+        """Return the tokens that a grammar accepts next; each is tried on a separate copy."""
         return {token for token in range(self.tokenizer.num_ids) if takes(grammar.copy(), token)}
 
     def text_of(self, tokens: Sequence[int]) -> bytes:
-        """Return the bytes of tokens."""
+        """Return the concatenated bytes of tokens."""
         return b"".join(map(self.tokenizer.token_bytes, tokens))
 
     def fits(self, grammar: Grammar, text: str) -> bool:
@@ -134,10 +138,12 @@ class GrammarCase:
         return self.eos in self.allowed(grammar) and (grammar.is_finished() or takes(grammar, self.eos))
 
     def walk(self, grammar: Grammar, seed: int, limit: int) -> tuple[list[Grammar], str | None]:
-        """Generate an output: draw each token evenly from the allowed ones, and the end with a probability of one third.
+        """Generate a random output from allowed tokens of at most `limit` tokens.
+
+        If it may end, it does so in 1/3 of cases.
 
         Returns:
-            All states, from the first to the last, and the text, or None if the output did not end.
+            The grammar's states, from the first to the last; and the text, or None if the output did not end.
         """
         draw, states, tokens = random.Random(seed), [grammar.copy()], list[int]()
         while len(tokens) < limit:
@@ -154,7 +160,7 @@ class GrammarCase:
 
 
 def takes(grammar: Grammar, token: int) -> bool:
-    """Return whether a grammar accepts a token."""
+    """Advance a grammar by a token; return whether it accepted the token."""
     try:
         grammar.accept(token)
     except ValueError:

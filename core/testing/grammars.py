@@ -1,4 +1,4 @@
-"""Conformance tests for `GrammarBackend` and `Grammar`."""
+"""Conformance tests of the `GrammarBackend` and `Grammar` interfaces."""
 
 from __future__ import annotations
 
@@ -18,30 +18,34 @@ from .declared import declared
 from .grammar_case import BROKEN, EXAMPLES, GrammarCase, GrammarExample, takes
 
 MAX_TOKENS = 24
-"""Maximum number of tokens of a random output."""
+"""Maximum number of tokens in a randomly generated output."""
 
 OBJECT = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'
 
 
 class GrammarBackendTests:
-    """Derive from it, and override the fixture `backend` (and `examples`, if it reads grammars of its own kind).
+    """Conformance tests of a grammar backend.
 
-    A grammar that the backend refuses by RequestError is skipped, with its reason.
+    Derive from this class and override the fixture `backend` (and `examples`, if the backend has grammars of
+    its own kind). Grammars that the backend rejects with a RequestError are skipped.
     """
 
     @pytest.fixture
     def backend(self) -> type[GrammarBackend]:
-        """Return the backend's class."""
+        """Return the class of the backend under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture backend")
 
     @pytest.fixture
     def examples(self, backend: type[GrammarBackend]) -> Sequence[GrammarExample]:
-        """Return grammars with matching and other texts; by default, a simple grammar of each kind."""
+        """Return example grammars, with texts that match and texts that do not.
+
+        Default: simple ones of each known kind.
+        """
         return [GrammarExample(*example) for example in declared(backend, "examples", EXAMPLES)]
 
     @pytest.fixture
     def case(self, backend: type[GrammarBackend]) -> GrammarCase:
-        """Return the backend, built for the small vocabulary."""
+        """Return a case with the backend, built for a small vocabulary."""
         return GrammarCase.of(backend)
 
     def test_texts_that_fit_are_taken_in_up_to_their_end(
@@ -64,12 +68,12 @@ class GrammarBackendTests:
         for example, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=2):
                 allowed = case.allowed(state)
-                if state.is_finished():  # the end is not given to it any more
+                if state.is_finished():  # a finished grammar is never asked to accept the end
                     assert allowed == set(case.tokenizer.eos_token_ids), example.source
                     continue
                 accepted = case.accepted(state)
                 assert allowed <= accepted, example.source
-                if left_out := accepted - allowed:  # other ways to cut what has to come into tokens, perhaps
+                if left_out := accepted - allowed:  # only other tokenizations of a forced text may be masked
                     forced = case.text_of(state.forced())
                     assert all(forced.startswith(case.text_of([token])) for token in left_out), example.source
 
@@ -189,17 +193,17 @@ class GrammarBackendTests:
 
 
 def states_of(case: GrammarCase, grammar: Grammar, seeds: int) -> list[Grammar]:
-    """Return the grammar's states during some random outputs."""
+    """Return the grammar's states along some randomly generated outputs, at most 10 per output."""
     return [state for seed in range(seeds) for state in case.walk(grammar, seed, MAX_TOKENS)[0][:10]]
 
 
 def compile_all(
     case: GrammarCase, examples: Sequence[GrammarExample]
 ) -> list[tuple[GrammarExample, Grammar]]:
-    """Return the examples that the backend does not refuse, and their compiled grammars.
+    """Return the examples that the backend accepts, with their compiled grammars.
 
     Raises:
-        AssertionError: it refuses all of them.
+        AssertionError: the backend rejects all examples.
     """
     found: list[tuple[GrammarExample, Grammar]] = []
     reasons = []
@@ -213,7 +217,7 @@ def compile_all(
 
 
 def compile_or_skip(case: GrammarCase, spec: GrammarSpec) -> Grammar:
-    """Return a compiled grammar; skip the test with the backend's reason if it refuses."""
+    """Compile a grammar; if the backend rejects it, skip the test with the backend's reason."""
     try:
         return case.backend.compile(spec)
     except RequestError as error:

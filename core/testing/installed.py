@@ -1,7 +1,8 @@
-"""Runs the tests of its kind on an installed component, for `llmfw check`.
+"""Creates a conformance test class for an installed component, for `llmfw check`.
 
-The component is built as a server builds it. Its class provides what a test class cannot know in an attribute
-`conformance`: a mapping of fixtures to values, or the path "package.module:Class" of a test class of its own.
+The component is built as a server builds it. If the tests need more, the component's class declares it in its
+attribute `conformance`: a mapping of fixture names to values, or the path "package.module:Class" of its own
+test class.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "reasoning_parser": ("reasoning_parsers:ReasoningParserTests", "parser"),
     "model": ("model_sources:ModelSourceTests", "source"),
 }
-"""Kind → its test class in this folder, and the fixture that returns the component."""
+"""Component kind → (module and test class in this package, fixture that returns the component)."""
 
 
 def conformance_class(
@@ -44,8 +45,10 @@ def conformance_class(
     """Return a test class for an installed component.
 
     Args:
+        kind: kind of the component.
+        name: name of the component.
         options: options of the component, "kind.key" → value.
-        fixtures: values of further fixtures, which override the component's declared ones.
+        fixtures: values of fixtures, by name; they override the values that the component declares.
 
     Raises:
         ConfigError: no such component, option or fixture exists, or the component's `conformance` cannot be imported.
@@ -64,7 +67,7 @@ def conformance_class(
         given = {KITS[kind][1]: _fixture_of(entry, component, options)}
         given |= {
             key: _constant(value) for key, value in declared.items() if key != "examples"
-        }  # the kits read those
+        }  # test classes read "examples" themselves
     known = fixtures_of(base)
     for key in (*given, *fixtures):
         if key not in known and key != "options":
@@ -80,7 +83,7 @@ def fixtures_of(kit: type[Any]) -> list[str]:
 
 
 def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
-    """Return a function that creates the value of the component's fixture."""
+    """Return a function that returns the value of the component's fixture: the component or its class."""
     built = entry.build_options(options)
     if entry.kind in ("policy", "drafter"):
         return lambda: component(built)
@@ -94,7 +97,7 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
 
 
 def _with_options(component: type[Any], options: Any) -> type[Any]:
-    """Return a subclass of a backend that is always built with these options."""
+    """Return a subclass of an attention backend that always uses these options."""
 
     def build(self: Any, layers: Any, storage: Any, _: Any) -> None:
         component.__init__(self, layers, storage, options)
@@ -122,7 +125,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 def _made_fixture(make: Callable[[], Any]) -> Any:
-    """Return a pytest fixture from a function."""
+    """Return a pytest fixture, for use as a method of a test class, that returns the result of `make`."""
 
     def fixture(self: object) -> Any:
         return make()

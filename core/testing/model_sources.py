@@ -1,6 +1,6 @@
-"""Conformance tests for `ModelSource`: the model is where its source says, and its files can be read.
+"""Conformance tests of the `ModelSource` interface: the source's folder exists and contains a readable model.
 
-Nothing is computed, and of the weights only the headers are read.
+The tests do not run the model, and read only the headers of its weights.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TEXT = "hello, world"
 
 
 class ModelSourceTests:
-    """Derive from it, and override the fixture `source`."""
+    """Conformance tests of a model source. Derive from this class and override the fixture `source`."""
 
     @pytest.fixture
     def source(self) -> ModelSource:
-        """Return the model's source."""
+        """Return the model source under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture source")
 
     def test_the_folder_is_there_and_stays_the_same(self, source: ModelSource) -> None:
@@ -36,7 +36,7 @@ class ModelSourceTests:
         assert isinstance(source.folder(), str)
         assert folder.is_absolute(), f"{folder} depends on where the server is started"
         assert source.folder() == str(folder)
-        if not type(source).Options.__struct_fields__:  # what it was given is not known here
+        if not type(source).Options.__struct_fields__:  # a source with options cannot be rebuilt here
             assert type(source)().folder() == str(folder)
 
     def test_transformers_reads_its_config(self, source: ModelSource) -> None:
@@ -100,14 +100,14 @@ class ModelSourceTests:
 
 
 def folder_of(source: ModelSource) -> Path:
-    """Return the model's folder."""
+    """Return the model's folder, which must exist."""
     folder = Path(source.folder())
     assert folder.is_dir(), f"{folder} is not a folder"
     return folder
 
 
 def config_of(source: ModelSource) -> dict[str, Any]:
-    """Return the contents of config.json."""
+    """Return the contents of the model's config.json."""
     path = folder_of(source) / "config.json"
     assert path.is_file(), f"there is no {path}"
     found: dict[str, Any] = json.loads(path.read_text("utf-8"))
@@ -120,7 +120,10 @@ def tokenizer_of(source: ModelSource) -> Tokenizer:
 
 
 def tensors_of(path: Path) -> list[str]:
-    """Return the names of the tensors in a safetensors file, after a check of its header against its size."""
+    """Return the names of the tensors in a safetensors file.
+
+    Asserts that the file's size matches its header.
+    """
     with path.open("rb") as file:
         head = file.read(8)
         assert len(head) == 8, f"{path} is cut off"

@@ -1,4 +1,4 @@
-"""Conformance tests for `ModulePass`."""
+"""Conformance tests of the `ModulePass` interface."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from llmfw.core.model.fuse import merge_projections
 from .module_pass_models import FAMILIES, Unusual, build_model, logits_of, parameters_of, unusual_kinds
 
 STEPS = ([1], [1], [2, 1], [2, 1])
-"""Lengths of the sequences in each run of a model, with other tokens in each run."""
+"""Lengths of the sequences in each step that a model runs. Each step has different tokens."""
 SHORT = [2, 1]
 
 
 class ModulePassTests:
-    """Derive from it, and override the fixture `module_pass` (and the others, where they do not fit).
+    """Conformance tests of a module pass.
 
-    The models are random ones of transformers, with our attention. A dtype that the pass says it cannot serve is
-    skipped, with its reason.
+    Derive from this class and override the fixture `module_pass`, and other fixtures if their defaults do not
+    fit. The tests use transformers models with random weights and llmfw's attention. Tests with a dtype that
+    the pass reports as unsupported are skipped with its reason.
     """
 
     @pytest.fixture
     def module_pass(self) -> type[ModulePass]:
-        """Return the pass's class."""
+        """Return the class of the pass under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture module_pass")
 
     @pytest.fixture
@@ -43,17 +44,17 @@ class ModulePassTests:
 
     @pytest.fixture
     def tolerance(self, dtype: torch.dtype) -> float:
-        """Return the maximum change of logits, relative to their norm: a few roundings."""
+        """Return the maximum change of a token's logits relative to their norm: a few rounding errors."""
         return {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
 
     @pytest.fixture
     def hidden_weights(self) -> frozenset[str]:
-        """Return the last segments of weight names that the pass, by its documentation, removes."""
+        """Return the endings of the names of weights that the pass removes, as its documentation states."""
         return frozenset()
 
     @pytest.fixture
     def applied(self, module_pass: type[ModulePass], device: str, dtype: torch.dtype) -> ModulePass:
-        """Return the pass, ready to be applied."""
+        """Return the pass; skip the test if the pass does not support the device or dtype."""
         if reason := module_pass.unsupported(device, dtype):
             pytest.skip(reason)
         return module_pass()
@@ -115,13 +116,16 @@ class ModulePassTests:
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    """Assert that logits [T, vocab] agree, each token's relative to their norm."""
+    """Assert that each token's logits differ by at most `tolerance` relative to their norm: [T, vocab]."""
     moved = ((found.double() - expected.double()).norm(dim=-1) / expected.double().norm(dim=-1)).max()
     assert float(moved) <= tolerance
 
 
 def weight_at(model: nn.Module, name: str) -> torch.Tensor:
-    """Return the weight at a place of the model; a module may compute it at access."""
+    """Return the tensor with a weight's name.
+
+    After a pass, it may be an attribute that a module computes on access.
+    """
     found: Any = model
     for part in name.split("."):
         found = getattr(found, part)

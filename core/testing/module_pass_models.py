@@ -1,4 +1,4 @@
-"""Random models for the tests of module passes: several families, and a Llama with unusual modules of one kind."""
+"""Models with random weights for tests of module passes: several families, some with unusual modules."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from llmfw.core.model.packed import run_in_one_row
 VOCAB = 96
 SIZES: dict[str, Any] = {
     "vocab_size": VOCAB,
-    "hidden_size": 48,  # no power of two
+    "hidden_size": 48,  # not a power of two
     "intermediate_size": 80,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 12,
     "max_position_embeddings": 64,
-    "rms_norm_eps": 0.05,  # large enough to be missed
+    "rms_norm_eps": 0.05,  # large enough that a pass which ignores it fails
     "bos_token_id": 0,
     "eos_token_id": 1,
     "pad_token_id": 0,
@@ -42,7 +42,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def build_model(family: str, device: str, dtype: torch.dtype) -> nn.Module:
-    """Return a model of a family with random weights and biases, and our attention, in evaluation mode."""
+    """Return a model of a family with random weights and biases and llmfw's attention, in evaluation mode."""
     register_with_transformers()
     config_class, changes = FAMILIES[family]
     config = getattr(transformers, config_class)(**SIZES | changes)
@@ -58,22 +58,26 @@ def build_model(family: str, device: str, dtype: torch.dtype) -> nn.Module:
 
 
 def logits_of(model: nn.Module, lengths: Sequence[int], first_token: int = 2) -> torch.Tensor:
-    """Return the logits [T, vocab] of sequences of these lengths, packed into one row."""
+    """Return the logits of sequences of these lengths, packed into one row: [T, vocab].
+
+    Args:
+        first_token: number that determines the tokens.
+    """
     sequences = [[(5 * i + 7 * n + first_token) % VOCAB for i in range(n)] for n in lengths]
     return run_in_one_row(model, sequences)
 
 
 def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return a model's weights by name; a tied weight appears under each of its names."""
+    """Return a model's weights by name. A tied weight occurs under each of its names."""
     return dict(model.named_parameters(remove_duplicate=False))
 
 
 class Unusual:
-    """Makes all modules of one kind in a Llama unusual, and counts their calls.
+    """Modifies all modules of one type in a Llama model, so that passes must not replace them; counts calls.
 
     Args:
         model: model of the family "llama".
-        kind: see `unusual_kinds`.
+        kind: one of `unusual_kinds`, such as "MLP with a hook".
     """
 
     def __init__(self, model: nn.Module, kind: str) -> None:
@@ -85,7 +89,7 @@ class Unusual:
 
 
 def unusual_kinds() -> list[str]:
-    """Return the kinds that `Unusual` supports."""
+    """Return all valid values of `Unusual`'s `kind`."""
     return list(_KINDS)
 
 

@@ -1,4 +1,4 @@
-"""Feeds texts to parsers in pieces and collects the results: shared by the tests of all parsers."""
+"""Helpers for tests of parsers: feed a text in pieces, and join the deltas that the parser returns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from llmfw.core.interfaces.parsers import (
 
 
 class ToolExample(NamedTuple):
-    """A text as the model writes it, and a tool parser's result for it.
+    """A sample model output, and the result expected from a tool parser.
 
     Attributes:
-        text: the whole content of one choice.
-        calls: name, and arguments as JSON text, of each call in it.
-        content: the rest of the text.
+        text: complete text of one choice.
+        calls: name and arguments (JSON text) of each tool call in the text.
+        content: text outside the calls.
     """
 
     text: str
@@ -31,12 +31,12 @@ class ToolExample(NamedTuple):
 
 
 class ReasoningExample(NamedTuple):
-    """A text as the model writes it, and a reasoning parser's result for it.
+    """A sample model output, and the result expected from a reasoning parser.
 
     Attributes:
-        text: the whole text of one choice.
-        reasoning, content: expected reasoning and content. White space at their ends is ignored.
-        in_reasoning: whether the prompt ended inside the reasoning.
+        text: complete text of one choice.
+        reasoning, content: expected reasoning and content. Leading and trailing white space is ignored.
+        in_reasoning: whether the prompt ends inside the reasoning.
     """
 
     text: str
@@ -46,24 +46,24 @@ class ReasoningExample(NamedTuple):
 
 
 class ParsedCalls(NamedTuple):
-    """Collected results of a tool parser: all content, and each call's name and arguments."""
+    """Joined output of a tool parser: the content, and the name and arguments of each call."""
 
     content: str
     calls: list[tuple[str, str]]
 
 
 class ParsedReasoning(NamedTuple):
-    """Collected results of a reasoning parser: all reasoning, and all content."""
+    """Joined output of a reasoning parser: the reasoning and the content."""
 
     reasoning: str
     content: str
 
 
 def parse_calls(parser: ToolParser, *texts: str) -> ParsedCalls:
-    """Feed texts to a tool parser; return content and calls.
+    """Feed pieces of a text to a tool parser, and return the joined deltas.
 
     Raises:
-        AssertionError: a delta is not what its class says.
+        AssertionError: the deltas violate the rules of their classes.
     """
     deltas = [delta for text in texts for delta in parser.feed(text)] + list(parser.finish())
     content = ""
@@ -87,10 +87,10 @@ def parse_calls(parser: ToolParser, *texts: str) -> ParsedCalls:
 
 
 def split_reasoning(parser: ReasoningParser, *texts: str) -> ParsedReasoning:
-    """Feed texts to a reasoning parser; return reasoning and content.
+    """Feed pieces of a text to a reasoning parser, and return the joined deltas.
 
     Raises:
-        AssertionError: a delta is of another class, or has no text.
+        AssertionError: a delta has the wrong class or no text.
     """
     deltas = [delta for text in texts for delta in parser.feed(text)] + list(parser.finish())
     for delta in deltas:
@@ -104,13 +104,13 @@ def split_reasoning(parser: ReasoningParser, *texts: str) -> ParsedReasoning:
 
 
 def cut(text: str, places: Sequence[int]) -> list[str]:
-    """Return a text in pieces; places beyond its end wrap around."""
+    """Split a text at these indices. Indices beyond its end wrap around."""
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
     return [text[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def halves(text: str) -> Iterator[list[str]]:
-    """Yield a text cut in two at each place, and finally in single characters."""
+    """Yield a text split in two at each index, and finally split into single characters."""
     for place in range(len(text) + 1):
         yield [text[:place], text[place:]]
     yield list(text)
@@ -122,7 +122,12 @@ def solid(text: str) -> str:
 
 
 def tool_of(name: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a tool definition whose parameters are the arguments of some calls."""
+    """Return a tool definition whose parameters match the arguments of some calls.
+
+    Args:
+        name: name of the tool.
+        arguments: arguments of calls, as JSON texts; invalid ones are ignored.
+    """
     properties: dict[str, Any] = {}
     for text in arguments:
         try:
@@ -135,7 +140,7 @@ def tool_of(name: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def tools_of(examples: Sequence[ToolExample]) -> list[Mapping[str, Any]]:
-    """Return definitions of the tools that the examples call."""
+    """Return definitions of the tools that the examples call, derived from the calls' arguments."""
     arguments: dict[str, list[str]] = {}
     for example in examples:
         for name, text in example.calls:

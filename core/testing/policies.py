@@ -1,4 +1,4 @@
-"""Conformance tests for `SchedulePolicy`."""
+"""Conformance tests of the `SchedulePolicy` interface."""
 
 from __future__ import annotations
 
@@ -28,16 +28,19 @@ MANY = 5000
 
 
 class SchedulePolicyTests:
-    """Derive from it, and override the fixture `policy` (and `max_sorts`)."""
+    """Conformance tests of a scheduling policy.
+
+    Derive from this class and override the fixture `policy` (and `max_sorts`, if the policy is slower).
+    """
 
     @pytest.fixture
     def policy(self) -> SchedulePolicy:
-        """Return the policy, built with any options that it takes."""
+        """Return the policy under test, built with its options."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture policy")
 
     @pytest.fixture
     def max_sorts(self) -> float:
-        """Return the time limit of `order` for 5,000 requests, as a multiple of a two-column `numpy.lexsort`."""
+        """Return the maximum time of `order` for 5,000 requests, in multiples of one `numpy.lexsort`."""
         return 20.0
 
     @pytest.mark.parametrize("num", [0, 1, 2, 3, 20, 300, MANY])
@@ -118,7 +121,7 @@ class SchedulePolicyTests:
         def sorts() -> object:
             return np.lexsort((waiting.arrival, waiting.num_cached))
 
-        # Other processes on the same cores make both slower than they are: the fastest of several says most.
+        # Other processes may slow down single runs, so compare the fastest of several.
         took = [(seconds(asks), seconds(sorts)) for _ in range(9)]
         assert min(asked for asked, _ in took) / min(sorted_ for _, sorted_ in took) <= max_sorts
 
@@ -143,7 +146,7 @@ def listed(columns: Waiting | Running) -> dict[str, list[float]]:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Return the seconds that a call takes."""
+    """Return the duration of a call, in seconds."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Drives the scheduler with a policy and random requests, without a model: every token is the same."""
+"""Drives the scheduler with a policy and random requests, without a model: every sampled token is 1."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ MAX_STEPS = 20_000
 
 
 class PolicyLoad:
-    """A scheduler with a small pool under load: requests that share prefixes, of several tenants and priorities.
+    """A load test of a policy: a scheduler with a small pool, and requests of several tenants and priorities.
+
+    Some requests share prefixes.
 
     Args:
-        policy: orders the requests.
+        policy: policy under test.
         seed: seed of all random choices.
 
     Attributes:
-        asked: number of tokens that each request asks for.
-        given: number of tokens that each got.
-        ends: number of times that each ended.
-        num_retractions: number of retractions.
+        asked: `max_tokens` of each request, by id.
+        given: number of tokens that each request got.
+        ends: number of times that each request ended.
     """
 
     def __init__(self, policy: SchedulePolicy, seed: int) -> None:
@@ -45,14 +46,14 @@ class PolicyLoad:
 
     @property
     def num_retractions(self) -> int:
-        """Number of times that a request lost its pages."""
+        """Number of retractions so far."""
         return self._scheduler.num_retractions
 
     def run(self, num_requests: int) -> None:
         """Send `num_requests` requests, a few at a time, and run until all have ended.
 
         Raises:
-            AssertionError: some requests never end, or pages are lost.
+            AssertionError: some requests do not end, or pages leak.
         """
         for _ in range(MAX_STEPS):
             while len(self.asked) < num_requests and self._rng.random() < 0.3:

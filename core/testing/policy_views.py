@@ -1,4 +1,4 @@
-"""Builds a policy's input from a few columns or at random, for tests of policies."""
+"""Builds the input of scheduling policies for tests, from given columns or at random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ColumnsT = TypeVar("ColumnsT", Waiting, Running)
 
 
 def make_waiting(num: int, **columns: Column) -> Waiting:
-    """Return `num` waiting requests, which arrived one after another; given columns replace the default ones."""
+    """Return `num` waiting requests in order of arrival. Given columns replace the default ones."""
     ordinary: dict[str, Column] = {
         "arrival": range(num),
         "waited": [0.0] * num,
@@ -34,7 +34,7 @@ def make_waiting(num: int, **columns: Column) -> Waiting:
 
 
 def make_running(num: int, **columns: Column) -> Running:
-    """Return `num` running requests, which arrived one after another; given columns replace the default ones."""
+    """Return `num` running requests in order of arrival. Given columns replace the default ones."""
     ordinary: dict[str, Column] = {
         "arrival": range(num),
         "priority": [0] * num,
@@ -49,7 +49,10 @@ def make_running(num: int, **columns: Column) -> Running:
 
 
 def make_figures(**figures: int) -> Figures:
-    """Return figures; by default, they describe an engine with much room."""
+    """Return an engine's `Figures`.
+
+    Fields that are not given describe an idle engine with plenty of memory.
+    """
     ordinary = {
         "num_waiting": 0,
         "num_running": 0,
@@ -62,7 +65,10 @@ def make_figures(**figures: int) -> Figures:
 
 
 def draw_waiting(rng: np.random.Generator, num: int) -> Waiting:
-    """Return `num` waiting requests of a few tenants, no two with the same figure in any other column."""
+    """Return `num` random waiting requests of five tenants.
+
+    Apart from the tenant's columns, values in a column differ.
+    """
     tenant = rng.integers(0, 5, num)
     tokens = rng.permutation(num) + 10 * num + 10
     return make_waiting(
@@ -81,7 +87,7 @@ def draw_waiting(rng: np.random.Generator, num: int) -> Waiting:
 
 
 def draw_running(rng: np.random.Generator, num: int) -> Running:
-    """Return `num` running requests, as `draw_waiting` does."""
+    """Return `num` random running requests, like those of `draw_waiting`."""
     tenant = rng.integers(0, 5, num)
     return make_running(
         num,
@@ -97,14 +103,14 @@ def draw_running(rng: np.random.Generator, num: int) -> Running:
 
 
 def rearranged(columns: ColumnsT, places: Places) -> ColumnsT:
-    """Return the same requests in another order of the columns."""
+    """Return a copy in which each column is reordered: entry i comes from index `places[i]`."""
     arrays = {name: column[places] for name, column in columns_of(columns).items()}
     request = columns.request
     return replace(columns, **arrays, request=lambda place: request(int(places[place])))
 
 
 def columns_of(columns: Waiting | Running) -> dict[str, Any]:
-    """Return the columns that are arrays, by name."""
+    """Return all columns that are arrays, by name."""
     return {
         name: column for name in columns.__slots__ if isinstance(column := getattr(columns, name), np.ndarray)
     }

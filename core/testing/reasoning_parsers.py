@@ -1,4 +1,4 @@
-"""Conformance tests for `ReasoningParser`."""
+"""Conformance tests of the `ReasoningParser` interface."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ places = st.lists(st.integers(0, 500), max_size=20)
 
 
 class ReasoningParserTests:
-    """Derive from it, and override the fixture `parser` (and the capability `examples`).
+    """Conformance tests of a reasoning parser.
 
-    The parser may treat white space at the ends of reasoning and content as it likes.
+    Derive from this class and override the fixture `parser` (and `examples`). Leading and trailing white
+    space of the reasoning and the content is not checked.
     """
 
     @pytest.fixture
     def parser(self) -> type[ReasoningParser]:
-        """Return the parser's class."""
+        """Return the class of the parser under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture parser")
 
     @pytest.fixture
     def examples(self, parser: type[ReasoningParser]) -> Sequence[ReasoningExample]:
-        """Return texts as the model writes them, with the reasoning and the answer in them."""
+        """Return sample model outputs, with the reasoning and content expected from them."""
         examples: Sequence[Sequence[Any]] = declared(parser, "examples", ())
         return [ReasoningExample(*example) for example in examples]
 
     @pytest.fixture
     def texts(self, parser: type[ReasoningParser], examples: Sequence[ReasoningExample]) -> list[str]:
-        """Return the texts of the examples, and some that follow from `opening` and `closing`."""
+        """Return the texts of the examples, and some built from the parser's `opening` and `closing`."""
         opening, closing = parser.opening or "", parser.closing or ""
         written = [f"{opening}{THOUGHT}{closing}{ANSWER}", f"{ANSWER}{opening}", f"{closing}{THOUGHT}"]
         return [*(example.text for example in examples), *written, *PLAIN]
@@ -141,13 +142,13 @@ class ReasoningParserTests:
 
 
 def needs_closing(parser: type[ReasoningParser]) -> str:
-    """Return the text that closes the reasoning; skip the test if the parser does not specify it."""
+    """Return the text that closes the reasoning; skip the test if the parser declares none."""
     if parser.closing is None:
         pytest.skip("the parser does not have the capability closing (a text that closes the reasoning)")
     return parser.closing
 
 
 def check_split(parser: ReasoningParser, pieces: Sequence[str], reasoning: str, content: str) -> None:
-    """Raise AssertionError if a parser does not split a text as expected."""
+    """Assert that a parser splits a text, fed in pieces, into this reasoning and content."""
     found = split_reasoning(parser, *pieces)
     assert (found.reasoning.strip(), found.content.strip()) == (reasoning.strip(), content.strip()), pieces

@@ -1,4 +1,4 @@
-"""A reference model of a response store, and the calls that are compared with it."""
+"""Reference model of a response store, and random operations to run on the model and on a store alike."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ RUNNING = ("queued", "in_progress")
 
 
 def object_of(size: int) -> bytes:
-    """Return a JSON object of `size` bytes, at least 8. It is valid JSON because a store may parse its data."""
+    """Return a JSON object of `size` bytes, at least 8. Must be valid JSON, because a store may parse it."""
     return b'{"a":"%s"}' % (b"x" * (size - 8))
 
 
 def response(id: str = "resp_1", previous: str | None = None, **fields: Any) -> ResponseRecord:
-    """Return a response of ten bytes, with the given fields replaced."""
+    """Return a response's record with default fields, some of which may be changed.
+
+    Its default size is 10 bytes.
+    """
     given: dict[str, Any] = {
         "created_at": 1.0,
         "status": "completed",
@@ -33,19 +36,19 @@ def response(id: str = "resp_1", previous: str | None = None, **fields: Any) -> 
 
 
 class ResponseModel:
-    """A response store made of a dictionary.
+    """Reference model of a response store: a dictionary.
 
-    Responses are named by the order in which they were first put, so that ids are never reused, as in the API.
+    Responses are numbered in the order in which they are created, so ids are never reused, as in the API.
     """
 
     def __init__(self) -> None:
-        self._all: list[ResponseRecord] = []  # including deleted ones
+        self._all: list[ResponseRecord] = []  # all responses ever created, including deleted ones
         self.records: dict[str, ResponseRecord] = {}
         self.roots: dict[str, str] = {}
         self.last: dict[str, float] = {}
 
     def call_of(self, operation: str, given: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-        """Return the method and the arguments of one of `OPERATIONS`."""
+        """Return the store's method and its arguments for one of `OPERATIONS`."""
         if operation == "new":
             return "put", (self._next(**given),)
         if operation == "unfinished":
@@ -54,14 +57,18 @@ class ResponseModel:
             return "purge", (float(len(self._all) - given["kept"]),)
         known = self._all[given["number"] % len(self._all)] if self._all else response("resp_none")
         if operation == "replace" and known.id in self.records:
-            # No response grows: the interface leaves open whether putting one may remove its own conversation.
+            # Never grow a response: the interface does not define whether that may evict its conversation.
             size = min(given["size"], len(known.response))
             changed = {"status": given["status"], "response": object_of(size)}
             return "put", (msgspec.structs.replace(known, **changed),)
         return "get" if operation == "replace" else operation, (known.id,)
 
     def _next(self, previous: int, size: int, status: str) -> ResponseRecord:
-        """Return a new response, one second after the last."""
+        """Create a response that is one second newer than the last.
+
+        Args:
+            previous: 0: start a conversation; n: continue the n-th last response.
+        """
         number = len(self._all)
         before = self._all[-previous].id if 0 < previous <= number else None
         made = response(

@@ -1,4 +1,4 @@
-"""Conformance tests for `ResponseStore`."""
+"""Conformance tests of the `ResponseStore` interface."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ Open = Callable[[Path], ResponseStore]
 
 
 class ResponseStoreTests(StoreTests[ResponseStore]):
-    """Derive from it, and override the fixture `open_store` (and `survives_reopening`).
+    """Conformance tests of a response store.
 
-    Here `open_store` returns a function of the folder and the maximum number of bytes.
+    Derive from this class and override the fixture `open_store` (and `survives_reopening`, if the store
+    does). For this interface, `open_store` returns a function of the folder and of the store's capacity in
+    bytes.
     """
 
     @pytest.fixture
     def open_large(self, open_store: Any) -> Open:
-        """Return a function that opens a store with room for everything."""
+        """Return a function that opens a store in a folder, with capacity for everything that a test puts."""
         return lambda folder: _open(open_store, folder, MIB)
 
     @pytest.fixture
     def open_small(self, open_store: Any) -> Open:
-        """Return a function that opens a store with room for a hundred bytes."""
+        """Return a function that opens a store in a folder, with a capacity of 100 bytes."""
         return lambda folder: _open(open_store, folder, MAX_BYTES)
 
     @given(
@@ -162,7 +164,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
         self, open_small: Open, tmp_path: Path
     ) -> None:
         async with opened(open_small, tmp_path) as store:
-            full: Any = {"response": object_of(20), "input": b'["y"]'}  # four of them are a hundred bytes
+            full: Any = {"response": object_of(20), "input": b'["y"]'}  # 25 bytes: the store holds four
             await store.put(response("resp_1", created_at=1.0, **full))
             await store.put(response("resp_2", created_at=2.0, **full))
             await store.put(response("resp_3", "resp_1", created_at=3.0, **full))
@@ -240,12 +242,12 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
 
     @staticmethod
     async def there(store: ResponseStore, most: int) -> list[int]:
-        """Return the numbers of the stored responses."""
+        """Return which of the responses resp_1 to resp_`most` the store holds, by number."""
         return [n for n in range(1, most + 1) if await outcome(store.get(f"resp_{n}")) is not KeyError]
 
 
 def comparable(method: str, found: Any) -> Any:
-    """Return a call's result for comparison, sorted if the store guarantees no order."""
+    """Return a call's result in a comparable form: sorted by id if the method does not define an order."""
     if method == "unfinished":
         return sorted(found, key=lambda record: record.id)
     return [*found] if method == "conversation" and found is not KeyError else found

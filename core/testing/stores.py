@@ -1,4 +1,4 @@
-"""Fixtures and helpers that the tests of all stores share: opening a store, and an event loop for each test."""
+"""Helpers for tests of stores: fixtures, opening and closing, event loops, and random operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .declared import built, declared
 
 
 class Closable(Protocol):
-    """Something with a `close` method."""
+    """An object that must be closed after use."""
 
     async def close(self) -> None:
         """Release all resources."""
@@ -31,22 +31,25 @@ StoreT = TypeVar("StoreT", bound=Closable)
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 Operation = tuple[str, Mapping[str, Any]]
-"""Name of a method, and its arguments."""
+"""(name of a method, its arguments)."""
 
 drawn = settings(
     max_examples=30,
     deadline=None,  # a store may be slow, and the machine busy
     suppress_health_check=[
-        HealthCheck.function_scoped_fixture,  # each example has a folder of its own
+        HealthCheck.function_scoped_fixture,  # each example uses a new folder
         HealthCheck.differing_executors,  # several stores inherit the same test
         HealthCheck.too_slow,
     ],
 )
-"""Settings of hypothesis for the tests with drawn values."""
+"""Hypothesis settings for the property-based tests."""
 
 
 def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Turn a coroutine function into a test. Needs no pytest plugin for asyncio, and conflicts with none."""
+    """Make a coroutine function a test that runs in a new event loop.
+
+    Works with and without pytest plugins for asyncio.
+    """
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -56,25 +59,25 @@ def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
 
 
 class StoreTests(Generic[StoreT]):
-    """The fixtures that the test class of a store overrides."""
+    """Base class of stores' conformance tests, with the fixtures to override."""
 
     @pytest.fixture
     def open_store(self) -> Callable[[Path], StoreT]:
-        """Return a function that opens the store of a folder.
+        """Return a function that opens the store in a folder.
 
-        It is given an empty folder for a new store, and a folder again to reopen one that was closed. A store
-        without a folder takes its path for a name.
+        Tests pass an empty folder to create a store, and the same folder again to reopen the store after
+        closing it. A store that does not use folders may use the path as a name.
         """
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture open_store")
 
     @pytest.fixture
     def survives_reopening(self, open_store: object) -> bool:
-        """Return whether a store keeps its data when it is closed and its folder is opened again."""
+        """Return whether a store keeps its contents when it is closed and its folder is opened again."""
         return declared(open_store, "survives_reopening", False)
 
     @pytest.fixture
     def lasting(self, survives_reopening: bool) -> None:
-        """Skip the test if the store does not keep its data."""
+        """Skip the test if the store does not survive reopening."""
         if not survives_reopening:
             pytest.skip(
                 "the store does not have the capability survives_reopening (override the fixture if it has)"
@@ -83,7 +86,7 @@ class StoreTests(Generic[StoreT]):
 
 @asynccontextmanager
 async def opened(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIterator[StoreT]:
-    """Yield an open store, and close it afterwards."""
+    """Context manager that opens a store, and closes it afterwards."""
     store = await asyncio.to_thread(built, open_store, folder)
     try:
         yield store
@@ -93,14 +96,14 @@ async def opened(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIte
 
 @asynccontextmanager
 async def fresh(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIterator[StoreT]:
-    """Yield a new store, in a subfolder that is removed afterwards."""
+    """Context manager that opens a new store in a temporary folder below `folder`, and removes it later."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         async with opened(open_store, Path(name)) as store:
             yield store
 
 
 async def outcome(call: Awaitable[Any]) -> Any:
-    """Return the result of a call, or KeyError if it raises that."""
+    """Return the result of a call, or the class KeyError if the call raises KeyError."""
     try:
         return await call
     except KeyError:
@@ -116,11 +119,15 @@ async def hold_together(
     *,
     reopening: bool,
 ) -> None:
-    """Perform the same operations on a new store and on a model, and compare the results.
+    """Run the same operations on a new store and on a reference model, and assert that the results are equal.
 
     Args:
-        driven: function that wraps a store with the model's methods.
-        reopening: whether the operation "reopen" reopens the store; if not, it does nothing.
+        open_store: function that opens a store in a folder.
+        folder: folder for a temporary folder of the store.
+        driven: function that wraps a store in the model's methods.
+        model: reference model.
+        operations: operations to run, in order.
+        reopening: whether the operation "reopen" closes and reopens the store; if not, it is skipped.
     """
     with tempfile.TemporaryDirectory(dir=folder) as name:
         store = await asyncio.to_thread(built, open_store, Path(name))
@@ -139,19 +146,22 @@ async def hold_together(
 
 
 def any_of(methods: Mapping[str, Mapping[str, st.SearchStrategy[Any]]]) -> st.SearchStrategy[list[Operation]]:
-    """Return a strategy for sequences of method calls with any of their arguments."""
+    """Return a strategy for lists of calls of these methods, with arguments from the given strategies."""
     calls = [st.tuples(st.just(name), st.fixed_dictionaries(given)) for name, given in methods.items()]
     return st.lists(st.one_of(calls), min_size=10, max_size=60)
 
 
 def structs(kind: type[StructT], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[StructT]:
-    """Return a strategy for structs with arbitrary values in all fields except the given ones."""
+    """Return a strategy for structs of a class.
+
+    Fields without a given strategy have any values of their types.
+    """
     values = {field.name: _values(field.type) for field in msgspec.structs.fields(kind)}
     return st.builds(kind, **values | given)
 
 
 def _values(kind: Any) -> st.SearchStrategy[Any]:
-    """Return a strategy for the values of a field's type."""
+    """Return a strategy for the values of a type."""
     arguments = get_args(kind)
     if get_origin(kind) in (Union, types.UnionType):
         return st.one_of(*map(_values, arguments))

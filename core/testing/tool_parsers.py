@@ -1,4 +1,4 @@
-"""Conformance tests for `ToolParser`."""
+"""Conformance tests of the `ToolParser` interface."""
 
 from __future__ import annotations
 
@@ -44,16 +44,22 @@ places = st.lists(st.integers(0, 500), max_size=20)
 
 
 class ToolParserTests:
-    """Derive from it, and override the fixture `parser` (and the capabilities `examples` and `streams_arguments`)."""
+    """Conformance tests of a tool parser.
+
+    Derive from this class and override the fixture `parser` (and `examples` and `streams_arguments`).
+    """
 
     @pytest.fixture
     def parser(self) -> type[ToolParser]:
-        """Return the parser's class."""
+        """Return the class of the parser under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture parser")
 
     @pytest.fixture
     def examples(self, parser: type[ToolParser]) -> Sequence[ToolExample]:
-        """Return sample outputs of a model with the calls expected from them. The tools are derived from these calls."""
+        """Return sample model outputs with the calls expected from them.
+
+        Tool definitions are derived from the calls.
+        """
         examples: Sequence[Sequence[Any]] = declared(parser, "examples", ())
         return [ToolExample(*example) for example in examples]
 
@@ -69,7 +75,7 @@ class ToolParserTests:
 
     @pytest.fixture
     def texts(self, parser: type[ToolParser], examples: Sequence[ToolExample]) -> list[str]:
-        """Return the texts of the examples, and some that follow from `call_format`."""
+        """Return the texts of the examples, and some built from the parser's `call_format`."""
         written = [_written(parser, TOOLS[0], '{"city": "Rome"}')] if parser.call_format else []
         return [*(example.text for example in examples), *written, *PLAIN]
 
@@ -176,13 +182,13 @@ class ToolParserTests:
 
 
 def needs_examples(examples: Sequence[object]) -> None:
-    """Skip a test that needs examples if there are none."""
+    """Skip the test if the parser declares no examples."""
     if not examples:
         pytest.skip("the parser does not have the capability examples (texts as its model writes them)")
 
 
 def needs_call_format(parser: type[ToolParser]) -> Any:
-    """Return the call format; skip the test if the parser does not specify one."""
+    """Return the parser's call format; skip the test if the parser declares none."""
     if parser.call_format is None:
         pytest.skip("the parser does not have the capability call_format (calls with JSON arguments)")
     return parser.call_format

@@ -80,7 +80,7 @@ class Server:
                 raise RuntimeError(f"{self.name} ended with {self.process.returncode}; see {log.name}")
             if time.monotonic() - begun > limit:
                 raise RuntimeError(f"{self.name} was not ready after {limit:.0f} s; see {log.name}")
-            time.sleep(0.5)
+            time.sleep(0.1)
         return time.monotonic() - begun
 
     def answers(self) -> bool:

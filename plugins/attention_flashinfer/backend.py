@@ -1,10 +1,10 @@
 """Attention by FlashInfer's kernels for paged KV caches.
 
-One FlashInfer wrapper computes all decoding sequences of a step; another computes all its prompts (prefill). The host
-plans each step once per kind of layer (`Kind`), while the device still computes the previous step. Planning waits
-only until the previous plan has been copied to the device (`_copied`), which usually was long before. Each layer first
-writes the new keys and values. Then the wrappers read all keys and values of a sequence from its pages, so a prefix
-that several prompts share is read in place.
+One FlashInfer wrapper computes all decoding sequences of a step; another computes all its prompts (prefill).
+The host plans each step once per kind of layer (`Kind`), while the device still computes the previous step.
+Planning waits only until the previous plan has been copied to the device (`_copied`), which usually was long
+before. Each layer first writes the new keys and values. Then the wrappers read all keys and values of a
+sequence from its pages, so a prefix that several prompts share is read in place.
 
 `planner` calls FlashInfer; `scratch` computes how much scratch memory FlashInfer needs.
 """
@@ -48,9 +48,10 @@ class FlashInferAttention(AttentionBackend):
         """Options, `-o attention.key=value`.
 
         Attributes:
-            workspace_mb: minimum scratch memory on the device, in MiB; more is allocated if the model needs it.
-            decode_tensor_cores: whether to decode on tensor cores; "auto": if at least four query heads share a KV
-                head.
+            workspace_mb: minimum scratch memory on the device, in MiB; more is allocated if the model needs
+                it.
+            decode_tensor_cores: whether to decode on tensor cores; "auto": if at least four query heads share
+                a KV head.
             prefill_backend: kernels for prefill: "fa2", or "fa3" (compute capability 9.0 only).
         """
 
@@ -77,7 +78,10 @@ class FlashInferAttention(AttentionBackend):
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return why these layers cannot be served, as a sentence, or None if they can. Cheap checks run first."""
+        """Return why these layers cannot be served, as a sentence, or None if they can.
+
+        Cheap checks run first.
+        """
         return (
             _unsupported_device(torch.device(device))
             or _unsupported_dtype(dtype)
@@ -87,7 +91,10 @@ class FlashInferAttention(AttentionBackend):
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return why `stored_as` cannot be stored, or None. Only fp8 can: the kernels convert it as they read."""
+        """Return why `stored_as` cannot be stored, or None.
+
+        Only fp8 is supported: the kernels convert it as they read.
+        """
         if is_fp8(stored_as):
             return None
         return (
@@ -96,7 +103,10 @@ class FlashInferAttention(AttentionBackend):
         )
 
     def graph_unsupported(self) -> str | None:
-        """Return None: graphs are supported. Each batch size has a wrapper of its own, whose buffers never move."""
+        """Return None: graphs are supported.
+
+        Each batch size has a wrapper of its own, whose buffers never move.
+        """
         return None
 
     def plan(self, batch: ForwardBatch) -> None:
@@ -168,9 +178,9 @@ class FlashInferAttention(AttentionBackend):
     def _make_graph_buffers(self, size: int, most_pages: int) -> GraphBuffers:
         """Return buffers for graphs of `size` sequences.
 
-        With long contexts, page ids take much memory. Graphs never run at the same time, so they share one buffer of
-        page ids. A new one has room for `size` sequences, rounded up to a power of two, so that capturing sizes in any
-        order allocates few buffers.
+        With long contexts, page ids take much memory. Graphs never run at the same time, so they share one
+        buffer of page ids. A new one has room for `size` sequences, rounded up to a power of two, so that
+        capturing sizes in any order allocates few buffers.
         """
 
         def zeros(count: int) -> torch.Tensor:
@@ -231,7 +241,7 @@ class FlashInferAttention(AttentionBackend):
 
 
 def _scales(storage: KVStorage, index: int) -> dict[str, float]:
-    """Return a layer's key and value scales as arguments of a wrapper's `run`; {} if they are stored unscaled."""
+    """Return a layer's key and value scales as arguments of `run`; {} if stored unscaled."""
     key_scale, value_scale = storage.scales(index)
     return {} if key_scale == value_scale == 1.0 else {"k_scale": key_scale, "v_scale": value_scale}
 

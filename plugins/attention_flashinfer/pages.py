@@ -1,8 +1,8 @@
 """The pages of a step's sequences, in the compressed row format (CSR) that FlashInfer reads.
 
-Lengths are known on the host and stay there, because FlashInfer plans on the host: given device tensors, its `plan`
-would wait for the device in every step. Page ids are known only on the device, and are gathered there. Nothing in this
-module waits for the device or depends on FlashInfer.
+Lengths are known on the host and stay there, because FlashInfer plans on the host: given device tensors, its
+`plan` would wait for the device in every step. Page ids are known only on the device, and are gathered there.
+Nothing in this module waits for the device or depends on FlashInfer.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def gather_pages(
 ) -> torch.Tensor:
     """Return the page ids of each row, concatenated, on the device: [total].
 
-    `total` equals `indptr[-1]`. The caller passes it because the host knows it; reading it from the device would wait.
+    `total` equals `indptr[-1]`. The caller passes it because the host knows it; reading it from the device
+    would wait.
     """
     places = torch.arange(total, dtype=torch.int32, device=page_table.device)
     owners = torch.searchsorted(indptr[1:], places, right=True)

@@ -4,9 +4,9 @@
     graphs[B]   decoding sequences, CUDA graphs of B sequences; reads fixed buffers
     prefill     prompts, whole or chunked, that also attend to cached tokens
 
-A wrapper keeps its plan as integers on the device. A step plans its decoding sequences once, either for a graph or
-without one, so `decode` and `graphs` share these integers. The same step may have prompts, too, so `prefill` has
-integers of its own. All wrappers share the scratch memory.
+A wrapper keeps its plan as integers on the device. A step plans its decoding sequences once, either for a
+graph or without one, so `decode` and `graphs` share these integers. The same step may have prompts, too, so
+`prefill` has integers of its own. All wrappers share the scratch memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DECODE_INTEGERS_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class GraphBuffers:
-    """Buffers that a CUDA graph of B sequences reads instead of a step's `Pages`: int32, at fixed device addresses.
+    """Device buffers, int32, that a CUDA graph of B sequences reads instead of a step's `Pages`.
 
     Attributes:
         indptr: [B + 1].
@@ -102,7 +102,7 @@ class Planner:
         return self._decode
 
     def plan_prefill(self, pages: Pages) -> Any:
-        """Plan sequences with any number of new tokens, each sequence's last ones, and return their wrapper."""
+        """Plan sequences with any number of new tokens, which end them; return their wrapper."""
         self._prefill.plan(
             qo_indptr=pages.host.query_indptr,
             paged_kv_indptr=pages.host.indptr,
@@ -117,7 +117,7 @@ class Planner:
         return self._prefill
 
     def plan_graph(self, pages: Pages, buffers: GraphBuffers, num_processors: int) -> Any:
-        """Plan a step that a CUDA graph computes and return the wrapper for graphs of its number of sequences.
+        """Plan a step for a CUDA graph; return the wrapper for graphs of its number of sequences.
 
         Args:
             pages: pages of the step.
@@ -153,8 +153,8 @@ class Planner:
         """Plan a wrapper again, with less work than its first, whole plan.
 
         A whole plan copies tensors to the device once more and finds the longest sequence with Python's `max`, which
-        takes a microsecond or more per sequence. A graph's wrapper does not read `rows`. The wrapper `decode` keeps
-        them; unless a page holds one token, it would also need the last pages' lengths on the host.
+        takes a microsecond or more per sequence. A graph's wrapper does not read `rows`. The wrapper `decode`
+        keeps them; unless a page holds one token, it would also need the last pages' lengths on the host.
         """
         self._flashinfer.fast_decode_plan(
             wrapper,
@@ -184,6 +184,7 @@ class Planner:
         wrapper = self._flashinfer.BatchDecodeWithPagedKVCacheWrapper(
             scratch, kv_layout="NHD", use_tensor_cores=self._tensor_cores, backend="fa2", **graph
         )
-        # By default, each wrapper, that is, each graph size, would allocate 8 MiB on the device and 8 MiB pinned.
+        # By default, each wrapper, that is, each graph size, would allocate 8 MiB on the device and 8 MiB
+        # pinned.
         wrapper.reset_workspace_buffer(scratch, self._integers)
         return wrapper

@@ -1,9 +1,9 @@
 """The scratch memory of FlashInfer's fa2 kernels, and its size.
 
-If a step has few sequences, a kernel splits their keys into chunks (split-KV). It stores the result of each chunk, in
-float32, until it merges them. FlashInfer recommends 128 MiB for these results. That is too little for 64 query heads,
-and for a CUDA graph of 512 sequences with 32 query heads. So this module computes the size by the rule of FlashInfer's
-planner (scheduler.cuh, 0.6.12).
+If a step has few sequences, a kernel splits their keys into chunks (split-KV). It stores the result of each
+chunk, in float32, until it merges them. FlashInfer recommends 128 MiB for these results. That is too little
+for 64 query heads, and for a CUDA graph of 512 sequences with 32 query heads. So this module computes the
+size by the rule of FlashInfer's planner (scheduler.cuh, 0.6.12).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Scratch:
     def at_least(self, num_bytes: int) -> torch.Tensor:
         """Return the memory, a uint8 tensor of at least `num_bytes`. Newly allocated memory is zeroed.
 
-        If the memory is too small, allocates a buffer at least twice as large. Captured graphs refer to the old buffers
-        and keep them alive; together, the old buffers are not larger than the new one.
+        If the memory is too small, allocates a buffer at least twice as large. Captured graphs refer to the
+        old buffers and keep them alive; together, the old buffers are not larger than the new one.
         """
         if num_bytes > self._buffer.nbytes:
             self._buffer = self._allocate(max(num_bytes, 2 * self._buffer.nbytes))
@@ -61,7 +61,7 @@ def bytes_for_graph(kind: Kind, num_processors: int, num_sequences: int) -> int:
 
 
 def _bytes(kind: Kind, chunks: int, tile: int) -> int:
-    """Return the bytes of the chunks' results: for each head and tile row, `head_dim` values and a sum, in float32."""
+    """Return the bytes of the chunks' results: `head_dim` values and a sum, in float32, per head and row."""
     return kind.num_heads * chunks * tile * (kind.head_dim + 1) * 4 + MARGIN_BYTES
 
 
@@ -71,7 +71,7 @@ def _most_chunks(kind: Kind, num_processors: int) -> int:
 
 
 def _tile_of_single_tokens(kind: Kind) -> int:
-    """Return how many rows a thread block decodes at once; a token has one row per query head of a KV head."""
+    """Return how many rows a thread block decodes at once; a token has a row per query head of a KV head."""
     if kind.num_shared <= 16:
         return 16
     return 64 if kind.num_shared <= 64 or kind.head_dim >= 256 else LARGEST_TILE

@@ -1,4 +1,4 @@
-"""The attention backend `torch`: torch's own operators, on any device; the reference for all other backends."""
+"""The attention backend `torch`: torch's own operators, on any device; the reference for all others."""
 
 from llmfw.core import Register, hookimpl
 

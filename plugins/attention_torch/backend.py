@@ -1,13 +1,15 @@
 """The reference attention backend: gathers pages, then attends with torch's own operators.
 
 The backend gathers sequences with one new token (decode) in groups of similar length, padded to the longest. It
-computes prompts one by one, in blocks of queries, to keep masks small. Query heads that share a KV head are folded
-into the query dimension or broadcast, so keys are never repeated in memory. Every `LayerSpec` is supported.
+computes prompts one by one, in blocks of queries, to keep masks small. Query heads that share a KV head are
+folded into the query dimension or broadcast, so keys are never repeated in memory. Every `LayerSpec` is
+supported.
 
-A token's result does not depend on the rest of the batch (batch invariance). torch's kernels choose the order of their
-sums by the shapes of their inputs, so the backend rounds all shapes up, queries to 8 rows and keys to 64, and masks the
-padding. With torch 2.13 on x86, a token's result is bitwise equal whether its sequence is computed alone, in a batch,
-or chunked anywhere; a test checks this. On other devices, the last bits may differ.
+A token's result does not depend on the rest of the batch (batch invariance). torch's kernels choose the order
+of their sums by the shapes of their inputs, so the backend rounds all shapes up, queries to 8 rows and keys
+to 64, and masks the padding. With torch 2.13 on x86, a token's result is bitwise equal whether its sequence
+is computed alone, in a batch, or chunked anywhere; a test checks this. On other devices, the last bits may
+differ.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ class Group:
     Attributes:
         members: indices of their tokens in the batch: [G]; None: the first G.
         slots: slots of the keys, each sequence padded to L, the rounded length of the longest: [G * L].
-        distance: distance in tokens from each slot back to the newest token; 0: the newest token; negative: padding:
-            [G, L].
+        distance: distance in tokens from each slot back to the newest token; 0: the newest token; negative:
+            padding: [G, L].
     """
 
     members: torch.Tensor | None
@@ -52,8 +54,8 @@ class Span:
     Attributes:
         tokens: their slice of the batch's tokens.
         slots: slots of the keys up to the block's last token, padded to L, a rounded length: [L].
-        distance: distance in tokens from each slot back to each new token; padded to t, a rounded number of tokens:
-            [t, L].
+        distance: distance in tokens from each slot back to each new token; padded to t, a rounded number of
+            tokens: [t, L].
     """
 
     tokens: slice
@@ -119,7 +121,10 @@ class TorchAttention(AttentionBackend):
         layer: LayerSpec,
         sinks: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Return a group's output: [G, H, Dv]. The query heads of a KV head are folded into the query dimension."""
+        """Return a group's output: [G, H, Dv].
+
+        The query heads of a KV head are folded into the query dimension.
+        """
         size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
         grouped = _pad_rows(
             query.view(size, layer.num_kv_heads, num_shared, layer.head_dim)
@@ -143,7 +148,10 @@ class TorchAttention(AttentionBackend):
         layer: LayerSpec,
         sinks: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Return a span's output: [t, H, Dv]. KV heads are dimension 0; the query heads of each are dimension 1."""
+        """Return a span's output: [t, H, Dv].
+
+        KV heads are dimension 0; the query heads of each are dimension 1.
+        """
         size, num_shared = len(query), layer.num_heads // layer.num_kv_heads
         grouped = query.view(size, layer.num_kv_heads, num_shared, layer.head_dim).permute(1, 2, 0, 3)
         k, v = (
@@ -160,7 +168,10 @@ class TorchAttention(AttentionBackend):
         return attended.permute(2, 0, 1, 3).reshape(size, layer.num_heads, layer.v_head_dim)
 
     def _mask(self, part: Group | Span, window: int | None) -> torch.Tensor:
-        """Return which keys are visible, shaped as `part.distance`. Layers with the same window share a mask."""
+        """Return which keys are visible, shaped as `part.distance`.
+
+        Layers with the same window share a mask.
+        """
         name = (id(part), window)
         if name not in self._masks:
             seen = part.distance >= 0
@@ -169,7 +180,7 @@ class TorchAttention(AttentionBackend):
 
 
 def _gather(pages: torch.Tensor, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the stored keys or values at these slots, converted to `dtype` but not scaled: [slots, Hkv, …]."""
+    """Return the keys or values at these slots, converted to `dtype` but not scaled: [slots, Hkv, …]."""
     return decode(as_bytes(pages).index_select(0, slots).view(pages.dtype), dtype)
 
 
@@ -197,7 +208,10 @@ def _attend(
 
 
 def _similar_lengths(lengths: np.ndarray) -> list[np.ndarray | None]:
-    """Split sequences by length into groups with little padding. A None stands for all sequences, in order."""
+    """Split sequences by length into groups with little padding.
+
+    A None stands for all sequences, in order.
+    """
     total, count = int(lengths.sum()), len(lengths)
     if count == 0:
         return []
@@ -244,7 +258,7 @@ def _make_spans(batch: ForwardBatch) -> list[Span]:
 
 
 def _slots(batch: ForwardBatch, rows: torch.Tensor, length: int) -> torch.Tensor:
-    """Return the slots of the first `length` tokens of each row, padded with zeros: [rows, length rounded up]."""
+    """Return the slots of each row's first `length` tokens, zero-padded: [rows, length rounded up]."""
     page_size = batch.page_size
     slots = batch.page_table[:, : -(-length // page_size)].index_select(0, rows).long()
     if page_size > 1:

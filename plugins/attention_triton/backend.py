@@ -1,7 +1,7 @@
 """The backend `triton`: plans each step for the kernels of this package, and launches them layer by layer.
 
-The decode kernels compute sequences with one new token; the prefill kernel computes the others. The inputs of both
-are copied to the device at once; nothing is copied back.
+The decode kernels compute sequences with one new token; the prefill kernel computes the others. The inputs of
+both are copied to the device at once; nothing is copied back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONVERTS_E4M3 = (8, 9)
 """The first compute capability that converts fp8_e4m3 in hardware."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 INTERPRETED_SMS = 8
-"""Assumed number of multiprocessors under Triton's interpreter: enough that keys are split, as on a device."""
+"""Assumed number of multiprocessors in Triton's interpreter: enough to split keys, as on a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class TritonAttention(AttentionBackend):
         """Options, `-o attention.key=value`.
 
         Attributes:
-            programs_per_sm: number of programs per multiprocessor over which all decoding sequences' keys are split.
+            programs_per_sm: number of programs per multiprocessor over which all decoding sequences' keys are
+                split.
         """
 
         programs_per_sm: Annotated[int, msgspec.Meta(ge=1)] = 4
@@ -200,7 +201,10 @@ class TritonAttention(AttentionBackend):
         return output
 
     def _plan_static(self, kv_lens: npt.NDArray[np.int64]) -> Decodes:
-        """Return the inputs of a static step. Steps of the same size get the same buffers, as CUDA graphs require."""
+        """Return the inputs of a static step.
+
+        Steps of the same size get the same buffers, as CUDA graphs require.
+        """
         [there] = _to_device([kv_lens], self._device)
         decodes = self._static.get(len(kv_lens))
         if decodes is None:
@@ -232,7 +236,7 @@ class TritonAttention(AttentionBackend):
             schedule(decodes.kv_lens, window, made)
 
     def _scales_of(self, index: int) -> tuple[float, float]:
-        """Return the factors that turn a layer's keys and values, as the kernels read them, into the true ones."""
+        """Return the factors that turn a layer's keys and values, as kernels read them, into the true ones."""
         by_kernel = BYTES_MEAN if self._reads_bytes else 1.0
         key_scale, value_scale = self.storage.scales(index)
         return key_scale * by_kernel, value_scale * by_kernel

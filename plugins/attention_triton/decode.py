@@ -1,8 +1,8 @@
 """The kernels for decode: one query against many keys, so the keys are split over programs.
 
-In stage 1, each program attends to one piece of one sequence's keys; the rows of its tile are up to 16 query heads of
-one KV head. A sequence of one piece is then complete. Otherwise each piece stores its output and the logarithm of its
-sum of weights, and stage 2 joins the pieces.
+In stage 1, each program attends to one piece of one sequence's keys; the rows of its tile are up to 16 query
+heads of one KV head. A sequence of one piece is then complete. Otherwise each piece stores its output and the
+logarithm of its sum of weights, and stage 2 joins the pieces.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Partials:
 
     @classmethod
     def empty(cls, num_pieces: int, num_heads: int, v_dims: int, device: torch.device) -> Partials:
-        """Return buffers for layers with at most `num_heads` query heads and `v_dims` (H * Dv) outputs per token."""
+        """Return buffers for layers of at most `num_heads` query heads and `v_dims` (H * Dv) outputs."""
         return cls(
             torch.empty(num_pieces * v_dims, dtype=torch.float32, device=device),
             torch.empty(num_pieces * num_heads, dtype=torch.float32, device=device),
@@ -183,7 +183,7 @@ def keys_in_tile(layer: LayerSpec, dtype: torch.dtype) -> int:
 
 
 def num_warps(dtype: torch.dtype, stored_as: torch.dtype) -> int:
-    """Return the number of warps per program: more if keys are converted to float32, which takes registers."""
+    """Return the warps per program: more if keys are converted to float32, which takes registers."""
     return 8 if dtype.itemsize > 2 and stored_as != dtype else 4
 
 

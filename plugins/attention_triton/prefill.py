@@ -1,7 +1,7 @@
 """The kernel for prefill: several new tokens per sequence, possibly after cached ones.
 
-The query heads of a KV head (GQA) are flattened token by token: token 0's heads, token 1's heads, and so on. A program
-takes a block of that list, so blocks are full for any number of query heads per KV head.
+The query heads of a KV head (GQA) are flattened token by token: token 0's heads, token 1's heads, and so on.
+A program takes a block of that list, so blocks are full for any number of query heads per KV head.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class Tiles:
 
     @classmethod
     def of(cls, layer: LayerSpec, dtype: torch.dtype, capability: int) -> Tiles:
-        """Return tiles that fit into a device's shared memory, and its registers without spilling (tests check this).
+        """Return tiles that fit into a device's shared memory and registers without spilling (tested).
 
         Args:
             layer: geometry of the layer.
@@ -248,7 +248,7 @@ def cut_queries(
     shared: int,
     size: int,
 ) -> npt.NDArray[np.int32]:
-    """Split the queries of B sequences into blocks, those with most keys first: [blocks, (sequence, first row)].
+    """Split the queries of B sequences into blocks, most keys first: [blocks, (sequence, first row)].
 
     Args:
         query_lens: number of new tokens of each sequence: [B].
@@ -289,7 +289,8 @@ def prefill(
         page_table: [R, W], int32, the last dimension contiguous.
         rows: each sequence's row of the page table: [B], integers.
         spans: tokens of each sequence.
-        blocks: blocks of `tiles.queries` rows, from `cut_queries`: [blocks, 2]. They select the sequences to compute.
+        blocks: blocks of `tiles.queries` rows, from `cut_queries`: [blocks, 2]. They select the sequences to
+            compute.
         layer: geometry of the layer.
         tiles: tile sizes for the layer.
         sinks: attention sinks: [H], or None.

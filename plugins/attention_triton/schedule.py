@@ -1,8 +1,9 @@
-"""The kernel that splits the keys of decoding sequences into pieces of about equal size, one piece per program.
+"""The kernel that splits the keys of decoding sequences into about equal pieces, one per program.
 
-The kernel runs on the device and reads the sequences' lengths there. The number of programs depends on the number of
-sequences, never on their lengths, so one CUDA graph serves every length. The piece length is the number of all keys
-divided by S, rounded up. Each sequence's last piece may be shorter, so B sequences have at most B + S pieces.
+The kernel runs on the device and reads the sequences' lengths there. The number of programs depends on the
+number of sequences, never on their lengths, so one CUDA graph serves every length. The piece length is the
+number of all keys divided by S, rounded up. Each sequence's last piece may be shorter, so B sequences have at
+most B + S pieces.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import triton
 import triton.language as tl
 
 PIECE_STEP = 64
-"""The length of a piece is a multiple of this many tokens, itself a multiple of the decode kernel's key tiles."""
+"""Piece lengths are multiples of this number of tokens, a multiple of the decode kernel's key tiles."""
 
 NO_WINDOW = 2**31 - 1
 
@@ -24,8 +25,8 @@ class Schedule:
     """Assignment of keys to programs.
 
     Attributes:
-        pieces: for each piece: its sequence, first token, token after the last, and the sequence's number of pieces:
-            [B + S, 4], int32. Rows beyond the last piece are undefined.
+        pieces: for each piece: its sequence, first token, token after the last, and the sequence's number of
+            pieces: [B + S, 4], int32. Rows beyond the last piece are undefined.
         firsts: index of each sequence's first piece, then the total number of pieces: [B + 1], int32.
     """
 
@@ -53,7 +54,10 @@ def schedule_kernel(
     block_sequences: tl.constexpr,
     block_pieces: tl.constexpr,
 ) -> None:
-    """Write the pieces of one sequence. Grid: (sequence,). Each program adds up the lengths of all sequences."""
+    """Write the pieces of one sequence.
+
+    Grid: (sequence,). Each program adds up the lengths of all sequences.
+    """
     sequence = tl.program_id(0)
     others = tl.arange(0, block_sequences)
     visible = tl.load(kv_lens + others, mask=others < num_sequences, other=0)

@@ -1,6 +1,7 @@
 """Common code of the attention kernels: addresses of keys, and one step of an online softmax.
 
-Scores are multiplied by log2(e), so that kernels can use powers of 2, which the hardware computes, instead of e.
+Scores are multiplied by log2(e), so that kernels can use powers of 2, which the hardware computes, instead of
+e.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ BYTES_MEAN = 256.0
 
 
 def score_factors(layer: LayerSpec, key_scale: float = 1.0) -> tuple[float, float]:
-    """Return the kernels' `scale` and `cap`: the factor of query·key, and the soft cap (0.0: none), for powers of 2.
+    """Return the kernels' `scale` and `cap`, for powers of 2: factor of query·key, and soft cap (0.0: none).
 
-    With a soft cap c, the kernels compute c·tanh(s/c) as c - 2c / (1 + e^(2s/c)). `key_scale` is the factor of the
-    stored keys.
+    With a soft cap c, the kernels compute c·tanh(s/c) as c - 2c / (1 + e^(2s/c)). `key_scale` is the factor
+    of the stored keys.
     """
     scale = layer.scale * key_scale
     if layer.softcap is None:
@@ -46,10 +47,11 @@ def row_bytes(layer: LayerSpec, dtype: torch.dtype) -> int:
 
 @triton.jit
 def as_numbers(stored: tl.tensor, like: tl.tensor) -> tl.tensor:
-    """Convert stored numbers to the dtype of `like`. Bytes are read as fp8_e4m3; the result is 2**-8 of their value.
+    """Convert stored numbers to the dtype of `like`.
 
-    With its sign moved, an fp8_e4m3 code has the layout of a float16 number: 4 exponent and 3 mantissa bits, with a
-    bias that is smaller by 8. Devices before compute capability 8.9 cannot convert fp8_e4m3 in hardware.
+    Bytes are read as fp8_e4m3; the result is 2**-8 of their value. With its sign moved, an fp8_e4m3 code has
+    the layout of a float16 number: 4 exponent and 3 mantissa bits, with a bias that is smaller by 8. Devices
+    before compute capability 8.9 cannot convert fp8_e4m3 in hardware.
     """
     if stored.dtype == tl.uint8:
         wide = stored.to(tl.uint16)
@@ -81,7 +83,7 @@ def add_keys(
     has_cap: tl.constexpr,
     masked: tl.constexpr,
 ) -> tl.tensor:
-    """Attend to N more keys (one step of online softmax); return the updated `accumulated`, `top` and `total`."""
+    """Attend to N more keys (a step of online softmax); return new `accumulated`, `top` and `total`."""
     scores = tl.dot(query, keys, input_precision="ieee") * scale
     if has_cap:
         scores = cap - 2 * cap / (1 + tl.exp2(scores))

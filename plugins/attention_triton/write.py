@@ -1,7 +1,7 @@
 """The kernel that writes a step's keys and values to their slots, in the dtype of the storage.
 
-The kernel encodes fp8 with integer operations, because only devices from compute capability 8.9 on can encode fp8 in
-hardware. So the codes are bitwise the same on every device, in Triton's interpreter and in torch.
+The kernel encodes fp8 with integer operations, because only devices from compute capability 8.9 on can encode
+fp8 in hardware. So the codes are bitwise the same on every device, in Triton's interpreter and in torch.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def encode(numbers: tl.tensor, mantissa: tl.constexpr) -> tl.tensor:
     """Encode float32 numbers as fp8 codes, rounded to nearest even. They must be within the range of fp8.
 
     The input has 8 exponent and 23 mantissa bits; the code has `7 - mantissa` exponent and `mantissa` mantissa bits.
-    Encoding rounds the mantissa and changes the bias of the exponent. If the result is subnormal in fp8, the number is
-    instead added to a power of 2, and the lowest bits of the sum are the code.
+    Encoding rounds the mantissa and changes the bias of the exponent. If the result is subnormal in fp8, the
+    number is instead added to a power of 2, and the lowest bits of the sum are the code.
     """
     bias: tl.constexpr = (1 << (6 - mantissa)) - 1
     gone: tl.constexpr = 23 - mantissa
@@ -147,7 +147,8 @@ def write(
     Args:
         key: [T, Hkv, D], the last dimension contiguous.
         value: [T, Hkv, Dv], the last dimension contiguous.
-        keys: storage of keys: [pages, page_size, Hkv, D], contiguous; dtype of `key`, or fp8, float16 or wider.
+        keys: storage of keys: [pages, page_size, Hkv, D], contiguous; dtype of `key`, or fp8, float16 or
+            wider.
         values: storage of values: [pages, page_size, Hkv, Dv], contiguous; dtype of `keys`.
         slots: slot of each token: [T], integers.
         scales: factors by which readers multiply the stored keys and values.

@@ -1,7 +1,7 @@
 """A streaming client for OpenAI-compatible servers.
 
-While a reply streams, the client only records the received bytes and their times; it parses them once the reply has
-ended. Does not depend on workloads or prompts.
+While a reply streams, the client only records the received bytes and their times; it parses them once the
+reply has ended. Does not depend on workloads or prompts.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class CompletionClient:
         return reply
 
     async def complete(self, content: dict[str, Any], wanted: int, turn: int = 0) -> Reply:
-        """Send one request and read its stream to the end. Errors do not raise; they are in the reply's `error`.
+        """Send one request and read its stream to the end.
+
+        Errors do not raise; they are in the reply's `error`.
 
         Args:
             content: `{"prompt": …}` or `{"messages": …}`.

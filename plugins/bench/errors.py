@@ -6,4 +6,4 @@ from llmfw.core import LLMFWError
 
 
 class BenchError(LLMFWError):
-    """The server cannot be reached, rejects requests, or does not report token counts; or an option is wrong."""
+    """The server cannot be reached, rejects requests or reports no token counts; or an option is wrong."""

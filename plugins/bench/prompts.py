@@ -1,8 +1,8 @@
 """Random prompts with a given number of tokens, from three sources.
 
-`WordText` needs only the server: it uses common English words, and the number of tokens per word as measured on the
-server (`runner.calibrate`), so lengths are right on average. `TokenizerText` uses the model's tokenizer, so lengths are
-exact. `TokenIds` sends token ids.
+`WordText` needs only the server: it uses common English words, and the number of tokens per word as measured
+on the server (`runner.calibrate`), so lengths are right on average. `TokenizerText` uses the model's
+tokenizer, so lengths are exact. `TokenIds` sends token ids.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class WordText:
     """Text of random common words.
 
     Args:
-        tokens_per_word: mean number of tokens per word of `WORDS`, with a space before it, in the server's tokenizer.
+        tokens_per_word: mean number of tokens per word of `WORDS`, with a space before it, in the server's
+            tokenizer.
     """
 
     mode = "text"
@@ -107,7 +108,7 @@ class TokenIds:
 
 
 COMMON_IDS = range(300, 3000)
-"""Ids of ordinary tokens in nearly every tokenizer: after the bytes and special tokens, within small vocabularies."""
+"""Ids of ordinary tokens in nearly every tokenizer: above bytes and special tokens."""
 
 
 def join_words(words: list[str]) -> str:
@@ -132,7 +133,8 @@ def whole_words(folder: Path) -> dict[str, int]:
         raise BenchError(f"--tokenizer {folder}: tokenizer.json cannot be read: {error}") from error
     pieces = {piece.lstrip("Ġ▁") for piece in tokenizer.get_vocab()}
     words = sorted(p for p in pieces if len(p) > 2 and p.isascii() and p.isalpha() and p.islower())
-    # Each word is encoded between two others, because tokenizers may split the first word of a text differently.
+    # Each word is encoded between two others, because tokenizers may split the first word of a text
+    # differently.
     before = len(tokenizer.encode(" a", add_special_tokens=False).ids)
     after = len(tokenizer.encode(" a a", add_special_tokens=False).ids) - before
     encodings = tokenizer.encode_batch([f" a {word} a" for word in words], add_special_tokens=False)

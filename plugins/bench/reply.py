@@ -39,8 +39,8 @@ class Reply:
 def parse_stream(reads: list[tuple[float, bytes]], reply: Reply) -> None:
     """Parse a stream of server-sent events; store its text, times, usage and errors in `reply`.
 
-    The time of an event is that of the network read that completed its line. If no event contains text (a model may
-    write only parts of characters), the times are those of the events with a choice.
+    The time of an event is that of the network read that completed its line. If no event contains text (a
+    model may write only parts of characters), the times are those of the events with a choice.
     """
     texts: list[str] = []
     silent: list[float] = []
@@ -102,7 +102,10 @@ def _count_usage(usage: dict[str, Any] | None, reply: Reply) -> None:
 
 
 def error_message(body: bytes) -> str:
-    """Return the message in an error response's body as one line. Understands the formats that servers use."""
+    """Return the message in an error response's body as one line.
+
+    Understands the formats that servers use.
+    """
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError:

@@ -29,9 +29,9 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 def figures_of(run: Run) -> Figures:
     """Return the metrics of one run. Token counts and latencies exclude failed requests.
 
-    `output_tok_s` is output tokens (from usage) per second of the run's wall time. `ttft` (time to first token) is the
-    time from sending a request to its first event with text. `itl` (inter-token latency) is the time between two
-    consecutive events with text of a request.
+    `output_tok_s` is output tokens (from usage) per second of the run's wall time. `ttft` (time to first
+    token) is the time from sending a request to its first event with text. `itl` (inter-token latency) is the
+    time between two consecutive events with text of a request.
     """
     good = [reply for reply in run.replies if reply.error is None]
     output = sum(reply.output_tokens or 0 for reply in good)

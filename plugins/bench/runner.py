@@ -17,7 +17,7 @@ from .workloads import Workload
 
 @dataclass
 class Run:
-    """One run of a workload: its replies, and its wall time in seconds, from the first request to the last byte."""
+    """One run of a workload: its replies, and its wall time in seconds, from first request to last byte."""
 
     seed: str
     replies: list[Reply]
@@ -44,7 +44,10 @@ async def calibrate(client: CompletionClient) -> WordText:
 
 
 async def run_workload(client: CompletionClient, workload: Workload, prompts: PromptSource, seed: str) -> Run:
-    """Run the workload once, with random prompts from `seed`. The replies include those of failed requests."""
+    """Run the workload once, with random prompts from `seed`.
+
+    The replies include those of failed requests.
+    """
     rng = random.Random(seed)
     shared = [prompts.draw(rng, workload.shared)] if workload.shared else []
     drawn = [

@@ -102,7 +102,7 @@ async def _prompt_source(settings: Settings, client: CompletionClient, mode: str
 async def _measure_workload(
     settings: Settings, client: CompletionClient, workload: Workload, prompts: PromptSource, seed: int
 ) -> Figures:
-    """Run the workload once to warm up and then `settings.runs` times; return the medians and each run's metrics."""
+    """Run a workload once to warm up, then `settings.runs` times; return the medians and all metrics."""
     workload = workload.scaled(settings.scale)
     _progress(f"{workload.name}: warm-up")
     await run_workload(client, workload.warmup(), prompts, f"{seed}/{workload.name}/warm-up")

@@ -1,7 +1,8 @@
 """A minimal HTTP/1.1 client with one connection per request, at little CPU cost.
 
-An ordinary client library spends 30 to 60 µs of CPU time on each event of a stream, at the expense of a server on the
-same machine. Here, an event costs one httptools callback. Redirects, proxies and compression are not supported.
+An ordinary client library spends 30 to 60 µs of CPU time on each event of a stream, at the expense of a
+server on the same machine. Here, an event costs one httptools callback. Redirects, proxies and compression
+are not supported.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class TransportError(Exception):
 
 @dataclass
 class Answer:
-    """An HTTP response: its status (0: not known yet), and the chunks of its body with the time of each read."""
+    """An HTTP response: its status (0: unknown yet), and the chunks of its body with their times."""
 
     status: int = 0
     reads: list[tuple[float, bytes]] = field(default_factory=list)
@@ -85,7 +86,10 @@ class Transport:
 
 
 class _Reader(asyncio.Protocol):
-    """Sends a request and sets the future `done` to its response. The `on_` methods are httptools' callbacks."""
+    """Sends a request and sets the future `done` to its response.
+
+    The `on_` methods are httptools' callbacks.
+    """
 
     def __init__(self, request: bytes, timeout: float, loop: asyncio.AbstractEventLoop) -> None:
         self.done: asyncio.Future[Answer] = loop.create_future()

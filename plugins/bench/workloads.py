@@ -32,7 +32,7 @@ class Workload:
         return replace(self, requests=max(1, round(self.requests * factor)))
 
     def warmup(self) -> Workload:
-        """Return a short version for warm-up: `concurrency` requests, but at least two, and no more than `requests`."""
+        """Return a short version for warm-up: `concurrency` requests, at least two, at most `requests`."""
         return replace(self, requests=min(self.requests, max(2, self.concurrency)))
 
     def describe(self) -> str:

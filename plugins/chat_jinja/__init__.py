@@ -1,4 +1,4 @@
-"""Chat templates in Jinja, rendered in a sandbox: a model's own template, and some by name."""
+"""Jinja chat templates, rendered in a sandbox: a model's own, and several to be chosen by name."""
 
 from __future__ import annotations
 

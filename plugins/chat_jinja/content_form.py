@@ -1,6 +1,6 @@
-"""Finds out which forms of a message's content a template reads: one text, a list of parts, or either.
+"""Finds out which forms of message content a template reads: text, a list of parts, or both.
 
-Analyses the template's syntax tree, because the model's files do not state it. Knows nothing of rendering.
+Inspects the template's syntax tree, because no file of a model contains this information.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LOOP_CONTROLS = "jinja2.ext.loopcontrols"
 
 
 class _Generation(Extension):
-    """The tag that transformers adds: {% generation %} … {% endgeneration %}."""
+    """The tag `{% generation %} … {% endgeneration %}`, which transformers adds to Jinja."""
 
     tags = {"generation"}  # noqa: RUF012 (as jinja2 declares it)
 
@@ -23,13 +23,13 @@ class _Generation(Extension):
 
 
 def content_forms(source: str) -> tuple[bool, bool]:
-    """Return whether a template reads a content that is text, and one that is a list of parts.
+    """Return whether a template reads content that is text, and content that is a list of parts.
 
-    One that goes through the content's parts reads lists, and texts too if it asks whether the content is a string;
-    any other reads texts only.
+    A template that loops over the content reads lists; it reads text, too, if it tests whether the content is
+    a string. Any other template reads only text.
 
     Raises:
-        TemplateSyntaxError: the template has one.
+        TemplateSyntaxError: the template has a syntax error.
     """
     tree = Environment(extensions=[_LOOP_CONTROLS, _Generation]).parse(source)
     names = {"content"}
@@ -42,7 +42,7 @@ def content_forms(source: str) -> tuple[bool, bool]:
 
 
 def _is_content(node: nodes.Node, names: set[str]) -> bool:
-    """Return whether an expression is a message's content, maybe filtered."""
+    """Return whether an expression is a message's content, possibly with filters applied."""
     while isinstance(node, nodes.Filter) and node.node is not None:
         node = node.node
     if isinstance(node, nodes.Getattr):

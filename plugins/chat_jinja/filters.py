@@ -1,6 +1,6 @@
-"""jinja2's filters and tests, each checked before it runs and counted by what it takes and returns.
+"""Guards jinja2's filters and tests: checks each call before it runs, and counts its cost.
 
-A filter without a check here takes only small values, including filters that later versions of jinja2 add.
+A filter for which no check is defined here, such as one that a later jinja2 adds, accepts only small values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 Check = Callable[..., None]
 
 MAX_NUMBER, MAX_TEXT, MAX_WEIGHT = 1000, 1000, 65_536
-"""Limits of the arguments and the value of a filter without its own check."""
+"""Limits on the value and the arguments of filters that have no check of their own."""
 
 MAX_BATCH = 10_000
 MAX_JSON_INDENT = 64
@@ -28,7 +28,7 @@ _TEXT_OF_SCALAR = 32
 _SIZED = (str, list, tuple, dict, range)
 _NO_ITERATORS = frozenset({str, list, dict, int, float, bool, type(None)})
 _FREE_FILTERS = frozenset({"abs", "count", "d", "default", "first", "last", "length"})
-"""Filters that take constant time for any value."""
+"""Filters that take constant time for any value, and are not counted."""
 
 _FREE_TESTS = frozenset(
     [
@@ -54,11 +54,11 @@ _FREE_TESTS = frozenset(
         "undefined",
     ]
 )
-"""Tests that check only a value's type or identity."""
+"""Tests of only a value's type or identity, which take constant time and are not counted."""
 
 
 def guard_filters(filters: Mapping[str, Function], meter: Meter) -> dict[str, Function]:
-    """Return filters that report to a meter."""
+    """Return the filters, wrapped so that they are checked and counted by a meter."""
     guarded = {
         name: function if name in _FREE_FILTERS else _guarded(function, CHECKS.get(name, _small), meter)
         for name, function in filters.items()
@@ -67,7 +67,7 @@ def guard_filters(filters: Mapping[str, Function], meter: Meter) -> dict[str, Fu
 
 
 def guard_tests(tests: Mapping[str, Function], meter: Meter) -> dict[str, Function]:
-    """Return tests that report to a meter."""
+    """Return the tests, wrapped so that they are counted by a meter."""
     return {
         name: function if name in _FREE_TESTS else _guarded(function, _compared, meter)
         for name, function in tests.items()
@@ -81,7 +81,7 @@ def _guarded(function: Function, check: Check, meter: Meter) -> Function:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         meter.tick()
         if args[first].__class__ not in _NO_ITERATORS and isinstance(args[first], Iterator):
-            args = (*args[:first], list(args[first]), *args[first + 1 :])  # it can be measured
+            args = (*args[:first], list(args[first]), *args[first + 1 :])  # a list has a length to check
         check(meter, *args[first:], **kwargs)
         found = function(*args, **kwargs)
         return meter.watch(found) if found.__class__ is GeneratorType else meter.made(found)
@@ -90,7 +90,7 @@ def _guarded(function: Function, check: Check, meter: Meter) -> Function:
 
 
 def _trim_of(trim: Function, meter: Meter) -> Function:
-    """Return the filter that most templates call most."""
+    """Return a faster guard of the filter `trim`, which templates call most often."""
 
     def trimmed(value: Any, chars: Any = None) -> Any:
         if value.__class__ is not str or chars is not None:
@@ -114,7 +114,7 @@ def _small(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _linear(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
-    """Check only the value: neither time nor result depend on an argument."""
+    """Check a filter whose time and result depend only on the value, not on the arguments."""
     meter.seen(value)
 
 
@@ -124,7 +124,7 @@ def _compared(meter: Meter, *values: Any) -> None:
 
 
 def _named(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
-    """Check a filter that reads an attribute, whose name may have dots, for each item."""
+    """Check a filter that reads an attribute of each item. The attribute's name may have dots."""
     meter.tick(len(value) if isinstance(value, _SIZED) else 1)
     for each in (*args[:1], *(kwargs[key] for key in ("attribute", "by") if key in kwargs)):
         allow_set(each, "a filter an attribute of")
@@ -157,7 +157,7 @@ def _format(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _number_of(most: int, name: str) -> Check:
-    """Return a check of a filter whose first argument is a number of items or digits."""
+    """Return a check for a filter whose first argument, `name`, is a number that must not exceed `most`."""
 
     def check(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
         meter.seen(value)

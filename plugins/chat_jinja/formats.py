@@ -1,4 +1,4 @@
-"""Limits the length of texts that a template creates with formats: `%` and `str.format`, which accept any width."""
+"""Limits the length of texts formatted by templates: `%` and `str.format` allow any field width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .meter import LimitError, Meter
 
 MAX_WIDTH = 9999
-"""Maximum width of a field."""
+"""Largest width of a field."""
 
 _FIELD = re.compile(r"[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?")
 _DIGITS = re.compile(r"\d+")
@@ -22,7 +22,7 @@ def allow_spec(spec: str) -> None:
 
 
 def allow_width(digits: str) -> int:
-    """Return a width, or raise LimitError if it is too large, or an argument."""
+    """Return a field's width; raise LimitError if it is too large, or `*` (given by an argument)."""
     if digits == "*" or len(digits) > 4:
         shown = digits if len(digits) <= 20 else f"{digits[:20]}…"
         raise LimitError(f"formats a field of width {shown}; the limit is {MAX_WIDTH}")
@@ -37,7 +37,7 @@ def allow_percent(meter: Meter, form: str | bytes, values: Any) -> None:
     while 0 <= at < len(text) - 1:
         at = _after_key(text, at + 1)
         found = _FIELD.match(text, at)
-        assert found is not None  # it matches nothing, too
+        assert found is not None  # the pattern also matches the empty text
         width += allow_width(found[1]) + allow_width(found[2] or "")
         num_fields += 1
         at = text.find("%", found.end() + 1)
@@ -46,7 +46,7 @@ def allow_percent(meter: Meter, form: str | bytes, values: Any) -> None:
 
 
 def _after_key(text: str, at: int) -> int:
-    """Return the position after a field's `(key)`, in which parentheses are balanced."""
+    """Return the index after a field's `(key)`, if it has one. The key may contain paired parentheses."""
     if not text.startswith("(", at):
         return at
     depth = 0

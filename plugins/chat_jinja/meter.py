@@ -1,11 +1,11 @@
-"""Counts the cost of one rendering of a chat template, and ends a rendering that costs too much.
+"""Counts the cost of rendering a chat template, and aborts a rendering that costs too much.
 
-A template is untrusted code, and runs in the API process: nothing outside Python can stop it. So its loops, texts and
-lists report to this class (`metered_code`, `metered_environment`, `filters`). If an operation multiplies, it reports
-before memory is taken. Knows nothing of Jinja.
+A template is untrusted code and runs in the API process, where nothing outside Python can stop it. So its
+loops, texts and lists are counted here (by `metered_code`, `metered_environment` and `filters`). Operations
+that multiply sizes are counted before they allocate memory. Does not depend on Jinja.
 
-One unit is a step (a loop's turn, a call), or 256 copied characters. Units, not seconds, decide whether a rendering is
-brief, so that the same chat is always rendered in the same place.
+One unit is one step (a loop iteration, a call) or 256 copied characters. Whether a rendering is brief is
+decided by units instead of seconds, so that it does not vary between renderings of the same chat.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from llmfw.core.base.memory import resident_bytes
 ItemT = TypeVar("ItemT")
 
 QUANTUM = 1000
-"""Units between two checks of the clock."""
+"""Number of units between two checks of the limits."""
 
 ITEM_WEIGHT = 8
-"""Weight of a value in a list or object: the bytes of a reference. A text also weighs its characters."""
+"""Weight of an item in a list or object: the bytes of a reference. A text adds one for each character."""
 
 MAX_DEPTH = 500
-"""Maximum nesting of lists: Python recurses on the C stack to hash or compare them."""
+"""Deepest nesting of lists and objects. Python recurses on the C stack to hash or compare them."""
 
 MAX_BITS = 65_536
-"""Maximum bits of an integer: products of longer ones take long and cannot be interrupted."""
+"""Longest integer, in bits. Multiplying longer ones takes long and cannot be interrupted."""
 
 SMALL = 256
-"""Characters or items below which single operations are not counted; the operations of a block are."""
+"""Size, in characters or items, up to which a value is not counted itself, but as part of its block."""
 
 MAX_PLAIN_INT = 2**64
 _KEPT_WEIGHT = 512
@@ -54,28 +54,31 @@ _CONTAINERS: tuple[type, ...] = (
 
 
 class LimitError(Exception):
-    """A rendering exceeds a limit. The message names the limit, and continues "the chat template"."""
+    """A rendering exceeds a limit.
+
+    The message names the limit; "the chat template" is to be put before it.
+    """
 
 
 class NotBriefError(RequestError):
-    """A rendering that should be brief is not. `JinjaChatTemplate` catches it."""
+    """A rendering that must be brief takes too long. Only this package handles the error."""
 
     def __init__(self) -> None:
         super().__init__("the chat template takes too long to be rendered at once", param="messages")
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Limits of one rendering.
+    """Limits on the cost of one rendering.
 
     Attributes:
-        seconds: maximum time.
-        steps: maximum number of units.
-        text: maximum characters of one text, including the whole prompt, and maximum weight of one list or object.
-        per_input: amount that each character of the input adds to `text`.
-        memory: maximum bytes by which the process may grow.
-        brief: units of a brief rendering, plus `brief_message` for each message, plus one for every 32 characters of
-            input.
-        brief_message: see `brief`.
+        seconds: time.
+        steps: units.
+        text: characters of any text, including the whole prompt; also the weight of any list or object.
+        per_input: amount by which each character of the input raises `text`.
+        memory: bytes by which the process may grow.
+        brief: units of a brief rendering, without those that the input adds: `brief_message` per message, and
+            one per 32 characters.
+        brief_message: units that each message adds to `brief`.
     """
 
     seconds: float = 5.0
@@ -114,11 +117,12 @@ class Meter:
         self.begin(())
 
     def begin(self, given: Iterable[Any], *, brief: bool = False, num_messages: int = 0) -> None:
-        """Start counting.
+        """Start counting a new rendering.
 
         Args:
-            given: all values from the client.
-            brief: whether to raise NotBriefError as soon as the rendering is not brief.
+            given: all values that the client sent.
+            brief: whether to raise NotBriefError once the rendering is no longer brief.
+            num_messages: number of messages, which raises the limit of a brief rendering.
         """
         limits = self.limits
         self._given = tuple(given)
@@ -130,18 +134,23 @@ class Meter:
         self._deadline = monotonic() + limits.seconds
 
     def end(self) -> None:
-        """Drop references to the rendering's values."""
+        """Release the rendering's values."""
         self._given = ()
         self._weights.clear()
 
     def tick(self, units: int = 1) -> None:
-        """Count steps."""
+        """Count units of cost; check the limits from time to time.
+
+        Raises:
+            LimitError: a limit is exceeded.
+            NotBriefError: the rendering must be brief and is not.
+        """
         self._left -= units
         if self._left < 0:
             self._look()
 
     def output(self, value: Any) -> str:
-        """Return the text of a value that the template outputs."""
+        """Return a value that the template outputs as text, and count it."""
         if value.__class__ is not str:
             return self.text_of(value)
         if len(value) > SMALL:
@@ -149,12 +158,12 @@ class Meter:
         return value
 
     def text_of(self, value: Any) -> str:
-        """Return `str(value)`."""
+        """Return `str(value)`, after counting the value."""
         self.seen(value)
         return str(value)
 
     def join(self, values: Iterable[str]) -> str:
-        """Return joined texts: a template's output, or a macro's."""
+        """Join the texts that a template or macro outputs."""
         texts = values if values.__class__ is list else list(values)
         if len(texts) == 1:
             return texts[0]
@@ -162,19 +171,22 @@ class Meter:
         return "".join(texts)
 
     def iterate(self, values: Any) -> Any:
-        """Count the items that a loop iterates over; its turns count themselves."""
+        """Count the values that a loop is about to iterate over, and return them.
+
+        Iterations are counted elsewhere.
+        """
         if values.__class__ in _SIZED and len(values) > SMALL:
             self.tick(len(values) >> 4)
         return values
 
     def watch(self, values: Iterator[ItemT]) -> Iterator[ItemT]:
-        """Count the items of an iterator."""
+        """Yield the items of an iterator, counting each."""
         for value in values:
             self.tick()
             yield value
 
     def made(self, value: Any) -> Any:
-        """Count a new value."""
+        """Count a newly created value, and return it."""
         kind = value.__class__
         if kind is str:
             if len(value) > SMALL:
@@ -187,7 +199,7 @@ class Meter:
         return value
 
     def seen(self, value: Any) -> Any:
-        """Count a value that is compared or searched."""
+        """Count a value that is about to be compared or searched, and return it."""
         kind = value.__class__
         if kind is str:
             if len(value) > SMALL:
@@ -197,7 +209,7 @@ class Meter:
         return value
 
     def touch(self, value: Any) -> int:
-        """Count a traversal of a value and everything in it; return its weight."""
+        """Count the traversal of a value and everything nested in it; return its weight."""
         if isinstance(value, str):
             self.tick(1 + (len(value) >> 8))
             return len(value)
@@ -207,9 +219,10 @@ class Meter:
         return self.weigh(value)[0] if _is_container(value) else ITEM_WEIGHT
 
     def weigh(self, value: Any) -> tuple[int, int]:
-        """Return the weight of a list or object written out, and its depth.
+        """Return the weight of a list or object, as if written out, and its nesting depth.
 
-        A value that occurs twice counts twice: nesting a list of twice the same list forty times gives 2**40 items.
+        An item that occurs twice counts twice: a list that contains the same list twice, nested 40 times, has
+        2**40 items.
         """
         known = self._weights.get(id(value))
         if known is not None:
@@ -231,15 +244,15 @@ class Meter:
         return self._weighed(value, weight, depth + 1)
 
     def trust(self, values: Iterable[Any]) -> None:
-        """Register values from the client that are often written as JSON; they are unchanged, and need no measuring."""
+        """Exempt the client's own, unchanged values, such as tools, from measuring when written as JSON."""
         self._trusted.update(map(id, values))
 
     def is_trusted(self, value: Any) -> bool:
-        """Return whether a value was registered by `trust`."""
+        """Return whether `trust` was called with a value."""
         return id(value) in self._trusted
 
     def allow_text(self, size: int) -> None:
-        """Count a new text; raise LimitError if it is too long."""
+        """Count a text of `size` characters that is about to be made; raise LimitError if it is too long."""
         if size > self.limits.text and size > self._room():
             raise LimitError(f"makes a text of {size} characters; the limit is {self._room()}")
         self.tick(1 + (size >> 8))
@@ -267,7 +280,7 @@ class Meter:
         return weight, depth
 
     def _room(self) -> int:
-        """Return the limit of a text, including the input's share."""
+        """Return the limit on a text's length, including the amount that the input adds."""
         return self.limits.text + self.limits.per_input * self._input_size()
 
     def _input_size(self) -> int:
@@ -276,7 +289,7 @@ class Meter:
         return self._input
 
     def _look(self) -> None:
-        """Raise LimitError if a limit is exceeded; otherwise continue for a quantum."""
+        """Check all limits; if none is exceeded, allow another quantum of units."""
         limits = self.limits
         self._used += self._granted - self._left
         self._left = self._granted = QUANTUM
@@ -302,12 +315,12 @@ def _size_of_keys(value: Any) -> int:
         return 0
     try:
         return sum(map(len, value))
-    except TypeError:  # numbers, say
+    except TypeError:  # some keys have no length, for example numbers
         return sum(len(key) if isinstance(key, str | tuple) else ITEM_WEIGHT for key in value)
 
 
 def _size(given: Iterable[Any]) -> int:
-    """Return the size of a client's value: its characters, plus ITEM_WEIGHT per value."""
+    """Return the size of a client's input: its number of characters, plus ITEM_WEIGHT per value."""
     size, waiting = 0, list(given)
     while waiting:
         value = waiting.pop()

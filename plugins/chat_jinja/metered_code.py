@@ -1,7 +1,8 @@
-"""Generates a template's code with calls of a `Meter` in loops, and wherever values are created or copied.
+"""Compiles templates to Python code that calls a `Meter` whenever it loops, or creates or copies values.
 
-The calls are those of jinja2's own generator and these names, which the environment puts into the template's module
-(`NAMES`). Values that are constants in the template are as long as the template, and are not counted.
+In addition to the names that jinja2's generated code uses, it calls the functions in `NAMES`, which the
+environment puts into the template's module. Constants in the template are no longer than the template, and
+are not counted.
 """
 
 # ruff: noqa: N802 - the names of jinja2's visitors
@@ -19,11 +20,14 @@ from .operations import UNITS_OF_BRANCH, Operations, branches
 PREFIX = "meter_"
 NAMES = ("concat", "escape", "iterate", "made", "output", "seen", "tick")
 _SUMMANDS = 8
-"""Maximum summands of a sum that is counted once."""
+"""Number of summands up to which a sum is counted only once."""
 
 
 class MeteredCode(CodeGenerator):
-    """jinja2's generator, whose code counts. Nothing but literals is computed while it compiles."""
+    """jinja2's code generator, extended by calls of the meter.
+
+    Evaluates nothing but literals at compile time.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -95,7 +99,7 @@ class MeteredCode(CodeGenerator):
         self._made(node, super().visit_Getitem, frame, is_plain=not isinstance(node.arg, nodes.Slice))
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
-        """Count compared values, except literals: the shorter of both determines the time."""
+        """Count compared values, except with literals: a comparison takes as long as the shorter operand."""
         left = node.expr
         for operand in node.ops:
             is_search = operand.op in ("in", "notin")
@@ -112,7 +116,7 @@ class MeteredCode(CodeGenerator):
 
     def visit_Output(self, node: nodes.Output, frame: Frame) -> None:
         self._summands |= {id(child) for child in node.nodes if _num_summands(child) <= _SUMMANDS}
-        for child in node.nodes:  # what is put out is counted there
+        for child in node.nodes:  # the call for output counts these values
             left: Any = child
             while id(left) in self._summands and isinstance(left, nodes.Add):
                 left = left.left

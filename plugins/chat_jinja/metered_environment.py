@@ -1,8 +1,8 @@
 """jinja2's sandbox with transformers' filters and globals, in which all operations that take time or memory are
 counted.
 
-Operations that multiply (`*`, `center`, `replace`, `join`, a format's width) are measured before they run. Unknown
-methods of Python's own types are refused, and unknown filters take only small values.
+Operations that multiply sizes (`*`, `center`, `replace`, `join`, a format's width) are checked before they
+run. Unknown methods of Python's built-in types are refused, and unknown filters accept only small values.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
     """The environment of one thread's renderings.
 
     Args:
-        like: transformers' environment, whose filters, globals and tags it has.
-        meter: counts the cost.
+        like: transformers' environment, from which filters, globals and tags are taken.
+        meter: meter that counts the cost.
     """
 
     code_generator_class = MeteredCode
@@ -57,7 +57,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         self.binop_table |= {"*": self._multiply, "**": self._power, "%": self._remainder}
 
     def template(self, code: Any) -> Template:
-        """Return the template of compiled code."""
+        """Return a template from compiled code, with the meter's functions in its module."""
         template = Template.from_code(self, code, dict(self.globals))
         functions = {name: getattr(self.meter, name) for name in NAMES if hasattr(self.meter, name)}
         functions |= {"concat": self._concat, "escape": self._escape}
@@ -67,7 +67,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         return template
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        if obj.__class__ is dict and attribute not in _OF_DICTS:  # as jinja2 does, which asks the dict first
+        if obj.__class__ is dict and attribute not in _OF_DICTS:  # faster than jinja2's own
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
@@ -76,16 +76,16 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         if len(args) > SMALL:
             meter.tick(len(args))
         if obj.__class__ is Macro and not any(map(_is_tuple, args)):
-            return context.call(obj, *args, **kwargs)  # its output is counted
+            return context.call(obj, *args, **kwargs)  # the macro's output is counted
         if isinstance(obj, _METHODS) and isinstance(obj.__self__, _DATA):
             if kwargs:
-                kwargs.pop("_loop_vars", None)  # jinja2's own, for functions that take a context
+                kwargs.pop("_loop_vars", None)  # added by jinja2 for functions that take a context
                 kwargs.pop("_block_vars", None)
             allow_method(meter, obj, *args, **kwargs)
             return meter.made(obj(*args, **kwargs))
         if isinstance(obj, BuiltinMethodType):
             raise SecurityError(f"it calls {obj.__qualname__}, which templates may not call")
-        for value in filter(_is_tuple, args):  # a macro's varargs are a tuple, which Python may hash
+        for value in filter(_is_tuple, args):  # for example a macro's varargs; Python may hash a tuple
             meter.weigh(value)
         return meter.made(super().call(context, obj, *args, **kwargs))
 
@@ -142,7 +142,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _MeteredFormatter(SandboxedFormatter):
-    """`str.format` whose fields are counted."""
+    """A sandboxed `str.format` that counts its fields."""
 
     _env: MeteredEnvironment
 
@@ -161,7 +161,7 @@ def _is_tuple(value: Any) -> bool:
 
 
 def _namespace_like(kind: Any) -> Any:
-    """Return a class of namespaces without a text form: the text of nested ones could exceed memory."""
+    """Return a namespace class that cannot be output: the text of nested ones could exceed memory."""
 
     class Namespace(kind):  # type: ignore[misc]
         def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The methods of Python's own types that a template may call, and their checks."""
+"""The methods of Python's built-in types that a template may call, and the check before each call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from jinja2.exceptions import SecurityError
 from .meter import LimitError, Meter
 
 Check = Callable[..., None]
-"""Raises LimitError if a method, called on a value with these arguments, costs too much."""
+"""A function of meter, value and arguments that raises LimitError if the call would cost too much."""
 
 MAX_SET = 1000
-"""Maximum characters that `strip` removes: it looks for each of them at each position."""
+"""Most characters in the set that `strip` removes: it compares each of them at each position."""
 
 
 def allow_method(meter: Meter, method: Any, *args: Any, **kwargs: Any) -> None:
-    """Raise LimitError if a call of a method costs too much, SecurityError for an unknown method."""
+    """Check a method call before it runs.
+
+    Raises:
+        LimitError: the call would cost too much.
+        SecurityError: templates must not call this method.
+    """
     value, name = method.__self__, method.__name__
     key = (value.__class__, name)
     if key not in METHODS:
@@ -33,13 +38,16 @@ def allow_method(meter: Meter, method: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def allow_set(value: Any, what: str) -> None:
-    """Raise LimitError for a long text that is searched for at every position."""
+    """Raise LimitError if `value`, which is compared at every position of a text, is long.
+
+    `what`: its receiver.
+    """
     if isinstance(value, str | bytes) and len(value) > MAX_SET:
         raise LimitError(f"gives {what} {len(value)} characters; the limit is {MAX_SET}")
 
 
 def allow_replaced(meter: Meter, text: Any, old: Any = "", new: Any = "", count: Any = -1) -> None:
-    """Check a text in which parts are replaced."""
+    """Raise LimitError if the result of `text.replace(old, new, count)` would be too long."""
     if all(isinstance(each, str) for each in (text, old, new)):
         num = text.count(old)
         if isinstance(count, int) and count >= 0:
@@ -48,13 +56,16 @@ def allow_replaced(meter: Meter, text: Any, old: Any = "", new: Any = "", count:
 
 
 def allow_joined(meter: Meter, separator: str, values: Any, spare: int = 0) -> None:
-    """Check texts that are joined; `spare` characters may come to each."""
+    """Raise LimitError if the joined texts would be too long.
+
+    `spare`: characters that each may additionally take.
+    """
     if isinstance(values, str | list | tuple | dict | range):
         meter.allow_text(meter.touch(values) + len(values) * (len(separator) + spare))
 
 
 def allow_padded(meter: Meter, text: str, width: Any = 0, *_: Any) -> None:
-    """Check a text that is filled up to a width."""
+    """Raise LimitError if a text would be padded to too large a width."""
     if isinstance(width, int):
         meter.allow_text(max(len(text), width))
 

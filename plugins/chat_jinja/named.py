@@ -1,6 +1,6 @@
-"""Chat templates by name, for models without one: Jinja files in this folder.
+"""Chat templates that can be chosen by name, for models without a template: the Jinja files in `templates/`.
 
-Special tokens such as `bos_token` are still the tokenizer's.
+Special tokens such as `bos_token` are taken from the model's tokenizer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class NamedTemplate(JinjaChatTemplate):
-    """A template of this folder; the model's own is ignored."""
+    """A template from the folder `templates/`. Ignores the model's own template."""
 
     file: ClassVar[str]
 
@@ -25,33 +25,33 @@ class NamedTemplate(JinjaChatTemplate):
 
 
 class ChatML(NamedTemplate):
-    """<|im_start|>role … <|im_end|>."""
+    """The template `chatml`: <|im_start|>role … <|im_end|>."""
 
     file = "chatml.jinja"
 
 
 class Llama3(NamedTemplate):
-    """<|start_header_id|>role<|end_header_id|> … <|eot_id|>."""
+    """The template `llama-3`: <|start_header_id|>role<|end_header_id|> … <|eot_id|>."""
 
     file = "llama-3.jinja"
 
 
 class Mistral(NamedTemplate):
-    """[INST] … [/INST]."""
+    """The template `mistral`: [INST] … [/INST]."""
 
     file = "mistral.jinja"
     conformance: ClassVar[Mapping[str, bool]] = {"has_tools": True}
 
 
 class Gemma(NamedTemplate):
-    """<start_of_turn>role … <end_of_turn>."""
+    """The template `gemma`: <start_of_turn>role … <end_of_turn>."""
 
     file = "gemma.jinja"
     conformance: ClassVar[Mapping[str, bool]] = {"has_generation_prompt": True}
 
 
 class DeepSeek(NamedTemplate):
-    """<｜User｜> … <｜Assistant｜>."""
+    """The template `deepseek`: <｜User｜> … <｜Assistant｜>."""
 
     file = "deepseek.jinja"
     conformance: ClassVar[Mapping[str, bool]] = {"has_generation_prompt": True}

@@ -1,4 +1,4 @@
-"""Computes the cost of running a template's block from its syntax tree."""
+"""Computes the cost of running a template's block once, from its syntax tree."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Iterable
 from jinja2 import nodes
 
 UNITS_OF_BRANCH = 2
-"""Units up to which a branch is counted with its block, whether it runs or not."""
+"""A branch that costs at most this many units is counted with the block around it, whether it runs or not."""
 
 _CHARACTERS_OF_UNIT = 256
 _OPERATIONS_OF_UNIT = 16
 
 
 class Operations:
-    """Costs of the blocks of one template, each computed once."""
+    """Computes the costs of the blocks of one template, and caches them."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}
 
     def units(self, statements: Iterable[nodes.Node]) -> int:
-        """Return the cost of running a block, including small branches, without the blocks that count themselves."""
+        """Return the units that running a block once costs.
+
+        Includes small branches, but no other nested blocks.
+        """
         num = size = 0
         for statement in statements:
             more, characters = self._cost(statement)
@@ -28,7 +31,7 @@ class Operations:
         return 1 + num // _OPERATIONS_OF_UNIT + size // _CHARACTERS_OF_UNIT
 
     def _cost(self, node: nodes.Node) -> tuple[int, int]:
-        """Return the number of operations of a statement or expression, and the characters of its literals."""
+        """Return a statement's or expression's number of operations, and of characters in literals."""
         known = self._known.get(id(node))
         if known is not None:
             return known
@@ -48,5 +51,5 @@ class Operations:
 
 
 def branches(node: nodes.If) -> list[list[nodes.Node]]:
-    """Return the blocks of a statement of which one runs."""
+    """Return the blocks of an `if` statement, of which it runs at most one."""
     return [node.body, *(branch.body for branch in node.elif_), node.else_]

@@ -1,7 +1,7 @@
-"""Renders one template by transformers' function for it, within limits.
+"""Renders one template with transformers' own function, within limits.
 
-Each thread has its own environment and meter; the template is compiled once. Importing this module does not import
-torch.
+Each thread has its own environment and meter; the template is compiled once. Importing this module does not
+import torch.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from llmfw.core.imports.hf import postpone_index
 from .meter import LimitError, Limits, Meter
 from .metered_environment import MeteredEnvironment
 
-postpone_index()  # before
+postpone_index()  # must run before transformers is imported
 from transformers.utils import chat_template_utils
 
 MAX_SOURCE = 65_536
-"""Characters of a template. The largest that models come with have some 30,000. To compile the most costly of this length
-(a list of numbers) takes 1.2 s of processor time, in proportion to the length. Only the start of a server compiles."""
+"""Longest template, in characters. The largest ones that come with models have about 30,000.
+
+Compile time is proportional to length: 1.2 s of processor time for the most costly template of this length, a list of
+numbers. Templates are compiled only when the server starts.
+"""
 
 _SCALARS = frozenset({int, float, bool, type(None)})
 
 
 class Renderer:
-    """One template.
+    """Renders one template.
 
     Args:
-        source: text of the template.
+        source: source text of the template.
         limits: limits of each rendering.
 
     Raises:
-        TemplateSyntaxError: the template has one.
-        LimitError: it is too long, or cannot be compiled.
+        TemplateSyntaxError: the template has a syntax error.
+        LimitError: the template is too long, or cannot be compiled.
     """
 
     def __init__(self, source: str, limits: Limits) -> None:
@@ -51,7 +54,7 @@ class Renderer:
             self._code = MeteredEnvironment(self._like, Meter(limits)).compile(source)
         except (RecursionError, MemoryError) as error:
             raise LimitError("nests expressions or blocks too deeply to be compiled") from error
-        except (SyntaxError, ValueError) as error:  # Python's own
+        except (SyntaxError, ValueError) as error:  # from Python, about the generated code
             raise LimitError(f"cannot be compiled: {error}") from error
 
     def render(
@@ -62,15 +65,17 @@ class Renderer:
         *,
         brief: bool = False,
     ) -> str:
-        """Return the text of a conversation.
+        """Render a conversation to text.
 
         Args:
-            kwargs: further variables for the template.
-            brief: whether to give up early.
+            messages: messages of the conversation.
+            tools: tools to pass to the template.
+            kwargs: further variables of the template.
+            brief: whether to abort a rendering that is not brief.
 
         Raises:
-            LimitError: it costs too much.
-            NotBriefError: it is not brief.
+            LimitError: the rendering costs too much.
+            NotBriefError: the rendering is not brief, although `brief` is set.
         """
         thread = self._thread()
         thread.meter.begin((messages, tools, kwargs), brief=brief, num_messages=len(messages))
@@ -95,14 +100,14 @@ class Renderer:
 
 
 class _Thread:
-    """The environment of one thread.
+    """The meter, template and rendering function of one thread.
 
     Args:
-        meter: of its renderings.
-        template: counts by it.
+        meter: meter of the thread's renderings.
+        template: template that reports to `meter`.
 
     Attributes:
-        render: transformers' function, which takes this template in place of one that it compiles.
+        render: transformers' `render_jinja_template`, modified to use `template` instead of compiling one.
     """
 
     def __init__(self, meter: Meter, template: Template) -> None:
@@ -121,7 +126,7 @@ class _Thread:
         self.render.__kwdefaults__ = theirs.__kwdefaults__
 
     def _plain(self, value: Any) -> Any:
-        """Replace transformers' function of this name. The list of tools comes this way."""
+        """Replace transformers' function of this name, and trust lists, such as the list of tools."""
         plain = _plain(value)
         if plain.__class__ is list:
             self.meter.trust([plain, *plain])
@@ -129,7 +134,7 @@ class _Thread:
 
 
 def _characters(text: str) -> str:
-    """Return a text; raise LimitError if it has half of a surrogate pair, which a template may create."""
+    """Return `text`; raise LimitError if it has a lone surrogate, which a template can write as an escape."""
     if not text.isascii():
         try:
             text.encode()
@@ -141,7 +146,10 @@ def _characters(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy made of JSON types. Faster than transformers' function, which also handles other types."""
+    """Return a copy made of JSON types.
+
+    Faster than transformers' function, which is used for all other types.
+    """
     kind = value.__class__
     if kind is str or kind in _SCALARS:
         return value

@@ -1,7 +1,7 @@
 """Renders a model's own chat template as transformers does: in a sandbox, with its filters and globals.
 
-Messages are adapted to the template: nulls are omitted, the content is text or a list of parts (`content_form`), and
-the arguments of tool calls are parsed JSON. Knows nothing of tokens.
+Messages are converted to the form that templates expect: nulls are dropped, content becomes text or a list of
+parts, whichever the template reads (`content_form`), and the arguments of tool calls are parsed from JSON.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _RESERVED = frozenset({"chat_template", "conversations", "messages", "return_ass
 
 
 class JinjaChatTemplate(ChatTemplate):
-    """A template in Jinja, as in the `chat_template` of a tokenizer.
+    """A Jinja chat template, as in a tokenizer's `chat_template`.
 
     Raises:
-        ConfigError: the template has a syntax error, or cannot even render a short chat within its limits.
+        ConfigError: from the constructor: the template has a syntax error, or exceeds a limit even on a short
+            chat.
     """
 
     conformance: ClassVar[Mapping[str, bool]] = {"has_tools": True, "has_generation_prompt": True}
@@ -38,7 +39,7 @@ class JinjaChatTemplate(ChatTemplate):
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         super().__init__(source, special_tokens)
         self._reads_text, self._reads_parts = True, False
-        self._local = threading.local()  # whether the rendering of a thread is to be brief
+        self._local = threading.local()  # whether the thread's current rendering must be brief
         try:
             self._renderer = Renderer(source, self.limits)
             self._reads_text, self._reads_parts = content_forms(source)
@@ -87,16 +88,19 @@ class JinjaChatTemplate(ChatTemplate):
             self._local.brief = False
 
     def _try(self, messages: Sequence[Message]) -> None:
-        """Render a trial conversation. The template may refuse it: many refuse an empty conversation."""
+        """Render messages only to check limits.
+
+        Ignores other errors: many templates refuse an empty conversation.
+        """
         try:
             self._run(messages, (), add_generation_prompt=True)
         except LimitError:
             raise
-        except Exception:  # noqa: BLE001 (it compiled, that is all)
+        except Exception:  # noqa: BLE001 (the template compiled, which is all that matters here)
             return
 
     def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
-        """Return the prompt; raise RequestError with the reason if it cannot be rendered."""
+        """Return the prompt; turn any error of the template into a RequestError."""
         try:
             text = self._run(messages, tools, **kwargs)
         except NotBriefError:
@@ -127,7 +131,7 @@ class JinjaChatTemplate(ChatTemplate):
         )
 
     def _as_expected(self, message: Message) -> dict[str, Any]:
-        """Return a message without nulls, with content in a form that the template reads, and arguments as objects."""
+        """Return a message without nulls, with parsed arguments, and content that the template can read."""
         found = {key: value for key, value in message.items() if value is not None}
         content = found.get("content")
         if isinstance(content, str) and not self._reads_text:
@@ -144,18 +148,18 @@ def _is_text(part: object) -> bool:
 
 
 def _shown(cause: object) -> str:
-    """Return a template's error message, shortened, without invalid characters."""
+    """Return an error's text, shortened, with lone surrogates escaped."""
     return str(cause)[:_MAX_CAUSE].encode("utf-8", "backslashreplace").decode()
 
 
 def _with_parsed_arguments(call: Any) -> Any:
-    """Parse `function.arguments`. Text that is not a JSON object, or changes when parsed, stays unchanged."""
+    """Parse a tool call's `function.arguments`, unless they are no JSON object or would be altered."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not (isinstance(function, Mapping) and isinstance(function.get("arguments"), str)):
         return call
     try:
         arguments = json.loads(function["arguments"], parse_constant=_no_number, parse_float=_finite)
-        if "\\u" in function["arguments"]:  # half of a surrogate pair is no character
+        if "\\u" in function["arguments"]:  # fails for lone surrogates
             json.dumps(arguments, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return call

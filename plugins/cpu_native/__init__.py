@@ -1,4 +1,4 @@
-"""Native code for CPUs: decoder layers and attention in C++, which the system's compiler builds at first use."""
+"""Native code for CPUs: decoder layers and attention in C++, built by the system's compiler at first use."""
 
 from llmfw.core import Register, hookimpl
 
@@ -8,7 +8,7 @@ _PREPARE = f"{_PACKAGE}.prepare:prepare"
 
 @hookimpl
 def register_module_passes(register: Register) -> None:
-    """Register the pass `cpu-native`."""
+    """Register the module pass `cpu-native`."""
     register(
         "cpu-native",
         f"{_PACKAGE}.layers:NativePass",
@@ -21,7 +21,7 @@ def register_module_passes(register: Register) -> None:
 
 @hookimpl
 def register_attention_backends(register: Register) -> None:
-    """Register the backend `cpu`."""
+    """Register the attention backend `cpu`."""
     register(
         "cpu",
         f"{_PACKAGE}.attention:CpuAttention",

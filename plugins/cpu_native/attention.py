@@ -1,7 +1,7 @@
-"""The attention backend `cpu`: C++ code (csrc/attention*) reads keys and values in place.
+"""The attention backend `cpu`: C++ code (csrc/attention*) that reads keys and values in place.
 
-The C++ code plans a step once for each kind of layer, and each layer is one call. This module makes all checks: the C++
-code trusts the addresses that it gets.
+The C++ code plans a step once per kind of layer, and computes each layer in one call. This module validates
+all arguments, because the C++ code trusts the addresses that it gets.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .build import BuildError
 from .cpu import has_bfloat16_pairs
 
 FAST_PAIRS = 2
-"""What `llmfw_attention_pairs` returns where pairs are faster."""
+"""Result of `llmfw_attention_pairs` if multiplying bfloat16 in pairs is faster on this CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """What a layer's call needs, in the terms of csrc/attention.h.
+    """The arguments of a native call that computes a layer's attention; see csrc/attention.h.
 
     Attributes:
-        plan: address of the AttentionPlan, which holds the step that was planned last.
-        shape: the shape of the layer.
-        tensors: addresses of the layer's storage; the caller sets the other fields.
+        plan: address of the AttentionPlan, which contains the plan of the latest step.
+        shape: shape of the layer.
+        tensors: addresses of the layer's KV storage; the caller sets the other fields.
     """
 
     plan: int
@@ -41,20 +41,20 @@ class LayerCall:
 
 
 class CpuAttention(AttentionBackend):
-    """Attention over pages in place, on CPUs.
+    """Attention on CPUs by native code that reads the pages in place.
 
     Attributes:
-        library: the library that holds the native code.
+        library: shared library with the native code.
     """
 
     has_own_threads = True
 
     class Options(AttentionBackend.Options, frozen=True, forbid_unknown_fields=True):
-        """Options of the backend.
+        """Options, `-o attention.key=value`.
 
         Attributes:
-            products: how numbers in bfloat16 are multiplied: `pairs`, by AVX512_BF16; `float32`, one by one; `auto`:
-                the faster way on CPUs of this make.
+            products: how bfloat16 numbers are multiplied. `pairs`: two at a time, by AVX512_BF16; `float32`:
+                converted to float32; `auto`: whichever is faster on this vendor's CPUs.
         """
 
         products: Literal["auto", "pairs", "float32"] = "auto"
@@ -90,7 +90,7 @@ class CpuAttention(AttentionBackend):
         return why_no_attention(dtype)
 
     def plan(self, batch: ForwardBatch) -> None:
-        """Cut the step's work into pieces, for each kind of layer."""
+        """Split the step's work into pieces, once per kind of layer."""
         slots, rows, table = batch.slots.contiguous(), batch.rows.contiguous(), batch.page_table
         if (slots.dtype, rows.dtype, table.dtype) != (torch.int64, torch.int64, torch.int32) or table.stride(
             1
@@ -104,7 +104,7 @@ class CpuAttention(AttentionBackend):
         query_lens, kv_lens = (
             np.ascontiguousarray(x, dtype=np.int64) for x in (batch.query_lens, batch.kv_lens)
         )
-        # numpy's own way to an address, `.ctypes`, takes twice as long.
+        # numpy's own `.ctypes` takes twice as long to return an address.
         step.query_lens, step.kv_lens = (torch.from_numpy(x).data_ptr() for x in (query_lens, kv_lens))
         step.table_stride = table.stride(0)
         step.num_sequences, step.num_tokens = len(query_lens), slots.numel()
@@ -122,7 +122,7 @@ class CpuAttention(AttentionBackend):
         batch: ForwardBatch,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Write keys and values, and attend, in one native call."""
+        """Write the new keys and values and attend, in one native call."""
         count, dtype = self._step.num_tokens, self.storage.keys[layer.index].dtype
         query, query_strides = _checked("query", query, count, layer.num_heads, layer.head_dim, dtype)
         key, key_strides = _checked("key", key, count, layer.num_kv_heads, layer.head_dim, dtype)
@@ -142,7 +142,7 @@ class CpuAttention(AttentionBackend):
         return output
 
     def call(self, layer: LayerSpec) -> LayerCall:
-        """Return what other native code needs to attend in this layer. It is valid from the next `plan` on."""
+        """Return the arguments with which other native code computes a layer's attention, after `plan`."""
         return self._calls[layer.index]
 
     def _make_call(self, layer: LayerSpec) -> LayerCall:
@@ -158,10 +158,10 @@ class CpuAttention(AttentionBackend):
 def _checked(
     name: str, tensor: torch.Tensor, count: int, heads: int, size: int, dtype: torch.dtype
 ) -> tuple[torch.Tensor, tuple[int, int]]:
-    """Return the tensor with contiguous numbers in each head, and its strides of tokens and heads.
+    """Return the tensor, contiguous within each head, and its strides over tokens and heads.
 
     Raises:
-        ValueError: it is not [count, heads, size] of the dtype.
+        ValueError: the tensor's shape is not [count, heads, size], or its dtype is another one.
     """
     if tensor.shape != (count, heads, size) or tensor.dtype != dtype:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The structs of csrc/attention.h, and the functions that take them."""
+"""ctypes structs of csrc/attention.h, and the libraries with the functions that take them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DTYPES = {
 
 
 class Shape(Structure):
-    """The shape of a layer."""
+    """The shape of a layer, and how its numbers are multiplied."""
 
     _fields_ = (
         ("dtype", c_int32),
@@ -38,14 +38,14 @@ class Shape(Structure):
 
     @classmethod
     def of(cls, layer: LayerSpec, dtype: torch.dtype, *, in_pairs: bool) -> Shape:
-        """Return a layer's; bfloat16 is multiplied in pairs, or as float32."""
+        """Return the shape of a layer. `in_pairs`: multiply bfloat16 in pairs instead of as float32."""
         heads = (layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.v_head_dim)
         window = min(layer.sliding_window or 0, 2**31 - 1)
         return cls(DTYPES[dtype], *heads, window, layer.scale, layer.softcap or 0.0, in_pairs)
 
 
 class Step(Structure):
-    """The sequences of a step."""
+    """The sequences of a step, and the page table."""
 
     _fields_ = (
         ("slots", c_void_p),
@@ -61,7 +61,7 @@ class Step(Structure):
 
 
 class Tensors(Structure):
-    """Addresses that one layer reads and writes."""
+    """The addresses that one layer's attention reads and writes, and their strides."""
 
     _fields_ = (
         ("keys", c_void_p),
@@ -84,8 +84,9 @@ def attention_library(dtype: torch.dtype, *, in_pairs: bool = False) -> ctypes.C
     """Return the library for a dtype, with the signatures of attention's functions.
 
     Args:
-        dtype: of keys and values.
-        in_pairs: with kernels for pairs of bfloat16, if this CPU has them at all; else only where they are faster.
+        dtype: dtype of keys and values.
+        in_pairs: include kernels for pairs of bfloat16 if this CPU supports pairs at all; False: only if they
+            are faster.
 
     Raises:
         BuildError: the library cannot be built.
@@ -95,7 +96,7 @@ def attention_library(dtype: torch.dtype, *, in_pairs: bool = False) -> ctypes.C
 
 @functools.cache
 def why_no_attention(dtype: torch.dtype) -> str | None:
-    """Return why there is no attention in a dtype on this machine, as a sentence, or None if there is."""
+    """Return why native attention in a dtype is unavailable on this machine, as a sentence, or None."""
     try:
         attention_library(dtype)
     except BuildError as error:
@@ -104,7 +105,7 @@ def why_no_attention(dtype: torch.dtype) -> str | None:
 
 
 def with_signatures(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Return a library, with the signatures of attention's functions."""
+    """Set the signatures of attention's functions in a library; return the library."""
     library.llmfw_attention_plan_new.argtypes = ()
     library.llmfw_attention_plan_new.restype = c_void_p
     library.llmfw_attention_plan_free.argtypes = (c_void_p,)

@@ -1,8 +1,8 @@
 """Builds shared libraries of native code, once per machine, compiler and version of the sources.
 
-A library is kept in the user's cache folder under a hash of all its inputs. Another compiler, another CPU or changed
-sources therefore build another library, and no library becomes invalid. Processes take turns: a process that finds
-another one building waits, and then uses its library. This module knows nothing of the content of the libraries.
+A library is cached in the user's cache folder under a hash of all its inputs. So another compiler, another
+CPU or changed sources get another library, and no library ever becomes invalid. If another process is
+building, a process waits and then uses that library. Does not depend on the libraries' content.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FLAGS = (
     "-fPIC",
     "-shared",
     "-pthread",
-    "-ffp-contract=fast",  # a product and a sum in one instruction, as in other kernel libraries
+    "-ffp-contract=fast",  # fused multiply-add, as in other kernel libraries
     "-fno-math-errno",
     "-fvisibility=default",
     "-Wno-psabi",
 )
 BUILDING = "building-"
-"""Prefix of the folders that builds run in."""
+"""Prefix of the temporary folders in which builds run."""
 TIMEOUT_S = 300
 HOW_TO_GET_ONE = (
     "install one (apt install g++, dnf install gcc-c++, xcode-select --install), or name it by CXX"
@@ -45,15 +45,15 @@ HOW_TO_GET_ONE = (
 
 
 class BuildError(Exception):
-    """A library cannot be built; the message says why, and what to do."""
+    """A library cannot be built; the message says why and what to do."""
 
 
 class Unit(NamedTuple):
-    """Files that the compiler reads as one file, in this order, so that it reads their common headers once.
+    """A compilation unit: source files compiled as one, so that common headers are read only once.
 
     Attributes:
-        files: the names of the files.
-        flags: compiler flags of this unit alone.
+        files: names of the files, in order.
+        flags: additional compiler flags for this unit.
     """
 
     files: tuple[str, ...]
@@ -66,16 +66,16 @@ def build_library(
     sources: Path = SOURCES,
     units: Sequence[Unit] | None = None,
 ) -> Path:
-    """Return the path of a library. Builds the library if it does not exist.
+    """Return the path of a library; build it first if it does not exist.
 
     Args:
         flags: compiler flags for the target machine, and flags that select the library's content.
-        environment: environment variables, of which CXX, XDG_CACHE_HOME and PATH are read; None: the process's.
+        environment: environment variables (CXX, XDG_CACHE_HOME, HOME, PATH); None: those of this process.
         sources: folder of the C++ files.
-        units: the units of the library; None: each file of the folder is one.
+        units: compilation units of the library; None: one per file of the folder.
 
     Raises:
-        BuildError: no compiler was found, or it fails.
+        BuildError: no compiler was found, or the build fails.
     """
     environment = os.environ if environment is None else environment
     compiler = find_compiler(environment)
@@ -103,7 +103,11 @@ def build_library(
 
 
 def find_compiler(environment: Mapping[str, str]) -> list[str]:
-    """Return the command of the C++ compiler, with the arguments that CXX has after its name."""
+    """Return the C++ compiler's command, including any arguments in CXX.
+
+    Raises:
+        BuildError: no compiler was found.
+    """
     search = environment.get("PATH", os.defpath)
     if asked := shlex.split(environment.get("CXX", "")):
         if shutil.which(asked[0], path=search) is None:
@@ -116,16 +120,16 @@ def find_compiler(environment: Mapping[str, str]) -> list[str]:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the built libraries."""
+    """Return the folder in which built libraries are cached."""
     base = environment.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path(environment.get("HOME") or Path.home()) / ".cache") / "llmfw"
 
 
 @contextlib.contextmanager
 def _turn_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process builds in the folder; remove the files of killed processes.
+    """Hold a lock on the folder, so that only one process builds there; remove what killed builds left.
 
-    On a file system without locks, processes build at the same time, each in a folder of its own.
+    On a file system without locks, processes may build at the same time, each in its own temporary folder.
     """
     lock = os.open(folder, os.O_RDONLY)
     try:
@@ -144,7 +148,11 @@ def _turn_in(folder: Path) -> Iterator[None]:
 def _compile(
     command: Sequence[str], units: Sequence[Unit], sources: Path, made: Path, environment: Mapping[str, str]
 ) -> None:
-    """Compile the units in parallel, each in a process of its own, then link them."""
+    """Compile the units in parallel, one process each, and link them into the file `made`.
+
+    Raises:
+        BuildError: compiling or linking fails.
+    """
     objects, running = [], []
     for i, unit in enumerate(units):
         source, target = made.parent / f"{i}.cpp", str(made.parent / f"{i}.o")
@@ -173,7 +181,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 
 def _output_of(process: subprocess.Popen[str]) -> str:
-    """Return the output of a compiler that failed, else an empty text."""
+    """Wait for a compiler process; return its output if it fails, else ""."""
     try:
         output, _ = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -199,7 +207,7 @@ def _key(command: Sequence[str], units: Sequence[Unit], sources: Path, environme
 
 
 def _cpu() -> str:
-    """Return the properties of this CPU that decide which library it needs."""
+    """Return this CPU's properties that affect what the compiler generates, as text."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

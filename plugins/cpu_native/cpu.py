@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def has_bfloat16_pairs() -> bool:
-    """Return whether this CPU has AVX512_BF16, the product of pairs of bfloat16."""
+    """Return whether this CPU has AVX512_BF16, which multiplies bfloat16 numbers in pairs."""
     return "avx512_bf16" in _line("flags").split()
 
 
 def has_fast_bfloat16() -> bool:
-    """Return whether torch finds instructions for matrices of bfloat16, as `core.model.devices` asks it."""
+    """Return whether torch would find fast bfloat16 instructions; same test as in `core.model.devices`."""
     flags = _line("flags").split() or _line("Features").split()
     return "bf16" in flags or {"avx512bw", "avx512dq", "avx512vl"} <= set(flags) or "avx_ne_convert" in flags
 
@@ -24,7 +24,7 @@ def is_intel() -> bool:
 
 @functools.cache
 def _line(name: str) -> str:
-    """Return the value of a name in /proc/cpuinfo, for the first core."""
+    """Return the first core's value of a field in /proc/cpuinfo; "" if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The replacement of a model's decoder: its embeddings and rotary tables, and a stack of native layers."""
+"""The native replacement for a decoder: embeddings, rotary tables, and a stack of native layers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from .stack import PackedLayer, Stack
 
 
 class NativeDecoder(nn.Module):
-    """Embeddings, layers and final norm.
+    """A decoder (embeddings, layers, final norm) whose layers are native code.
 
     Args:
-        decoder: the decoder whose parts it takes.
+        decoder: decoder to replace, whose submodules are used.
         layers: the decoder's layers, packed.
-        norm: the norm after the last layer.
+        norm: norm after the last layer.
 
     Attributes:
-        stack, tables: the stack that runs the layers, and their rotary tables.
+        stack: stack that runs the layers.
+        tables: rotary tables of the layers.
     """
 
     embed_tokens: nn.Module
@@ -50,7 +51,7 @@ class NativeDecoder(nn.Module):
         llmfw_step: Any,
         **kwargs: object,
     ) -> BaseModelOutputWithPast:
-        """Return the last hidden states, [1, T, width], of one packed row. The arguments are transformers'."""
+        """Return the last hidden states of one packed row, [1, T, width]. Takes transformers' arguments."""
         hidden = self.hidden_states(
             input_ids, position_ids, past_key_values, inputs_embeds, use_cache, llmfw_step
         )
@@ -67,7 +68,7 @@ class NativeDecoder(nn.Module):
     ) -> torch.Tensor:
         """Return the last hidden states, [T, width], of one packed row: [1, T] ids or [1, T, width] embeddings.
 
-        There is no cache of transformers' and no mask: keys, values and lengths are the step's.
+        Takes no transformers cache and no mask: the step has the KV cache and the lengths.
         """
         if past_key_values is not None or use_cache:
             raise ValueError("a native decoder keeps no cache; keys and values are the attention backend's")

@@ -1,7 +1,7 @@
-"""The two ends of a model in native code: from token ids to embeddings, and from hidden states to logits.
+"""A model's embeddings and head in native code: from token ids to hidden states, and to logits.
 
-If the layers between them and their attention are native, too, a whole step is one call. Leaving native code and
-returning to it between the parts would take longer than a small model's embeddings and final norm together.
+If the layers and their attention are native, too, a whole step is one native call. For a small model, leaving
+and entering native code takes longer than the embeddings and the final norm together.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from .structs import EndsStruct
 from .weights import NativeEmbedding, NativeLinear
 
 DONE, NO_SUCH_ID = 0, 1
-"""Status of `llmfw_run_model`; any other value is the index of a requested row that does not exist."""
+"""Statuses of `llmfw_run_model`. Any other status: a requested row does not exist."""
 
 
 class Ends:
-    """Embeddings and a head around a decoder's layers.
+    """The embeddings and the head of a model with native layers.
 
     Args:
-        decoder: the decoder with its layers.
-        embedding, head: the model's own, in the layout of the native code.
+        decoder: decoder with the layers.
+        embedding: embeddings of the model, in the native layout or plain.
+        head: head of the model, in the native layout.
     """
 
     def __init__(
         self, decoder: NativeDecoder, embedding: NativeEmbedding | nn.Embedding, head: NativeLinear
     ) -> None:
         self._stack, self._tables = decoder.stack, decoder.tables
-        self._held = embedding, head  # the struct has their addresses
+        self._held = embedding, head  # keeps them alive: the struct has their addresses
         self._vocab_size, self._width = head.out_features, head.packed.widths[0]
         self._struct = EndsStruct(head=head.packed.matrix(), num_ids=embedding.num_embeddings)
         if isinstance(embedding, NativeEmbedding):
@@ -42,7 +43,7 @@ class Ends:
 
     @classmethod
     def around(cls, decoder: NativeDecoder, head: nn.Module) -> Ends | None:
-        """Return the ends of a model, or None if native code does not support one of them."""
+        """Return the embeddings and head of a model, or None if native code does not support one of them."""
         embedding, dtype = decoder.embed_tokens, decoder.stack.dtype
         if type(head) is not NativeLinear or head.packed.dtype != dtype or len(head.packed.sizes) > 1:
             return None
@@ -61,9 +62,9 @@ class Ends:
         logits_to_keep: int | torch.Tensor,
         step: Any,
     ) -> torch.Tensor | None:
-        """Return the logits of some tokens of a step, [W, vocab], in float32; None if it cannot be done by one call.
+        """Return logits of some tokens of a step, [W, vocab], float32; None if one native call cannot do it.
 
-        The arguments are those of `HeadedForward`.
+        Takes the same arguments as `HeadedForward`.
 
         Raises:
             IndexError: a token id is out of range.
@@ -90,5 +91,5 @@ class Ends:
 
 
 def _are_places(numbers: torch.Tensor) -> bool:
-    """Return whether these may be rows of a step: not if they are a mask, say."""
+    """Return whether the tensor can be row indices: int64 and one-dimensional (not, for example, a mask)."""
     return numbers.dtype == torch.int64 and numbers.dim() == 1

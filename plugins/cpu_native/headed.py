@@ -1,7 +1,7 @@
-"""A native decoder and its head, without the work of transformers around the two at each step.
+"""The forward pass of a native decoder and its head, without the per-step overhead of transformers.
 
-transformers builds outputs that are dictionaries and searches keywords. This host work is a measurable part of a small
-model's step. This module knows nothing of layers.
+transformers builds output dictionaries and searches keyword arguments. On a small model, this host work is a
+measurable part of a step.
 """
 
 from __future__ import annotations
@@ -18,17 +18,21 @@ from .ends import Ends
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """The output of a causal language model: logits of the requested tokens, [1, T, vocab]."""
+    """The output of a causal language model.
+
+    Attributes:
+        logits: logits of the requested tokens, [1, T, vocab].
+    """
 
     logits: torch.Tensor
 
 
 class HeadedForward:
-    """The `forward` of a model that consists of a decoder and a head, and nothing else.
+    """The `forward` of a model that consists of only a decoder and a head.
 
     Args:
-        decoder: computes hidden states.
-        head: computes logits from hidden states.
+        decoder: decoder that computes hidden states.
+        head: module that computes logits from hidden states.
     """
 
     def __init__(self, decoder: NativeDecoder, head: nn.Module) -> None:
@@ -49,9 +53,10 @@ class HeadedForward:
         llmfw_step: Any,
         **kwargs: object,
     ) -> Logits:
-        """Return the logits of one packed row: of all its tokens, of the last tokens, or of tokens at given places.
+        """Return the logits of one packed row, for the tokens that `logits_to_keep` selects.
 
-        The arguments are the arguments of transformers' `forward`.
+        Takes the arguments of transformers' `forward`. `logits_to_keep`: 0: all tokens; another number: that
+        many last tokens; a tensor: indices of tokens.
         """
         is_asked_as_usual = inputs_embeds is None and past_key_values is None and not use_cache
         if (

@@ -1,8 +1,8 @@
-"""The pass: a decoder of a known family becomes one whose layers are native code.
+"""The module pass `cpu-native`: replaces decoders of known model families by native code.
 
-A decoder is replaced as a whole or not at all; quantised products are replaced in any decoder. The modules of a replaced
-decoder stay in the tree under their names, with the same weights. Linear layers hold theirs in the native layout, so no
-weight is held twice.
+A decoder is replaced as a whole or not at all; quantised linear layers are replaced in any decoder. The
+modules of a replaced decoder remain in the module tree under their names, with the same weights. Linear
+layers store their weights only in the native layout, so no weight is in memory twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NativePass(ModulePass):
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
-        """Return why there is no native code for such models: another device or dtype, or no compiler."""
+        """Return why there is no native code for this device and dtype, or None if there is."""
         if torch.device(device).type != "cpu":
             return "it is for cpu"
         if dtype not in DTYPES:
@@ -69,10 +69,10 @@ class NativePass(ModulePass):
 
 
 def _pack_layers(parts: list[LayerParts], arena: Arena) -> tuple[list[PackedLayer], int]:
-    """Pack layers until one is not correct; return the packed layers and the number of replaced modules.
+    """Pack and replace layers one by one; return the packed layers and the number of replaced modules.
 
-    Checks each layer; a correct one replaces the original at once. Ends at the first layer that is not correct: earlier
-    layers keep their native products and are otherwise unchanged.
+    Each packed layer is checked before its linear layers replace the original ones. Stops at the first layer
+    that computes a wrong result: earlier layers keep their native linear layers and are otherwise unchanged.
     """
     layers, count = [], 0
     for each in parts:
@@ -85,7 +85,10 @@ def _pack_layers(parts: list[LayerParts], arena: Arena) -> tuple[list[PackedLaye
 
 
 def _computes_the_same(packed: PackedLayer) -> bool:
-    """Run a layer and its native form, without a final norm, on a few random tokens."""
+    """Return whether a layer and its native form give the same results on a few random tokens.
+
+    A stack always ends with a norm, so the layer's own result is normed before the comparison.
+    """
     parts = packed.parts
     given = attention_input(packed.width, parts.head_dim, parts.input_norm.weight)
     theirs, ours = Recording(), Recording()
@@ -102,7 +105,7 @@ def _computes_the_same(packed: PackedLayer) -> bool:
 
 
 def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
-    """Put a packed head in place, and embeddings that read it if they are tied to it; return how many modules."""
+    """Replace the head, and embeddings tied to it, by packed ones; return the number of modules."""
     head, embedding = getattr(model, "lm_head", None), decoder.embed_tokens
     if not isinstance(head, nn.Module):
         return 0
@@ -126,7 +129,7 @@ def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
 
 
 def _replace_quantized(model: nn.Module) -> int:
-    """Replace quantised products by native ones in any decoder; return their number."""
+    """Replace the quantised linear layers of any model by native ones; return their number."""
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

@@ -1,7 +1,7 @@
-"""The libraries of native code, and their builds for this CPU. Imports no torch.
+"""The shared libraries of native code, and how to build them for this CPU. Does not import torch.
 
-Each type of numbers has a library, and one for quantised products: the kernels of each take seconds to compile, and a
-server needs one type. Knows nothing of the callers.
+Each dtype has one library, and another one for quantised products. They are separate because the kernels of
+each take seconds to compile, and a server needs only one dtype.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from .cpu import has_bfloat16_pairs, is_intel
 
 
 class Scalar(IntEnum):
-    """A type of numbers; LLMFW_DTYPE of csrc/simd.h."""
+    """A dtype of native code: `LLMFW_DTYPE` in csrc/simd.h."""
 
     FLOAT32 = 0
     BFLOAT16 = 1
     FLOAT16 = 2
-    """There is attention alone in it."""
+    """Only attention supports float16."""
 
 
 NATIVE = ("-march=native",)
 KERNELS = ("-O3",)
 REST = ("-O2",)
-"""These files compile in half the time of -O3 and run as fast, because all computing loops are in kernels."""
+"""Flags of all other files, which have no heavy loops: -O3 would double their compile time for nothing."""
 
 
 def build(
     scalar: Scalar, machine: Sequence[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Path:
-    """Return the path of the library for a type of numbers, built if need be.
+    """Return the path of a dtype's library; build it first if it does not exist.
 
     Args:
-        machine: flags that say for which; None: for this one.
-        environment: see `build_library`.
+        scalar: the dtype.
+        machine: compiler flags that select the target machine; None: this machine.
+        environment: as in `build_library`.
 
     Raises:
-        BuildError: see `build_library`.
+        BuildError: as in `build_library`.
     """
     kernels = [Unit(("attention.cpp",), KERNELS)]
     if scalar is Scalar.FLOAT16:
@@ -55,7 +56,10 @@ def build(
 def build_quantized(
     scalar: Scalar, machine: Sequence[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Path:
-    """Return the path of the library for quantised products, built if need be. The arguments are those of `build`."""
+    """Return the path of the library for quantised products; build it first if it does not exist.
+
+    Takes the same arguments as `build`.
+    """
     return build_library(_flags(scalar, machine), environment, units=[Unit(QUANTIZED, KERNELS)])
 
 
@@ -71,13 +75,13 @@ def _flags(scalar: Scalar, machine: Sequence[str] | None) -> list[str]:
 
 
 def machine_flags(*, in_pairs: bool = False) -> tuple[str, ...]:
-    """Return what tells the compiler of this machine.
+    """Return the compiler flags for this machine.
 
     Args:
-        in_pairs: whether attention has kernels for pairs of bfloat16 even if they are slower.
+        in_pairs: include attention kernels for pairs of bfloat16 even if they are slower.
     """
-    # Intel's CPUs multiply pairs at half the rate at which they multiply float32 (measured on Sapphire and Emerald
-    # Rapids), AMD's at twice.
+    # Compared with float32, Intel's CPUs multiply pairs of bfloat16 at half the speed (measured on Sapphire
+    # and Emerald Rapids), AMD's at twice the speed.
     if has_bfloat16_pairs() and is_intel():
         return (*NATIVE, f"-DLLMFW_PAIRS={int(in_pairs)}")
     return NATIVE

@@ -1,7 +1,7 @@
-"""The libraries of native code: each loaded once a process, with the signatures of its functions.
+"""Loads the libraries of native code, each once per process, and sets the signatures of their functions.
 
-Calls release the interpreter's lock. Arguments are numbers and addresses (`Tensor.data_ptr()`); nothing is checked on
-the other side. Knows nothing of modules or models.
+Calls release the GIL. Arguments are numbers and addresses (`Tensor.data_ptr()`); the native code does not
+check them. Does not depend on modules or models.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .build import BuildError
 from .libraries import Scalar, build, build_quantized, machine_flags
 
 DTYPES = {torch.float32: Scalar.FLOAT32, torch.bfloat16: Scalar.BFLOAT16}
-"""What the native code computes in. Of attention, see attention_structs.py."""
+"""Dtypes of native layers. For those of attention, see attention_structs.py."""
 
 SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
     "llmfw_rms_norm": (c_void_p, c_void_p, c_float, c_int64, c_int64, c_void_p),
@@ -35,25 +35,25 @@ SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
     "llmfw_continue": (c_void_p, c_void_p, c_int64),
     "llmfw_run_stack": (c_void_p, c_void_p, c_void_p),
 }
-"""Of what returns nothing, by the files of csrc/."""
+"""Argument types of the functions that return nothing, in the order of the files in csrc/."""
 
 
 @functools.cache
 def load_library(dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the library for a dtype, built if need be, with as many threads as torch has.
+    """Return the library for a dtype, with as many threads as torch has. Build it first if it does not exist.
 
     Raises:
-        BuildError: see `build_library`; or the library cannot be loaded.
+        BuildError: the library cannot be built or loaded.
     """
     return open_library(build(DTYPES[dtype]))
 
 
 @functools.cache
 def load_quantized(dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the library for a dtype, which then works with quantised weights, too.
+    """Return the library for a dtype, extended by the functions for quantised weights.
 
     Raises:
-        BuildError: as of `load_library`.
+        BuildError: as in `load_library`.
     """
     library = load_library(dtype)
     use_quantized(library, build_quantized(DTYPES[dtype]))
@@ -62,14 +62,14 @@ def load_quantized(dtype: torch.dtype) -> ctypes.CDLL:
 
 @functools.cache
 def load_attention(scalar: Scalar, in_pairs: bool) -> ctypes.CDLL:
-    """Return the library with attention in a type of numbers.
+    """Return the library that computes attention in a dtype.
 
     Args:
-        scalar: the type.
-        in_pairs: with kernels for pairs of bfloat16, if this CPU has them at all.
+        scalar: the dtype.
+        in_pairs: include kernels for pairs of bfloat16 if this CPU supports pairs at all.
 
     Raises:
-        BuildError: as of `load_library`.
+        BuildError: as in `load_library`.
     """
     flags = machine_flags(in_pairs=in_pairs and scalar is Scalar.BFLOAT16)
     if flags == machine_flags():
@@ -80,7 +80,7 @@ def load_attention(scalar: Scalar, in_pairs: bool) -> ctypes.CDLL:
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """Load a library, give its functions their signatures, and let as many threads work as torch has."""
+    """Load a library, set its functions' signatures, and give it as many threads as torch has."""
     library = _open(path)
     for name, arguments in SIGNATURES.items():
         function = getattr(library, name)
@@ -92,7 +92,7 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def use_quantized(library: ctypes.CDLL, path: Path) -> None:
-    """Let a library use another one for quantised products."""
+    """Make a library use the one at `path` for quantised products."""
     other = _open(path)
     other.llmfw_quantized_products.restype = c_void_p
     library.llmfw_use_quantized(other.llmfw_quantized_products())
@@ -113,10 +113,10 @@ def _with_threads(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def largest(library: ctypes.CDLL, numbers: torch.Tensor) -> int:
-    """Return the largest of some numbers, 0 if there are none; a negative one counts as larger than all others.
+    """Return the largest number, read as unsigned, so that negative ones are huge; 0 if there are none.
 
     Args:
-        library: any.
+        library: any library from `open_library`.
         numbers: int64, contiguous.
     """
     return int(library.llmfw_largest(numbers.data_ptr(), numbers.numel()))
@@ -124,7 +124,7 @@ def largest(library: ctypes.CDLL, numbers: torch.Tensor) -> int:
 
 @functools.cache
 def why_not(dtype: torch.dtype) -> str | None:
-    """Return why there is no library for a dtype on this machine, as a sentence, or None if there is one."""
+    """Return why a dtype's library cannot be loaded on this machine, as a sentence, or None if it can."""
     try:
         load_library(dtype)
     except BuildError as error:

@@ -1,4 +1,7 @@
-"""Builds the libraries that a model's config asks for, before torch is imported. A wrong guess costs only time."""
+"""Builds the native libraries that a model will probably need, before torch is imported.
+
+A wrong guess costs only time.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from .libraries import Scalar, build, build_quantized
 
 SCALARS = {"float32": Scalar.FLOAT32, "bfloat16": Scalar.BFLOAT16, "float16": Scalar.FLOAT16}
 ACCELERATORS = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
-"""Device files of GPUs that torch may find."""
+"""Device files that exist if torch may find a GPU."""
 
 
 def prepare(config: EngineConfig) -> None:
-    """Build the libraries that an engine of this config will probably load.
+    """Build the libraries that an engine with this config will probably load.
 
-    Ignores build errors: the engine reports them when it loads the libraries.
+    Ignores build errors; the engine reports them when it loads the libraries.
     """
     scalar = probable_scalar(config)
     if scalar is None:
@@ -33,7 +36,7 @@ def prepare(config: EngineConfig) -> None:
 
 
 def probable_scalar(config: EngineConfig) -> Scalar | None:
-    """Return the type of numbers that native code will compute a model in, or None if it will not compute it."""
+    """Return the dtype in which native code will probably compute the model; None if it will not be used."""
     has_gpu = any(path.exists() for path in ACCELERATORS)
     if config.device != "cpu" and (config.device != "auto" or has_gpu):
         return None
@@ -47,11 +50,11 @@ def probable_scalar(config: EngineConfig) -> Scalar | None:
 
 
 def _dtype_of(model: Path) -> str | None:
-    """Return the dtype that a model's config names, as transformers reads it."""
+    """Return the dtype in a model's config.json, found as transformers finds it; None if there is none."""
     path = model / "config.json"
     try:
         config = json.loads(path.read_bytes()) if path.is_file() else None
-    except (OSError, ValueError, RecursionError):  # reading the model says what is wrong with it
+    except (OSError, ValueError, RecursionError):  # loading the model reports the error
         return None
     for part in (config.get("text_config"), config) if isinstance(config, dict) else ():
         if isinstance(part, dict) and (found := part.get("dtype") or part.get("torch_dtype")):

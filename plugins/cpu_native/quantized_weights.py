@@ -1,4 +1,4 @@
-"""Quantised weights in the native code's layout."""
+"""Quantised weights of linear layers in the native code's layout."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .library import load_quantized
 from .weights import Arena, Packed, PackedWeights
 
 KINDS = {8: 1, 4: 2}
-"""Bits of a code → `Kind` of csrc/products.h."""
+"""Bits per code → `Kind` in csrc/products.h."""
 
 
 class PackedCodes(Packed):
-    """Weights as codes and scales.
+    """Packed quantised weights: codes and scales.
 
     Args:
-        weights: of one scheme and width; they are copied.
-        biases: the bias of each layer, or None if none has one.
-        arena: the memory that holds the copies.
+        weights: weights of one scheme and input width; they are copied.
+        biases: bias of each layer; None: no layer has one.
+        arena: memory for the copies.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PackedCodes(Packed):
             )
 
     def weight(self, index: int) -> torch.Tensor:
-        """Return one layer's decoded weight, [out_features, in_features]."""
+        """Return one layer's weight, dequantised: [out_features, in_features]."""
         codes = torch.empty(self.sizes[index], self._groups, GROUP, dtype=torch.uint8)
         scales = torch.empty(self.sizes[index], self._groups, dtype=torch.bfloat16)
         load_quantized(self.dtype).llmfw_unpack_codes(
@@ -55,7 +55,7 @@ class PackedCodes(Packed):
 
 
 def pack_linears(linears: Sequence[nn.Module], biases: Sequence[torch.Tensor] | None, arena: Arena) -> Packed:
-    """Pack the weights of linear layers with one input: all plain or merged, or all quantised."""
+    """Pack the weights of linear layers that share one input and are either all quantised or all not."""
     quantized = [linear.quantized for linear in linears if isinstance(linear, QuantizedLinear)]
     if quantized:
         return PackedCodes(quantized, biases, arena)

@@ -1,7 +1,7 @@
-"""Recognizes ordinary decoders by the origin of their modules and by their results.
+"""Recognizes decoders that native code can replace.
 
-Every module of the stack must be transformers' own, of the expected class, with the expected parts and without hooks.
-A trial on random input then compares each layer with the native code that replaces it (layers.py).
+Every module of the decoder must be transformers' own, of the expected class, with the expected submodules and
+without hooks. Later, layers.py compares each layer with its native replacement on random input.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class LayerParts:
-    """The parts of a decoder layer.
+    """The modules and sizes of a decoder layer.
 
     Attributes:
         layer: the layer itself.
-        attention, feeding: its two blocks.
-        linears: its seven linear layers by name, plain or merged, or all of them quantised.
-        input_norm, after_norm: the norms before the two blocks.
-        head_norms: norms of queries and keys, if there are any.
-        head_dim: size of the heads of queries, keys and values.
-        keywords: arguments that its attention passes on, other than tensors and the arguments of its own call.
+        attention, feeding: attention block and feed-forward block.
+        linears: the seven linear layers by name: each plain or merged, or all quantised.
+        input_norm, after_norm: norms before the attention and the feed-forward block.
+        head_norms: norms of query heads and of key heads; None: no such norms.
+        head_dim: size of query, key and value heads.
+        keywords: arguments that the attention block adds when it calls the attention interface, except
+            tensors.
     """
 
     layer: nn.Module
@@ -65,14 +66,14 @@ class LayerParts:
     keywords: dict[str, Any]
 
     def out_features(self, name: str) -> int:
-        """Return the width of one of the linear layers' outputs."""
+        """Return the output width of the named linear layer."""
         size = self.linears[name].out_features
         assert isinstance(size, int)
         return size
 
 
 def read_decoder(decoder: nn.Module) -> list[LayerParts] | None:
-    """Return a decoder's layers, or None if a part of it is not ordinary."""
+    """Return the parts of each of a decoder's layers; None if native code cannot replace the decoder."""
     family = type(decoder).__name__.removesuffix("Model")
     if family not in FAMILIES or not _is(decoder, f"{family}Model", DECODER) or decoder._parameters:
         return None
@@ -93,14 +94,14 @@ def read_decoder(decoder: nn.Module) -> list[LayerParts] | None:
 
 
 def is_bare_causal(model: nn.Module, decoder: nn.Module) -> bool:
-    """Return whether a model consists only of this decoder and a head that computes logits from its output."""
+    """Return whether a model consists only of this decoder and a head."""
     family = type(decoder).__name__.removesuffix("Model")
     own = _is(model, f"{family}ForCausalLM", {"model", "lm_head"}) and not model._parameters
     return own and model.get_submodule("model") is decoder
 
 
 def read_norm(module: nn.Module, family: str) -> Norm | None:
-    """Return the parts of an RMS norm, or None for any other module."""
+    """Return the weight and eps of an RMS norm, or None for any other module."""
     epsilon, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
     if not _is(module, f"{family}RMSNorm", set()) or set(module._parameters) != {"weight"}:
         return None
@@ -110,12 +111,12 @@ def read_norm(module: nn.Module, family: str) -> Norm | None:
 
 
 def is_plain_linear(module: nn.Module) -> bool:
-    """Return whether a module is torch's own linear layer, with a weight of its own on the CPU."""
+    """Return whether a module is an unmodified `nn.Linear` on the CPU."""
     return type(module) is nn.Linear and is_untouched(module) and module.weight.device.type == "cpu"
 
 
 def is_quantized_linear(module: nn.Module) -> bool:
-    """Return whether a module is a quantised linear layer on the CPU, without additions."""
+    """Return whether a module is an unmodified `QuantizedLinear` on the CPU."""
     return (
         type(module) is QuantizedLinear
         and is_untouched(module)
@@ -124,7 +125,7 @@ def is_quantized_linear(module: nn.Module) -> bool:
 
 
 def is_plain_embedding(module: nn.Module) -> bool:
-    """Return whether a module only looks up embeddings."""
+    """Return whether a module is an unmodified `nn.Embedding` without renormalization."""
     return type(module) is nn.Embedding and is_untouched(module) and module.max_norm is None
 
 
@@ -178,7 +179,7 @@ def _size(linear: nn.Module, name: str) -> int:
 
 
 def _fit(linears: dict[str, nn.Module], head_dim: int) -> bool:
-    """Return whether the sizes fit together, and are even if the native code reads pairs."""
+    """Return whether the layers' sizes are consistent, and even where native code reads pairs."""
     sizes = {
         name: (_size(linear, "in_features"), _size(linear, "out_features"))
         for name, linear in linears.items()
@@ -199,13 +200,13 @@ def _fit(linears: dict[str, nn.Module], head_dim: int) -> bool:
 
 
 def _is(module: nn.Module, name: str, parts: set[str]) -> bool:
-    """Return whether a module is transformers' own, unchanged, of this class and with these parts."""
+    """Return whether a module is transformers' own, unmodified, with this class name and submodules."""
     own = type(module).__name__ == name and is_of_transformers(module)
     return own and set(module._modules) == parts
 
 
 def _are_linear(modules: Iterable[nn.Module]) -> bool:
-    """Return whether modules are linear layers, all plain or all quantised."""
+    """Return whether all modules are linear layers that are not quantised, or all are quantised ones."""
     modules = list(modules)
     return all(map(_is_linear, modules)) or all(map(is_quantized_linear, modules))
 

@@ -1,4 +1,4 @@
-"""Cosines and sines by position, as a model's own rotary embedding has them."""
+"""Tables of cosines and sines by position, computed by a model's own rotary embedding."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ STEP = 1024
 
 
 class RotaryTables:
-    """Computes a rotary embedding for ranges of positions, and keeps the results.
+    """Caches the cosines and sines of a rotary embedding for all positions up to the largest one requested.
 
-    An embedding whose frequencies depend on the longest requested position is computed again at each step.
+    If the frequencies depend on the longest sequence (dynamic scaling), the tables are computed anew in each
+    step.
 
     Args:
-        rotary: transformers' module.
-        dtype: of the tables.
+        rotary: transformers' rotary embedding module.
+        dtype: dtype of the tables.
     """
 
     def __init__(self, rotary: nn.Module, dtype: torch.dtype) -> None:
@@ -29,7 +30,7 @@ class RotaryTables:
         self._count = 0
 
     def of(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return rows of two tables for positions [T], and the tables, [rows, head_dim]."""
+        """Return the table rows of positions [T], and the tables, cosines and sines [rows, head_dim]."""
         if self._changes:
             return torch.arange(len(positions)), *self._ask(positions)
         positions = positions.contiguous()

@@ -1,4 +1,7 @@
-"""A stack of packed layers, and its steps: one native call, or several with another backend's attention between them."""
+"""A stack of packed layers.
+
+Runs a step in one native call, or in several, with another backend's attention between.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,18 @@ from .weights import Arena, NativeLinear, Packed, round_up
 
 PADDING = 32
 CACHE_SETS = 1024
-"""Bytes. Rows that are a multiple of this apart share sets of a core's nearest cache, so `_stride` widens such buffers."""
+"""Bytes.
+
+Rows whose stride is a multiple of this compete for the same L1 cache sets, so `_stride` widens them.
+"""
 
 
 class PackedLayer:
     """Copies of one layer's weights in the native code's layout; see `take_place`.
 
     Args:
-        parts: the parts of the layer.
-        arena: the memory that holds the copies.
+        parts: modules and sizes of the layer.
+        arena: memory for the copies.
     """
 
     def __init__(self, parts: LayerParts, arena: Arena) -> None:
@@ -37,32 +43,32 @@ class PackedLayer:
 
     @property
     def qkv(self) -> Packed:
-        """The weights of queries, keys and values."""
+        """Packed weights of the query, key and value projections."""
         return self._packed["q_proj"]
 
     @property
     def width(self) -> int:
-        """Numbers of a token between layers."""
+        """Size of the hidden state."""
         return self.qkv.in_features
 
     @property
     def active_width(self) -> int:
-        """Numbers of a token between gate, up and down, whole panels."""
+        """Intermediate size of the feed-forward block, rounded up to whole panels."""
         return self._packed["gate_proj"].widths[0]
 
     def take_place(self) -> int:
-        """Replace the layer's own weights, which are freed, by the packed ones; return the number of replaced modules."""
+        """Replace the linear layers by packed ones, which frees their weights; return their number."""
         num_replaced = len(self.parts.linears)
         for i, name in enumerate(("q_proj", "k_proj", "v_proj")):
             setattr(self.parts.attention, name, NativeLinear(self.qkv, i))
         self.parts.attention.o_proj = NativeLinear(self._packed["o_proj"])
         for name in FEEDING:
             setattr(self.parts.feeding, name, NativeLinear(self._packed[name]))
-        self.parts.linears.clear()  # which would keep the weights
+        self.parts.linears.clear()  # its references would keep the weights alive
         return num_replaced
 
     def struct(self) -> LayerStruct:
-        """Return the struct that the native code reads. It is valid as long as this object lives."""
+        """Return the layer's struct for the native code; valid as long as this object lives."""
         parts = self.parts
         query_norm, key_norm = parts.head_norms or (None, None)
         return LayerStruct(
@@ -73,16 +79,16 @@ class PackedLayer:
 
 
 class Stack:
-    """Layers of one shape, then a norm.
+    """A stack of packed layers of equal shape, followed by a norm.
 
     Args:
-        layers: the layers in their order; at least one.
-        norm: the norm after the last layer.
+        layers: the layers in order; at least one.
+        norm: norm after the last layer.
     """
 
     def __init__(self, layers: Sequence[PackedLayer], norm: Norm) -> None:
         self._layers = layers
-        self._norm = norm  # the structs have its address
+        self._norm = norm  # keeps it alive: the structs have its address
         first = layers[0]
         head_dim = first.parts.head_dim
         self._shapes = [size // head_dim for size in first.qkv.sizes]
@@ -120,10 +126,11 @@ class Stack:
         """Run tokens through the layers and the final norm; return the result, [T, width].
 
         Args:
-            embeddings: [T, width]. Not changed.
-            positions: rows of the tables, [T].
-            tables: cosines and sines, [positions, head_dim], contiguous.
-            step: the step, whose attention runs between the calls. The tensors that it receives change after the layer.
+            embeddings: hidden states before the first layer: [T, width]; not modified.
+            positions: each token's row in the tables: [T].
+            tables: cosines and sines: [rows, head_dim], contiguous.
+            step: step whose `attend` computes attention, if native code does not. The next layer overwrites
+                the tensors passed to it.
         """
         rows = len(embeddings)
         result = torch.empty_like(embeddings, memory_format=torch.contiguous_format)
@@ -147,13 +154,13 @@ class Stack:
         attentions: ctypes.Array[AttentionStruct],
         wanted: torch.Tensor | None,
     ) -> int:
-        """Run from token ids to logits in one native call; return its status: 0 if it succeeded.
+        """Run from token ids to logits in one native call; return its status, 0 on success.
 
         Args:
-            ends: the work before and after the layers, with one token id per position, at least one, and with room
+            ends: embeddings and head, with the step's token ids (one per position, at least one) and a buffer
                 for the logits.
             positions, tables: as in `run`.
-            attentions: the result of `native_attention`.
+            attentions: result of `native_attention`.
             wanted: rows to compute logits for, int64, contiguous; None: all rows.
         """
         struct = self._step
@@ -169,7 +176,10 @@ class Stack:
         return status
 
     def _prepare(self, positions: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Store the addresses of a step's inputs and of the buffers; every row produces a result."""
+        """Point the step struct at this step's inputs, with buffers for its rows.
+
+        Every row produces a result.
+        """
         rows = positions.numel()
         self._reserve(rows)
         struct = self._step
@@ -178,7 +188,7 @@ class Stack:
         struct.cosines, struct.sines = tables[0].data_ptr(), tables[1].data_ptr()
 
     def _run_between(self, step: Step, rows: int) -> None:
-        """Run the layers with the step's attention between native calls."""
+        """Run the layers, calling the step's `attend` between native calls."""
         stack, struct = ctypes.byref(self._struct), self._step
         query, key, value = self._heads(rows)
         self._library.llmfw_begin(stack, ctypes.byref(struct))
@@ -194,7 +204,7 @@ class Stack:
             self._point_at("attended")
 
     def native_attention(self, step: Step) -> ctypes.Array[AttentionStruct] | None:
-        """Return each layer's attention, or None if another library computes it."""
+        """Return each layer's attention struct; None if this library does not compute the attention."""
         if not isinstance(step, AttentionStep) or not isinstance(step.backend, CpuAttention):
             return None
         if step.backend.library is not self._library:
@@ -212,7 +222,7 @@ class Stack:
         return self._attention[1]
 
     def _heads(self, rows: int) -> list[torch.Tensor]:
-        """Return the buffers of queries, keys and values, each [1, heads, T, head_dim]."""
+        """Return the queries, keys and values as views of their buffer, each [1, heads, T, head_dim]."""
         qkv = self._buffers["qkv"][:rows]
         found = []
         for i, count in enumerate(self._shapes):
@@ -222,7 +232,7 @@ class Stack:
         return found
 
     def _reserve(self, rows: int) -> None:
-        """Reserve buffers for `rows` rows. Bytes past the width of a row are zero."""
+        """Ensure that the buffers have room for `rows` rows. Padding beyond a row's width is zero."""
         if rows <= self._capacity:
             return
         self._capacity = 1 << (rows - 1).bit_length()
@@ -233,7 +243,7 @@ class Stack:
             self._point_at(name)
 
     def _point_at(self, name: str) -> None:
-        """Set the address of the named buffer in the struct."""
+        """Set the address and stride of the named buffer in the step struct."""
         buffer = self._buffers[name]
         setattr(self._step, name, buffer.data_ptr())
         setattr(self._step, f"{name}_stride", buffer.stride(0))

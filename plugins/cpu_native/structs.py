@@ -1,4 +1,4 @@
-"""The structs that the native code is called with: those of csrc/stack.h, ends.h and whole.cpp, field by field."""
+"""ctypes structs of csrc/stack.h, csrc/ends.h and csrc/whole.cpp, which are passed to the native code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .weights import Matrix
 
 
 class LayerStruct(ctypes.Structure):
-    """`LlmfwLayer`."""
+    """`LlmfwLayer` in csrc/stack.h: the weights of one layer."""
 
     _fields_ = (
         *((name, Matrix) for name in ("qkv", "output", "gate", "up", "down")),
@@ -19,7 +19,7 @@ class LayerStruct(ctypes.Structure):
 
 
 class StackStruct(ctypes.Structure):
-    """`LlmfwStack`."""
+    """`LlmfwStack` in csrc/stack.h: the layers and their sizes."""
 
     _fields_ = (
         *(
@@ -44,7 +44,7 @@ BUFFERS = ("residual", "normed", "qkv", "attended", "active", "result")
 
 
 class StepStruct(ctypes.Structure):
-    """`LlmfwStep`."""
+    """`LlmfwStep` in csrc/stack.h: the inputs and buffers of one step."""
 
     _fields_ = (
         ("rows", c_int64),
@@ -56,7 +56,7 @@ class StepStruct(ctypes.Structure):
 
 
 class EndsStruct(ctypes.Structure):
-    """`LlmfwEnds`."""
+    """`LlmfwEnds` in csrc/ends.h: the embeddings and the head, their input and output."""
 
     _fields_ = (
         ("embeddings", Matrix),
@@ -69,6 +69,6 @@ class EndsStruct(ctypes.Structure):
 
 
 class AttentionStruct(ctypes.Structure):
-    """`LlmfwAttention` of csrc/whole.cpp."""
+    """`LlmfwAttention` in csrc/whole.cpp: the attention of one layer."""
 
     _fields_ = tuple((name, c_void_p) for name in ("plan", "shape", "tensors"))

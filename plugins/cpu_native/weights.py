@@ -1,7 +1,6 @@
 """Weights in the native code's layout, and the modules that replace linear layers and embeddings.
 
-Each weight is held once, in this layout: reading a module's `weight` returns a copy in the usual layout. This module
-knows nothing of models.
+Each weight is in memory once, in this layout. Reading a module's `weight` returns a copy in the usual layout.
 """
 
 from __future__ import annotations
@@ -18,15 +17,18 @@ from torch import nn
 from .library import largest, load_library
 
 PANEL = 32
-"""Output features in a panel; PANEL in csrc/products.h."""
+"""Output features per panel; `PANEL` in csrc/products.h."""
 ALIGNMENT = 64
 PIECE = 1 << 26
-"""Bytes that the arena allocates at once. Numpy requests large pages from 4 MB on, which makes reading all weights faster;
-only the edges of a piece have small pages. Pages that are never written take no memory."""
+"""Bytes that the arena allocates at once.
+
+From 4 MB on, numpy requests huge pages, which makes reading weights faster; only the edges of a piece have small
+pages. Pages that are never written take no memory.
+"""
 
 
 class Matrix(ctypes.Structure):
-    """`Matrix` of csrc/products.h."""
+    """`Matrix` in csrc/products.h: the packed weights of a linear layer."""
 
     _fields_ = (
         *(("panels", c_void_p), ("bias", c_void_p), ("out", c_int64), ("in_", c_int64)),
@@ -35,10 +37,10 @@ class Matrix(ctypes.Structure):
 
 
 class Arena:
-    """Memory for packed weights, in large pieces.
+    """Memory for packed weights, allocated in large pieces.
 
     Args:
-        size: bytes of a piece; a larger request gets a piece of its own.
+        size: bytes per piece; a larger request gets its own piece.
     """
 
     def __init__(self, size: int = PIECE) -> None:
@@ -46,7 +48,7 @@ class Arena:
         self._piece = torch.empty(0, dtype=torch.uint8)
 
     def take(self, num_bytes: int) -> torch.Tensor:
-        """Return `num_bytes` unused bytes, aligned, with arbitrary content."""
+        """Return `num_bytes` unused bytes, aligned and uninitialized."""
         num_bytes = round_up(num_bytes, ALIGNMENT)
         if num_bytes > len(self._piece):
             array = np.empty(max(num_bytes, self._size) + ALIGNMENT, dtype=np.uint8)
@@ -62,10 +64,10 @@ class Packed(ABC):
     Args:
         dtype: dtype of the layers' inputs and outputs.
         shapes: shapes of the weights, each (out_features, in_features).
-        biases: the bias of each layer, or None if none has one; they are copied.
-        arena: the memory that holds the panels.
-        row_bytes: bytes of one output feature in a panel.
-        kind: the format of the panels, a `Kind` of csrc/products.h.
+        biases: bias of each layer, to be copied; None: no layer has one.
+        arena: memory for the panels.
+        row_bytes: bytes per output feature in a panel.
+        kind: format of the panels, a `Kind` in csrc/products.h.
     """
 
     def __init__(
@@ -94,11 +96,11 @@ class Packed(ABC):
         """Return a copy of one layer's weight, [out_features, in_features]."""
 
     def first_column(self, index: int) -> int:
-        """Return the first column of one layer's outputs among the outputs of all."""
+        """Return the column at which a layer's outputs start among the outputs of all layers."""
         return sum(self.widths[:index])
 
     def matrix(self, index: int | None = None) -> Matrix:
-        """Return the struct of one layer, or of all, for the native code. It is valid as long as this object lives."""
+        """Return the native struct of one layer, or of all; valid as long as this object lives."""
         first = self.first_column(index or 0)
         summands = self._summands[first:].data_ptr() if self.biases is not None else None
         out = sum(self.widths) if index is None else self.widths[index]
@@ -112,9 +114,9 @@ class PackedWeights(Packed):
     """Packed weights that are not quantised.
 
     Args:
-        weights: each [out_features, in_features], of one dtype; they are copied.
-        biases: the bias of each layer, or None if none has one.
-        arena: the memory that holds the copies.
+        weights: weights of one dtype, each [out_features, in_features]; they are copied.
+        biases: bias of each layer; None: no layer has one.
+        arena: memory for the copies.
     """
 
     def __init__(
@@ -138,11 +140,11 @@ class PackedWeights(Packed):
 
 
 class NativeLinear(nn.Module):
-    """A linear layer whose weight only the native code reads.
+    """A linear layer computed by native code, with packed weights.
 
     Args:
         packed: packed weights of one or more layers.
-        index: the index of this layer among them.
+        index: index of this layer among them.
     """
 
     def __init__(self, packed: Packed, index: int = 0) -> None:
@@ -155,7 +157,10 @@ class NativeLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight in the usual layout, [out_features, in_features]. Each read makes a copy, which is slow."""
+        """A copy of the weight in the usual layout, [out_features, in_features].
+
+        Each read makes one, which is slow.
+        """
         return self.packed.weight(self.index)
 
     @property
@@ -164,7 +169,7 @@ class NativeLinear(nn.Module):
         return None if self.packed.biases is None else self.packed.biases[self.index]
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return [..., out_features] for [..., in_features]."""
+        """Return the layer's output, [..., out_features], for `hidden`, [..., in_features]."""
         if hidden.dtype != self.packed.dtype:
             raise TypeError(f"a product with weights of {self.packed.dtype} is given {hidden.dtype}")
         rows = hidden.reshape(-1, self.in_features)
@@ -188,10 +193,10 @@ class NativeLinear(nn.Module):
 
 
 class NativeEmbedding(nn.Module):
-    """Embeddings that share the weights of a head.
+    """Embeddings that share the packed weights of a head (tied weights).
 
     Args:
-        packed: the head's weights, alone.
+        packed: weights of the head, and of no other layer.
     """
 
     def __init__(self, packed: Packed) -> None:
@@ -202,11 +207,14 @@ class NativeEmbedding(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight in the usual layout, [num_embeddings, embedding_dim]. Each read makes a copy, which is slow."""
+        """A copy of the weight in the usual layout, [num_embeddings, embedding_dim].
+
+        Each read makes one: slow.
+        """
         return self.packed.weight(0)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return [..., embedding_dim] for token ids [...].
+        """Return the embeddings of token ids [...]: [..., embedding_dim].
 
         Raises:
             IndexError: a token id is out of range.

@@ -1,12 +1,13 @@
-"""Prompt lookup: if the last tokens occur earlier in the sequence, drafts the tokens that followed them there.
+"""Prompt lookup: if the last tokens occur earlier in a sequence, drafts what followed them there.
 
-(Saxena, 2023, "Prompt Lookup Decoding".) Earlier occurrences are found with hash chains, as in LZ77 compressors:
+(Saxena, 2023, "Prompt Lookup Decoding".) Earlier occurrences are found with hash chains, as in LZ77
+compressors:
 
     tokens   … a b c d … a b x … a b c      the last `min_ngram` tokens are a key;
                  └────────┴──────── ┘       each occurrence of a key links to the previous one
 
-The drafter compares only the latest occurrences of the key and takes the one with the longest match. So a step costs
-the same however long the text is.
+The drafter compares only the latest occurrences of the key and takes the one with the longest match. So a
+step costs the same however long the text is.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Lookup(SequenceDrafter):
         return found
 
     def _best_place(self) -> int:
-        """Return the index at which the longest match ends, the latest of equally long ones; NOWHERE if none."""
+        """Return the index where the longest match ends, the latest in case of a tie; NOWHERE if none."""
         tokens = self._tokens
         if not tokens:
             return NOWHERE

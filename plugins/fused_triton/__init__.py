@@ -7,7 +7,10 @@ _PACKAGE = "llmfw.plugins.fused_triton"
 
 @hookimpl
 def register_module_passes(register: Register) -> None:
-    """Register three independent module passes. The norms' pass runs first: attention modules may have norms."""
+    """Register three independent module passes.
+
+    The norms' pass runs first: attention modules may have norms.
+    """
     register(
         "triton-norm",
         f"{_PACKAGE}.norms:NormPass",

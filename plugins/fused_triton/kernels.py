@@ -1,8 +1,9 @@
-"""The Triton kernels: RMS norm, SwiGLU and rotary embedding. Each reads and writes a row once and computes in float32.
+"""The Triton kernels: RMS norm, SwiGLU and rotary embedding.
 
-The kernels round at the same points as transformers' modules: to the tensors' dtype after each operation that creates a
-tensor there. So results differ from those of transformers only by the order in which squares are added, and by the last
-bit of exp and rsqrt. Strides are in elements. `ops` launches the kernels.
+Each reads and writes a row once and computes in float32. The kernels round at the same points as
+transformers' modules: to the tensors' dtype after each operation that creates a tensor there. So results
+differ from those of transformers only by the order in which squares are added, and by the last bit of exp and
+rsqrt. Strides are in elements. `ops` launches the kernels.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import triton
 import triton.language as tl
 
 
-# The number of rows changes from step to step. Specializing for 1 or multiples of 16 would recompile during a step.
+# The number of rows changes from step to step. Specializing for 1 or multiples of 16 would recompile during a
+# step.
 @triton.jit(do_not_specialize=["num_rows"])
 def rms_norm_kernel(
     hidden,  # [rows, width], rows hidden_stride apart
@@ -28,7 +30,7 @@ def rms_norm_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute the RMS norm of each row, times the weight; if FROM_ONE, times the weight plus one, as in Gemma."""
+    """Compute the RMS norm of each row, times the weight, plus one if FROM_ONE (as in Gemma)."""
     row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < num_rows) & (column < width)

@@ -1,8 +1,9 @@
 """RMS norms fused with the residual additions before them.
 
-A decoder layer of a known class is replaced by one with the same submodules. If a norm follows a residual addition, the
-new layer lets that norm compute both: the norm keeps the normed sum until it is called with the sum. The model's own
-code remains as transformers wrote it and remains correct: called with any other tensor, a norm computes its norm.
+A decoder layer of a known class is replaced by one with the same submodules. If a norm follows a residual
+addition, the new layer lets that norm compute both: the norm keeps the normed sum until it is called with the
+sum. The model's own code remains as transformers wrote it and remains correct: called with any other tensor,
+a norm computes its norm.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class FusedNorm(nn.Module):
         return total
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the norm of `hidden`, [..., width]; the kept one if `hidden` is the tensor that `add` returned."""
+        """Return the norm of `hidden`, [..., width]; the kept norm if `hidden` is the result of `add`."""
         ready, is_ready = self._normed, hidden is self._total
         self._total = self._normed = None
         if is_ready and ready is not None:
@@ -133,8 +134,8 @@ class FusedLayer(nn.Module):
 def read_norm(module: nn.Module) -> HeadNorm | None:
     """Return the weight and eps of an RMS norm, or None for any other module.
 
-    Selects modules by class name, then compares their results with the kernel's on ordinary rows, large rows, and rows
-    so small that eps matters.
+    Selects modules by class name, then compares their results with the kernel's on ordinary rows, large rows,
+    and rows so small that eps matters.
     """
     if isinstance(module, FusedNorm):
         return HeadNorm(module.weight, module.eps, module.from_one)

@@ -1,7 +1,8 @@
 """The kernels as functions of tensors.
 
-Results are new, dense tensors. Inputs are never overwritten, because other code may read the residuals, or other
-columns of merged projections. This costs no memory traffic: a kernel reads and writes each number once in either case.
+Results are new, dense tensors. Inputs are never overwritten, because other code may read the residuals, or
+other columns of merged projections. This costs no memory traffic: a kernel reads and writes each number once
+in either case.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def rotate(
     sin: torch.Tensor,
     norms: tuple[HeadNorm, HeadNorm] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply the rotary embedding to queries [..., heads, head_dim] and keys [..., KV heads, head_dim]; return both.
+    """Return queries [..., heads, head_dim] and keys [..., KV heads, head_dim] with rotary embedding.
 
     Args:
         query, key: may be slices of longer rows.
@@ -159,6 +160,9 @@ def rotate(
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """Return [..., width] as [rows, width] with dense columns. Copies only if there is no single row stride."""
+    """Return [..., width] as [rows, width] with dense columns.
+
+    Copies only if there is no single row stride.
+    """
     rows = tensor.reshape(-1, tensor.shape[-1])
     return rows if rows.stride(-1) == 1 else rows.contiguous()

@@ -1,8 +1,8 @@
 """Attention modules that apply the rotary embedding in one kernel, with the norms before it that Qwen3 has.
 
 The projections before, and the attention interface and output projection after, are called as transformers calls them.
-A module of transformers may pass arguments other than tensors to attention, such as a window. The pass records these
-arguments when it tries the module, and `FusedAttention` passes them on unchanged.
+A module of transformers may pass arguments other than tensors to attention, such as a window. The pass
+records these arguments when it tries the module, and `FusedAttention` passes them on unchanged.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ class FusedAttention(nn.Module):
         past_key_values: Any = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, None]:
-        """Return the output, [..., width], and None for the attention weights. Takes transformers' arguments."""
+        """Return the output, [..., width], and None for the attention weights.
+
+        Takes transformers' arguments.
+        """
         shape = hidden_states.shape[:-1]
         projections = (self.q_proj, self.k_proj, self.v_proj)
         query, key, value = (

@@ -5,7 +5,7 @@ from llmfw.core import Register, hookimpl
 
 @hookimpl
 def register_grammar_backends(register: Register) -> None:
-    """Register the backend `llguidance`."""
+    """Register the grammar backend `llguidance`."""
     register(
         "llguidance",
         "llmfw.plugins.grammar_llguidance.backend:LlguidanceBackend",

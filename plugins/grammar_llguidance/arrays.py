@@ -1,4 +1,4 @@
-"""The keywords of arrays."""
+"""Rewrites the JSON Schema keywords of arrays."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import Any
 
 from .document import refused, step
 
-MAX_ITEMS = 500  # each is a part of the grammar
-_MAX_CHOICES = 300  # distinct arrays of distinct values that may be listed
+MAX_ITEMS = 500  # each item takes space in the grammar
+_MAX_CHOICES = 300  # most arrays that `distinct` lists
 
 Rewrite = Callable[[Any, str], Any]
 
 
 def count(own: dict[str, Any], keyword: str, place: str) -> int | None:
-    """Return a keyword's value, which must be a count; None if it is not there."""
+    """Return the value of a keyword that must be a non-negative integer; None if the keyword is missing.
+
+    Raises:
+        RequestError: the value is not a non-negative integer.
+    """
     value = own.get(keyword)
     if value is None and keyword not in own:
         return None
@@ -28,7 +32,14 @@ def count(own: dict[str, Any], keyword: str, place: str) -> int | None:
 
 
 def array_keywords(own: dict[str, Any], place: str, draft: int, rewrite: Rewrite) -> dict[str, Any]:
-    """Return `items`, `prefixItems`, `minItems` and `maxItems` in the form of the latest draft."""
+    """Rewrite array keywords to the latest draft's `items`, `prefixItems`, `minItems` and `maxItems`.
+
+    Args:
+        own: keywords of the client's schema.
+        place: JSON pointer to the schema.
+        draft: number of the schema's draft.
+        rewrite: function that rewrites a subschema at a pointer.
+    """
     out: dict[str, Any] = {}
     prefix, rest = "prefixItems", "items"
     if draft < 2020 and isinstance(own.get("items"), list):
@@ -69,7 +80,7 @@ def _unevaluated(own: dict[str, Any], place: str, rewrite: Rewrite) -> Any:
 
 
 def contains(own: dict[str, Any], place: str, rewrite: Rewrite) -> dict[str, Any]:
-    """Return a schema of arrays whose first item is the one that `contains` asks for."""
+    """Return a schema that enforces `contains`, by requiring that the first item matches."""
     least = count(own, "minContains", place)
     if "maxContains" in own:
         raise refused(place, "maxContains", "a grammar does not count items of a kind")
@@ -81,11 +92,15 @@ def contains(own: dict[str, Any], place: str, rewrite: Rewrite) -> dict[str, Any
 
 
 def distinct(values: list[Any] | None, longest: int | None, place: str) -> Any:
-    """Return a schema of arrays without equal items, for `uniqueItems`.
+    """Return a schema of arrays without equal items, to enforce `uniqueItems`.
 
     Args:
-        values: all that the items can be, None if that is not known.
-        longest: most items.
+        values: all possible values of items; None: unknown.
+        longest: largest number of items; None: no limit.
+        place: JSON pointer to the schema.
+
+    Raises:
+        RequestError: the possible values are unknown or too many.
     """
     if longest is not None and longest <= 1:
         return True
@@ -99,7 +114,7 @@ def distinct(values: list[Any] | None, longest: int | None, place: str) -> Any:
     unique = list({json.dumps(value, sort_keys=True): value for value in values}.values())
     sizes = range(min(len(unique), longest if longest is not None else len(unique)) + 1)
     for choose in (itertools.permutations, itertools.combinations):
-        # Where all orders are too many, the items come in the order of the enum.
+        # If there are too many permutations, only allow items in the order of the enum.
         arrays = list(
             itertools.islice(
                 itertools.chain.from_iterable(choose(unique, size) for size in sizes), _MAX_CHOICES + 1

@@ -1,6 +1,6 @@
-"""Grammars by llguidance: masks are computed in threads of its own, without the interpreter's lock.
+"""The grammar backend `llguidance`: compiles a `GrammarSpec` with llguidance, and computes masks.
 
-Knows how a `GrammarSpec` becomes a grammar of llguidance's, and nothing of requests.
+llguidance computes masks in its own threads, without the GIL. Does not depend on requests.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from llmfw.core import Tokenizer
 
 PREPARED = "llguidance:"
-"""Before the kind of a spec in llguidance's own form."""
-MAX_ERROR = 400  # characters of llguidance's message that a client is shown
+"""Prefix of the kind of a spec that is already in llguidance's format."""
+MAX_ERROR = 400  # most characters of llguidance's message that are shown to clients
 
 
 class LlguidanceGrammar(Grammar):
-    """One output in a grammar.
+    """The state of one output that a grammar constrains.
 
     Args:
-        matcher: owned by this grammar.
-        eos_token_ids: a matcher does not take them in, they end it.
+        matcher: llguidance's matcher; the grammar takes ownership.
+        eos_token_ids: tokens that end the output; the matcher does not consume them.
     """
 
     def __init__(self, matcher: LLMatcher, eos_token_ids: frozenset[int]) -> None:
@@ -66,8 +66,11 @@ class LlguidanceGrammar(Grammar):
             raise ValueError(f"the grammar does not allow token {token_id} here")
 
     def _allows(self, token_id: int) -> bool:
-        """Return whether the mask has a token: an end token may be a mark that the grammar's last text ends with
-        (`<|call|>` of gpt-oss), which llguidance then allows and does not consume."""
+        """Return whether the mask allows an end token.
+
+        An end token may also be the last marker of a grammar's text (such as gpt-oss's `<|call|>`).
+        llguidance then allows it in the mask, but does not consume it.
+        """
         return bool(self.matcher.compute_bitmask()[token_id // 8] >> token_id % 8 & 1)
 
     def forced(self) -> Sequence[int]:
@@ -78,10 +81,10 @@ class LlguidanceGrammar(Grammar):
 
 
 class LlguidanceBackend(GrammarBackend):
-    """Compiles grammars by llguidance.
+    """Compiles grammars with llguidance.
 
-    A grammar that becomes too complex while it runs allows only the end of the output. Accepting this end raises
-    ValueError, because the output would be cut off and would not fit the grammar.
+    If a grammar becomes too complex during an output, its mask allows only the end tokens. Accepting one
+    raises GrammarCostError, because the truncated output does not match the grammar.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
@@ -98,8 +101,8 @@ class LlguidanceBackend(GrammarBackend):
             if self._tokenizer.is_special_token(token)
         }
         self._closing = Closing(tokenizer, vocab_size, self._eos)
-        self._executor: LLExecutor | None = None  # has threads, which must not be there when a process forks
-        # A grammar that exceeds a limit is refused; reaching these limits takes well under a second.
+        self._executor: LLExecutor | None = None  # made late: no threads may exist when a process forks
+        # A grammar that exceeds a limit is refused, which takes well under a second.
         self._limits = LLParserLimits(
             max_items_in_row=2000,
             initial_lexer_fuel=5_000_000,
@@ -110,14 +113,18 @@ class LlguidanceBackend(GrammarBackend):
         )
 
     def prepare(self, spec: GrammarSpec) -> GrammarSpec:
-        """Return the grammar in llguidance's own form, which native code reads without the interpreter's lock."""
+        """Return the spec in llguidance's format, which native code parses without the GIL.
+
+        Raises:
+            RequestError: the grammar is malformed, too large or not supported.
+        """
         if spec.kind.startswith(PREPARED):
             return spec
         if len(spec.source) > MAX_BYTES:
             raise RequestError(f"the grammar has {len(spec.source)} characters; the limit is {MAX_BYTES}")
         try:
             return GrammarSpec(PREPARED + spec.kind, self._grammar(spec))
-        except ValueError as error:  # llguidance's, of a schema that is nested too deeply for it
+        except ValueError as error:  # from llguidance, for a schema that is nested too deeply
             raise RequestError(
                 f"the {_SPOKEN[spec.kind]} cannot be used: {_explained(str(error))}"
             ) from error
@@ -153,7 +160,7 @@ class LlguidanceBackend(GrammarBackend):
             words[token // 32] |= np.uint32(1 << (token % 32))
 
     def _grammar(self, spec: GrammarSpec) -> str:
-        """Return a spec in llguidance's own form."""
+        """Return a spec's source in llguidance's format."""
         if spec.kind == "json_schema":
             return LLMatcher.grammar_from_json_schema(json.dumps(prepare(spec.source)), overrides=OPTIONS)
         if spec.kind == "regex":
@@ -174,10 +181,10 @@ _SPOKEN = {
 
 
 def lark_of(grammar: str) -> str:
-    """Return a grammar in Lark's form; one in llama.cpp's GBNF (`root ::= …`) is translated.
+    """Return a grammar in Lark syntax, after translating it if it is llama.cpp's GBNF (`root ::= …`).
 
     Raises:
-        RequestError: it is GBNF that cannot be read.
+        RequestError: the grammar is invalid GBNF.
     """
     if "::=" not in grammar or is_lark_syntax(grammar):
         return grammar
@@ -185,11 +192,12 @@ def lark_of(grammar: str) -> str:
         return gbnf_to_lark(grammar)
     except RecursionError as error:
         raise RequestError("the grammar is nested too deeply to be read as GBNF") from error
-    except Exception as error:  # the translator raises what its pieces raise
+    except Exception as error:  # the translator may raise anything on invalid input
         raise RequestError(f"the grammar is not GBNF: {error}") from error
 
 
-# What llguidance says of a schema names parts that the client has not written, and of a panic files of its own.
+# Replacements for messages of llguidance that name parts of the rewritten schema, or (panics) its own source
+# files.
 _EXPLAINED = {
     "panic: ": "the library that compiles it failed on it; write it in another way",
     "recursion limit exceeded": "it is nested too deeply",

@@ -1,7 +1,7 @@
-"""Conditions on one property: many `if`s that ask what it is become one choice among its values.
+"""Merges several `if`/`then` conditions on the value of one property into one choice among its values.
 
-Written one by one, n conditions have 2ⁿ combinations, most of which cannot occur. This module knows the client's
-schemas, and nothing of how they are rewritten.
+Rewritten one by one, n conditions have 2ⁿ combinations, most of which cannot occur. Works on the client's
+schemas, and does not depend on how they are rewritten.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 from .overlap import Disjointness, equal
 
-Outcome = tuple[int, str]  # a condition's place in `allOf`, and which of its keywords holds then
+Outcome = tuple[int, str]  # index of a condition in `allOf`, and its keyword that applies: "then" or "else"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One of several schemas that cover all objects.
+    """One of several cases that together cover all objects.
 
     Attributes:
-        guard: the client's draft; what the property is in this case.
-        outcomes: the keywords that must hold in this case.
+        guard: schema (in the client's draft) of the objects in this case, by the property's value.
+        outcomes: the keywords that apply in this case.
     """
 
     guard: Any
@@ -33,7 +33,7 @@ class _Condition:
     index: int
     key: str
     values: list[Any]
-    if_absent: str  # the keyword that holds for an object without the property
+    if_absent: str  # keyword that applies to an object without the property
     keywords: frozenset[str]
 
     def outcomes(self, is_true: bool) -> list[Outcome]:
@@ -44,11 +44,12 @@ class _Condition:
 def cases_of(own: dict[str, Any], proofs: Disjointness) -> tuple[list[Case], set[int]]:
     """Return cases that replace conditions in a schema's `allOf`, and the indices of these conditions.
 
-    Returns no cases if fewer than two conditions ask for the same property, or if the schema allows other types.
+    Returns no cases if no two conditions are about the same property, or if the schema allows types other
+    than object.
 
     Args:
-        own: the schema.
-        proofs: the disjointness proofs of its document.
+        own: keywords of the schema.
+        proofs: disjointness proofs for the schema's document.
     """
     found = [
         condition
@@ -94,7 +95,7 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 
 def _read(index: int, member: Any, proofs: Disjointness) -> _Condition | None:
-    """Return a condition that asks only for the value of one property."""
+    """Return a member of `allOf` as a condition if it tests only the value of one property; else None."""
     if not isinstance(member, dict) or not proofs.is_only(member, {"if", "then", "else"}):
         return None
     asked = member.get("if")

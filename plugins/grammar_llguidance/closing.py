@@ -1,7 +1,7 @@
-"""Brings JSON to its end: keeps only the allowed tokens that close open strings, arrays and objects.
+"""Hastens the end of JSON output: allows only tokens that close strings, arrays and objects.
 
-This module reads masks only and knows nothing of grammars. If both a letter and a quote are allowed, the output is
-inside a string; if a bracket is allowed, it is outside of strings.
+Looks only at masks, not at grammars. If letters are allowed, the output is inside a string; if a bracket is
+allowed, it is outside of strings.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from llmfw.core import Tokenizer
 
 Words = npt.NDArray[np.int32]
 
-_LETTERS = (b"a", b"i", b"o", b"x")  # not in a number, and at the beginning of no literal
+_LETTERS = (b"a", b"i", b"o", b"x")  # these occur in no number and start no literal
 _COMMAS = (b",", b", ", b',"', b', "')
 
 
 class Closing:
-    """The closing tokens of a vocabulary.
+    """The tokens of a vocabulary that close JSON values.
 
     Args:
-        tokenizer: the tokenizer of the vocabulary.
-        vocab_size: tokens in a mask.
+        tokenizer: tokenizer of the vocabulary.
+        vocab_size: number of tokens in a mask.
         eos_token_ids: tokens that end an output.
     """
 
@@ -39,14 +39,14 @@ class Closing:
         self._commas = self._words(token for token, text in texts.items() if text in _COMMAS)
 
     def narrow(self, mask: Words) -> bool:
-        """Keep only tokens that bring the output nearer to its end, in place; return whether the mask changed.
+        """Restrict a mask, in place, to tokens that bring the output's end closer; return whether it changed.
 
         Args:
-            mask: [ceil(vocab / 32)], with at least one token. At least one token stays.
+            mask: [ceil(vocab / 32)], with at least one allowed token. At least one token stays allowed.
         """
         in_string = bool((mask & self._letters).any())
         if in_string and (mask & self._ends).any():
-            return False  # free text: it may be cut anywhere
+            return False  # free text, which may end anywhere
         order = (self._quotes,) if in_string else (self._brackets, self._quotes, self._commas)
         for tokens in (self._ends, *order):
             left = mask & tokens

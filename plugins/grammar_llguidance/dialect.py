@@ -1,6 +1,6 @@
-"""Which keywords a JSON schema has, by the draft that it names.
+"""The drafts of JSON Schema, and the keywords of each.
 
-A keyword that the draft does not define is ignored, as every validator does.
+Keywords that a schema's draft does not define are ignored, as by all validators.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Dialect:
 
     @property
     def id_keyword(self) -> str:
-        """Name of the keyword that gives a schema its address."""
+        """Name of the keyword that identifies a schema by a URI."""
         return "id" if self.number == 4 else "$id"
 
     @property
@@ -87,8 +87,10 @@ OLDEST = "http://json-schema.org/draft-03/schema"
 
 
 def dialect_of(schema: Any, default: Dialect = LATEST) -> Dialect | None:
-    """Return the dialect that a schema names, the default if it names none or an unknown one; None for draft 3,
-    which is not supported."""
+    """Return the dialect that a schema's `$schema` names; `default` if it names none, or an unknown one.
+
+    Returns None for draft 3, which is not supported.
+    """
     name = schema.get("$schema") if isinstance(schema, dict) else None
     if not isinstance(name, str):
         return default

@@ -1,6 +1,6 @@
-"""A client's JSON schema as received: read within limits, with its references.
+"""A client's JSON schema: parses it within limits, and resolves its references.
 
-This module finds the parts of a schema, and knows nothing of their meaning.
+Does not depend on the meaning of keywords.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llmfw.core.base.unreadable import unreadable
 from .dialect import OLDEST, dialect_of
 
 MAX_BYTES = 1_000_000
-MAX_DEPTH = 100  # levels of JSON; llguidance reads 128, and the rewritten schema may be a little deeper
+MAX_DEPTH = 100  # levels of JSON; llguidance's limit is 128, and a rewritten schema may be a little deeper
 
 
 _MAPS = {"properties", "patternProperties", "$defs", "definitions", "dependencies", "dependentSchemas"}
@@ -25,27 +25,29 @@ _LONG_NUMBER = re.compile(r"(\d{40})\d+")
 
 
 def refused(place: str, keyword: str, reason: str) -> RequestError:
-    """Return the error for a keyword of a schema that generation cannot enforce.
+    """Return the error for a schema's keyword that cannot be enforced.
 
     Args:
         place: JSON pointer to the schema that has the keyword.
+        keyword: name of the keyword.
+        reason: why it cannot be enforced, and what to do.
     """
     reason = _LONG_NUMBER.sub(r"\1…", reason)
     return RequestError(f"the schema's {keyword!r} at {f'#{place}'!r} cannot be held to: {reason}")
 
 
 class Document:
-    """A schema and its parts.
+    """A parsed schema, in which references can be resolved.
 
     Attributes:
         root: the schema.
-        dialect: the draft that it is written in.
+        dialect: draft in which it is written.
 
     Args:
-        source: JSON text.
+        source: JSON text of the schema.
 
     Raises:
-        RequestError: it is no JSON, no schema, too large or too deep, or of a draft that is not supported.
+        RequestError: the text is not JSON, not a schema, too large, too deep, or of an unsupported draft.
     """
 
     def __init__(self, source: str) -> None:
@@ -73,7 +75,11 @@ class Document:
         self._anchors = {name: place for place, name in _anchors(self.root, "")}
 
     def locate(self, reference: Any, place: str) -> str:
-        """Return the place that a `$ref` points to, a JSON pointer."""
+        """Return the JSON pointer that a `$ref` refers to.
+
+        Raises:
+            RequestError: the reference is invalid, or refers to another document.
+        """
         if not isinstance(reference, str):
             raise refused(place, "$ref", "it must be a string")
         target, _, fragment = reference.partition("#")
@@ -89,7 +95,15 @@ class Document:
         return fragment
 
     def at(self, pointer: str, place: str = "") -> Any:
-        """Return what a JSON pointer points to."""
+        """Return the value that a JSON pointer refers to.
+
+        Args:
+            pointer: the pointer.
+            place: JSON pointer to the schema with the `$ref`, for errors.
+
+        Raises:
+            RequestError: nothing is at the pointer.
+        """
         found: Any = self.root
         for part in pointer.split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
@@ -103,12 +117,12 @@ class Document:
 
 
 def step(place: str, *keys: str | int) -> str:
-    """Return the pointer that leads on from a place."""
+    """Return a JSON pointer, extended by keys."""
     return place + "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 def _depth(value: Any) -> int:
-    """Return how deeply JSON is nested, or some number above the limit."""
+    """Return how deeply JSON is nested; if deeper than the limit, any number above the limit."""
     level, depth = [value], 0
     while level and depth <= MAX_DEPTH:
         children: list[Any] = []
@@ -122,10 +136,10 @@ def _depth(value: Any) -> int:
 
 
 def _anchors(value: Any, place: str, *, are_names: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield (place, name) of all anchors.
+    """Yield the (JSON pointer, name) of each anchor.
 
     Args:
-        are_names: the keys of this object are no keywords but names, of properties or definitions.
+        are_names: whether the keys of this object are names of properties or definitions, not keywords.
     """
     if isinstance(value, dict):
         for keyword in ("$anchor", "$id", "id"):
@@ -138,5 +152,5 @@ def _anchors(value: Any, place: str, *, are_names: bool = False) -> Iterator[tup
     else:
         return
     for key, child in items:
-        if are_names or key not in ("enum", "const"):  # these are values and no schemas
+        if are_names or key not in ("enum", "const"):  # these contain values, not schemas
             yield from _anchors(child, step(place, key), are_names=not are_names and key in _MAPS)

@@ -1,6 +1,6 @@
-"""Recursion in a rewritten schema: parts that never end are left out or refused.
+"""Recursion in a rewritten schema: removes or refuses definitions that no finite value matches.
 
-Works on schemas as `schema_check` writes them: `$ref` points into `$defs`, and there is no `oneOf`.
+Works on schemas that `schema_check` has rewritten: every `$ref` refers to `$defs`, and there is no `oneOf`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from llmfw.core import RequestError
 
 
 def close(root: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema with its definitions.
+    """Return the root schema together with its definitions that have finite instances.
 
     Raises:
-        RequestError: a definition refers to itself without a step into a value, or no finite value fits.
+        RequestError: a definition refers to itself without nesting, or no finite value matches the schema.
     """
     _check_loops(definitions)
     finite: set[str] = set()
@@ -29,7 +29,7 @@ def close(root: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_endless(schema: Any, finite: set[str]) -> Any:
-    """Return a schema in which `false` replaces references to definitions that no finite value matches."""
+    """Return a schema in which references to definitions with no finite instance are replaced by `false`."""
     if isinstance(schema, list):
         return [_without_endless(part, finite) for part in schema]
     if not isinstance(schema, dict):
@@ -45,7 +45,7 @@ def _without_endless(schema: Any, finite: set[str]) -> Any:
 
 
 def _target(schema: dict[str, Any]) -> str:
-    """Return the name of the definition that a `$ref` points to."""
+    """Return the name of the definition that a schema's `$ref` refers to."""
     return str(schema["$ref"]).rpartition("/")[2]
 
 
@@ -61,7 +61,7 @@ def _check_loops(definitions: dict[str, Any]) -> None:
 
 
 def _in_place(schema: Any) -> Iterator[str]:
-    """Yield the names of the definitions that a schema applies to the value itself."""
+    """Yield the names of the definitions that a schema applies to the same value, not to a nested one."""
     if not isinstance(schema, dict):
         return
     if "$ref" in schema:
@@ -72,7 +72,7 @@ def _in_place(schema: Any) -> Iterator[str]:
 
 
 def _ends(schema: Any, finite: set[str]) -> bool:
-    """Return whether a finite value may fit, given that the definitions in `finite` have one."""
+    """Return whether a finite value may match a schema, given that the definitions in `finite` have one."""
     if isinstance(schema, bool):
         return schema
     if "$ref" in schema and _target(schema) not in finite:

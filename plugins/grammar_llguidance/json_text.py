@@ -1,4 +1,4 @@
-"""The spelling of JSON in output that a schema constrains."""
+"""How JSON is written in outputs that a schema constrains: white space and escapes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-# One space after a comma or colon, or none: what models write by themselves, whether they were trained on compact
-# JSON or on json.dumps's. White space without a bound would be a trap for a weak model, which may never leave it.
-# Characters are written as they are, never as \uXXXX: so each key has one spelling, which keeps an additional key
-# from being a known one in disguise, and each character counts as one.
+# Allow one space or none after a comma or colon, which covers what models write by themselves, be they
+# trained on compact JSON or on the output of json.dumps. With unbounded white space, a weak model might never
+# stop writing it. Forbid \uXXXX escapes, so that each key has only one spelling (otherwise an escaped known
+# key would pass as an additional one), and each character counts as one.
 OPTIONS: JsonCompileOptions = {
     "whitespace_flexible": False,
     "item_separator": ", ?",

@@ -1,7 +1,7 @@
-"""Negates schemas, for `not` and for the branches of `if`.
+"""Negates schemas, for `not` and `if`.
 
-Works on schemas as the client wrote them. The result is in the same draft, and may be narrower than the exact negation,
-never wider.
+Works on the client's schemas. A negated schema is in the same draft. It may be narrower than the exact
+negation, but never wider.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Negation:
         self._document = document
 
     def negate(self, schema: Any, place: str, depth: int = 0) -> Any:
-        """Return a schema of values that the given one forbids.
+        """Return a schema that matches only values that the given schema forbids.
 
         Raises:
-            RequestError: its negation cannot be written.
+            RequestError: the negation cannot be expressed.
         """
         if isinstance(schema, bool):
             return not schema
@@ -36,7 +36,7 @@ class Negation:
         if "$ref" in schema and dialect.ref_stands_alone:
             schema = {"$ref": schema["$ref"]}
         keywords = [key for key in schema if key in dialect.keywords and key not in _SAYS_NOTHING]
-        # Not all of the keywords hold: one of them does not.
+        # A value does not match the schema if it violates at least one keyword.
         return _any([self._one(key, schema, step(place, key), depth) for key in keywords])
 
     def _one(self, keyword: str, schema: dict[str, Any], place: str, depth: int) -> Any:
@@ -75,7 +75,7 @@ class Negation:
         )
 
 
-# Draft 4 has no boolean schemas.
+# In place of `false`: draft 4 has no boolean schemas.
 _FALSE: dict[str, Any] = {"enum": []}
 
 

@@ -1,7 +1,7 @@
-"""The keywords of numbers.
+"""Rewrites the JSON Schema keywords of numbers, and checks constants.
 
-Validators compute with doubles, llguidance with the digits as they are written. The two agree on numbers that a
-double holds exactly and on inclusive bounds. This module narrows all other keywords until the two agree.
+Validators compute with doubles, llguidance with decimal digits. Both agree on numbers that a double
+represents exactly, and on inclusive bounds. This module narrows all other keywords so far that both agree.
 """
 
 from __future__ import annotations
@@ -12,13 +12,20 @@ from typing import Any
 
 from .document import refused
 
-SAFE = 2**53 - 1  # up to here every integer is a double
-DECIMALS = Fraction(1, 10**6)  # so that a number next to an exclusive bound is not rounded to the bound
-_MANY = 10**9  # from here on, 6 decimals would be more digits than a double has
+SAFE = 2**53 - 1  # doubles represent all integers up to this one
+DECIMALS = Fraction(1, 10**6)  # so coarse that no number next to an exclusive bound rounds to it
+_MANY = 10**9  # from this number on, 6 decimals are more digits than a double has
 
 
 def number_keywords(own: dict[str, Any], place: str, draft: int, only_integers: bool) -> dict[str, Any]:
-    """Return the keywords of numbers, in the form of the latest draft."""
+    """Rewrite a schema's number keywords to the latest draft.
+
+    Args:
+        own: keywords of the client's schema.
+        place: JSON pointer to the schema.
+        draft: number of the schema's draft.
+        only_integers: whether the schema allows only integers.
+    """
     out: dict[str, Any] = {}
     exclusive = []
     for side, sign in (("minimum", 1), ("maximum", -1)):
@@ -78,7 +85,7 @@ def _step(value: Any, place: str) -> Fraction:
 
 
 def check_steps(steps: set[Fraction]) -> None:
-    """Raise RequestError if all `multipleOf` of a schema together are more than llguidance can compute with."""
+    """Raise RequestError if the least common multiple of all `multipleOf` exceeds llguidance's limit."""
     scale = max((_decimals(step) for step in steps), default=0)
     total = math.lcm(*(int(step * 10**scale) for step in steps))
     if total >= 2**31:
@@ -92,7 +99,12 @@ def _decimals(step: Fraction) -> int:
 
 
 def plain_value(value: Any, keyword: str, place: str) -> Any:
-    """Return a constant in the spelling that llguidance reads right: 1 for 1.0."""
+    """Return a constant in a form that llguidance interprets correctly, for example 1 for 1.0.
+
+    Raises:
+        RequestError: the constant has a number that is not exact as a double, or a character that is never
+            generated.
+    """
     if isinstance(value, dict):
         return {check_text(k, keyword, place): plain_value(v, keyword, place) for k, v in value.items()}
     if isinstance(value, list):
@@ -111,7 +123,7 @@ def plain_value(value: Any, keyword: str, place: str) -> Any:
 
 
 def check_text(text: str, keyword: str, place: str) -> str:
-    """Return a text; raise RequestError if it has characters that are not generated."""
+    """Return `text`; raise RequestError if it has characters that are never generated."""
     for char in text:
         if (char < " " and char not in "\b\f\n\r\t") or "\ud800" <= char <= "\udfff" or char == "\x7f":
             raise refused(place, keyword, f"the character U+{ord(char):04X} is never generated")

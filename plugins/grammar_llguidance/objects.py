@@ -1,4 +1,4 @@
-"""The keywords of objects."""
+"""Rewrites the JSON Schema keywords of objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "$dyna
 
 
 def names(own: dict[str, Any], keyword: str, place: str) -> list[str]:
-    """Return a keyword's value, which must be an array of names; empty if it is not there."""
+    """Return the value of a keyword that must be an array of names; [] if the keyword is missing."""
     found = own.get(keyword, [])
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise refused(place, keyword, "it must be an array of names")
@@ -22,7 +22,7 @@ def names(own: dict[str, Any], keyword: str, place: str) -> list[str]:
 
 
 def mapping(own: dict[str, Any], keyword: str, place: str) -> dict[str, Any]:
-    """Return a keyword's value, which must be an object; empty if it is not there."""
+    """Return the value of a keyword that must be an object; {} if the keyword is missing."""
     found = own.get(keyword, {})
     if not isinstance(found, dict):
         raise refused(place, keyword, "it must be an object")
@@ -30,7 +30,7 @@ def mapping(own: dict[str, Any], keyword: str, place: str) -> dict[str, Any]:
 
 
 def object_keywords(own: dict[str, Any], place: str, rewrite: Rewrite) -> tuple[dict[str, Any], list[Any]]:
-    """Return the keywords of objects, and further schemas that must hold."""
+    """Rewrite a schema's object keywords; return them, and further schemas for its `allOf`."""
     out: dict[str, Any] = {}
     if properties := mapping(own, "properties", place):
         out["properties"] = {
@@ -44,7 +44,7 @@ def object_keywords(own: dict[str, Any], place: str, rewrite: Rewrite) -> tuple[
             own["additionalProperties"], step(place, "additionalProperties")
         )
         if "unevaluatedProperties" in own and out["additionalProperties"] not in (True, False, {}):
-            # Validators differ in whether additional properties count as evaluated then.
+            # Validators disagree whether these properties count as evaluated, so require both schemas.
             out["additionalProperties"] = {
                 "allOf": [out["additionalProperties"], _unevaluated(own, place, rewrite)]
             }
@@ -61,7 +61,7 @@ def _patterns(patterns: dict[str, Any], place: str, rewrite: Rewrite) -> dict[st
     found: dict[str, Any] = {}
     for pattern, inner in patterns.items():
         try:
-            # Exact: a key that matches here for a validator must not count as an additional property.
+            # Exact, because a key that matches for validators must not count as an additional property here.
             written = translate(pattern, exact=True)
         except PatternError as error:
             raise refused(place, "patternProperties", f"{pattern!r}: {error}") from error
@@ -83,7 +83,7 @@ def _unevaluated(own: dict[str, Any], place: str, rewrite: Rewrite) -> Any:
 
 
 def _narrow_names(own: dict[str, Any], out: dict[str, Any], place: str) -> None:
-    """Have the keys fit `propertyNames`."""
+    """Restrict the rewritten keywords in `out` so that all keys match `propertyNames`."""
     rule = own["propertyNames"]
     rule = {} if rule is True else rule
     if not isinstance(rule, dict) or set(rule) - {
@@ -146,7 +146,11 @@ def _name_test(rule: dict[str, Any], place: str) -> Any:
 
 
 def _sizes(own: dict[str, Any], out: dict[str, Any], place: str) -> list[Any]:
-    """Set `minProperties` and `maxProperties` if a grammar can enforce them."""
+    """Set `minProperties` and `maxProperties` in `out`; return further schemas for `allOf`.
+
+    Raises:
+        RequestError: a grammar cannot enforce these limits.
+    """
     low, high = count(own, "minProperties", place) or 0, count(own, "maxProperties", place)
     required = out.get("required", [])
     optional = [
@@ -157,7 +161,7 @@ def _sizes(own: dict[str, Any], out: dict[str, Any], place: str) -> list[Any]:
     also: list[Any] = []
     missing = low - len(required)
     if missing > 1:
-        # Additional keys may be written twice, and then count once.
+        # A grammar may write an additional key twice, which then counts only once.
         raise refused(
             place,
             "minProperties",

@@ -1,7 +1,8 @@
-"""`oneOf`: exactly one of several schemas holds.
+"""Rewrites `oneOf` ("exactly one schema matches") to `anyOf`.
 
-A grammar can only express "at least one of these" (`anyOf`). Both mean the same if no value fits two branches: because
-the branches are disjoint, or because each forbids a key that the other requires.
+A grammar can express only `anyOf` ("at least one schema matches"). The two are equivalent if no value matches
+two branches: because the branches are disjoint, or because each is made to forbid a key that the other
+requires.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from .overlap import Disjointness
 
 
 def exactly_one(branches: list[Any], written: list[Any], proofs: Disjointness, place: str) -> Any:
-    """Return a schema without `oneOf`, of values that fit one branch and no other.
+    """Return a schema without `oneOf` that matches only values of exactly one branch.
 
     Args:
-        branches: the client's schemas.
-        written: the same schemas, rewritten.
+        branches: branches as the client wrote them.
+        written: the same branches, rewritten.
+        proofs: disjointness proofs for the schema's document.
         place: JSON pointer to the schema that has the `oneOf`.
 
     Raises:
-        RequestError: a value may fit two branches.
+        RequestError: a value may match two branches.
     """
     forbidden: list[list[str]] = [[] for _ in branches]
     for i, one in enumerate(branches):

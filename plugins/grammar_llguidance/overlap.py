@@ -1,6 +1,6 @@
-"""Decides whether one value can fit two schemas, which `oneOf` forbids.
+"""Proves that two schemas are disjoint, that is, that no value matches both, as `oneOf` requires.
 
-The answer "disjoint" is a proof; its opposite means nothing.
+"Disjoint" is proven; "not disjoint" only means that no proof was found.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _MAX_DEPTH = 8
 
 
 class Disjointness:
-    """Proves schemas of one document disjoint."""
+    """Proves that schemas of one document are disjoint, and derives facts about their values."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
 
     def disjoint(self, a: Any, b: Any, depth: int = 0) -> bool:
-        """Return whether certainly no value fits both schemas."""
+        """Return whether it is certain that no value matches both schemas."""
         if depth > _MAX_DEPTH:
             return False
         all_a, all_b = self._parts(a), self._parts(b)
@@ -29,34 +29,34 @@ class Disjointness:
         return self._branches_differ(all_a, b, depth) or self._branches_differ(all_b, a, depth)
 
     def required(self, schema: Any) -> set[str]:
-        """Return keys that every value of a schema certainly has, if it is an object."""
+        """Return the keys that every object which matches a schema is certain to have."""
         return {key for part in self._parts(schema) for key in _names(part)}
 
     def types(self, schema: Any) -> frozenset[str]:
-        """Return the types that a schema's values can have ("number" for integers too)."""
+        """Return the types that a schema's values can have. Integers have the type "number"."""
         possible = TYPES
         for part in self._parts(schema):
             possible &= _types_of(part)
         return possible
 
     def values(self, schema: Any) -> list[Any] | None:
-        """Return a list that holds every value of a schema, None if there is none."""
+        """Return a list that includes all values of a schema; None if the schema does not enumerate them."""
         for part in self._parts(schema):
             if (values := self._values(part)) is not None:
                 return values
         return None
 
     def member(self, schema: Any, key: str) -> Any:
-        """Return a schema that the member of a key certainly fits; one that lists its values, if there is one."""
+        """Return a schema that a property's value certainly matches, if possible one that lists the values."""
         found = [_member(part, key) for part in self._parts(schema)]
         return next((inner for inner in found if self.values(inner) is not None), True)
 
     def is_only(self, schema: dict[str, Any], keywords: set[str]) -> bool:
-        """Return whether a schema has no other keywords than these, annotations apart."""
+        """Return whether a schema has no keywords other than these. Ignores annotations."""
         return not (schema.keys() & self._document.dialect.keywords) - keywords
 
     def _parts(self, schema: Any, depth: int = 0) -> list[dict[str, Any]]:
-        """Return the schemas that must all hold: this schema, its references, and its `allOf`."""
+        """Return the schemas that a value must all match: this one, its references, and its `allOf`."""
         if schema is False:
             return [{"enum": []}]
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
@@ -78,7 +78,7 @@ class Disjointness:
             return True
         values_a, values_b = self._values(a), self._values(b)
         if values_a is not None and values_b is not None and not any(v in values_b for v in values_a):
-            # In Python True is 1, so that this may miss a proof, and never finds a wrong one.
+            # In Python, True == 1. So this may miss a proof, but never finds a wrong one.
             return True
         return types == {"object"} and self._members_differ(a, b, depth)
 
@@ -106,7 +106,7 @@ class Disjointness:
 
 
 def type_of(value: Any) -> str:
-    """Return the JSON type of a value, "number" for an integer too."""
+    """Return the JSON type of a value. Integers have the type "number"."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -116,7 +116,7 @@ def type_of(value: Any) -> str:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Return whether two values are the same JSON: 1 is 1.0, and not true."""
+    """Return whether two values are equal in JSON: 1 equals 1.0, but not true."""
     return bool(a == b) and type_of(a) == type_of(b)
 
 
@@ -137,7 +137,7 @@ def _names(part: dict[str, Any]) -> list[str]:
 
 
 def _member(part: dict[str, Any], key: str) -> Any:
-    """Return a schema that a member certainly fits."""
+    """Return a schema that a property's value is certain to match."""
     properties = part.get("properties")
     if isinstance(properties, dict) and key in properties:
         return properties[key]

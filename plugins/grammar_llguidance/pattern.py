@@ -1,9 +1,9 @@
-"""Regular expressions of JSON schemas, in the dialect that llguidance reads.
+"""Translates regular expressions of JSON schemas to the syntax that llguidance reads.
 
-Validators in Python match with `re.search`, llguidance with Rust's syntax. `\\d`, `\\w`, `\\s`, `$` and the escapes
-differ between the two. This module therefore parses a pattern with Python's own parser and writes a new pattern from
-the tree, with character classes spelled out and anchored at both ends. The old pattern finds every string that the new
-one matches. This module knows nothing of schemas.
+Validators in Python match with `re.search`; llguidance uses Rust's syntax. `\\d`, `\\w`, `\\s`, `$` and the
+escapes differ between the two. This module therefore parses a pattern with Python's own parser and writes a
+new pattern from the tree, with character classes spelled out and anchors at both ends. Every string that the
+new pattern matches is also found by the old one. Does not depend on schemas.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _c: Any = importlib.import_module("re._constants")
 MAX_LENGTH = 20_000  # characters
 ANYTHING = "(?s:.*)"
 
-_NARROW = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t-\r\x20"}  # by ECMA-262 and by Python
+_NARROW = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t-\r\x20"}  # characters that both ECMA-262 and Python match
 _SURROGATES = (0xD800, 0xDFFF)
 
 
 @cache
 def _wide(letter: str) -> str:
-    """Return the characters that Python matches by `\\d`, `\\w` or `\\s`, as the inside of a class.
+    """Return the characters that Python's `\\d`, `\\w` or `\\s` match, as the inside of a character class.
 
-    Asks Python itself, because Python and llguidance know different versions of Unicode.
+    Computed with Python itself, because Python and llguidance use different versions of Unicode.
     """
     fits = {"d": str.isdecimal, "w": lambda char: char == "_" or char.isalnum(), "s": str.isspace}[letter]
     parts: list[str] = []
@@ -42,19 +42,19 @@ def _wide(letter: str) -> str:
 
 
 class PatternError(ValueError):
-    """A pattern that cannot be translated; says why."""
+    """A pattern cannot be translated; the message says why."""
 
 
 def translate(pattern: str, *, exact: bool = False) -> str:
-    """Return a pattern that matches whole strings, all of which the given one finds.
+    """Return a pattern for whole strings, which matches only if `re.search` finds the given pattern.
 
     Args:
-        pattern: searched for in the string, as in a JSON schema.
-        exact: match all strings that Python's `re.search` finds. Otherwise `\\d` and `\\w` are ASCII, as ECMA-262
-            has them, so that validators of both kinds agree.
+        pattern: pattern of a JSON schema, which may match anywhere in a string.
+        exact: whether to match all strings that Python's `re.search` finds. Otherwise `\\d` and `\\w` are
+            ASCII, as in ECMA-262, so that validators of both kinds agree.
 
     Raises:
-        PatternError: Python cannot read the pattern, or no automaton can match it.
+        PatternError: Python cannot parse the pattern, or no automaton can match it.
     """
     if len(pattern) > MAX_LENGTH:
         raise PatternError(f"it has {len(pattern)} characters; the limit is {MAX_LENGTH}")
@@ -70,7 +70,7 @@ def translate(pattern: str, *, exact: bool = False) -> str:
 
 
 def all_but(words: list[str]) -> str:
-    """Return a pattern that matches every string but these."""
+    """Return a pattern that matches every string except these."""
     branches: list[str] = []
     prefixes = {""} | {word[:i] for word in words for i in range(1, len(word) + 1)}
     for prefix in sorted(prefixes):
@@ -91,7 +91,7 @@ def _escape(text: str) -> str:
 
 
 class _Writer:
-    """Writes a parse tree of Python's as a pattern of Rust's.
+    """Writes a parse tree of Python's `re` as a pattern in Rust's syntax.
 
     Args:
         exact: as for `translate`.
@@ -103,10 +103,11 @@ class _Writer:
         self._end = r"\n?" if exact else ""
 
     def alternatives(self, items: list[Any], *, start: bool, end: bool) -> str:
-        """Return the pattern of a whole string in which these items are found.
+        """Return a pattern for whole strings in which these items occur.
 
         Args:
-            start, end: whether the items must start, or end, where the string does.
+            items: items of the parse tree.
+            start, end: whether the items must be at the start, or at the end, of the string.
         """
         tail = ""
         while items and _is_anchor(items[0], _c.AT_BEGINNING, _c.AT_BEGINNING_STRING):
@@ -176,7 +177,8 @@ class _Writer:
             return _range(*value)
         name = str(value).lower()  # category_digit, category_not_space, …
         letter = {"digit": "d", "word": "w", "space": "s"}[name.rpartition("_")[2]]
-        # A class must not grow: exclude the larger reading of a letter, include the smaller one.
+        # A class must not become larger: if negated, exclude the larger meaning of a letter; else include the
+        # smaller.
         if "_not_" in name:
             return f"[^{(self._inner if negated else _wide)(letter)}]"
         return (_wide if negated else self._inner)(letter)
@@ -194,7 +196,7 @@ def _char(code: int) -> str:
 
 
 def _range(low: int, high: int) -> str:
-    """Return a range of a class, without the surrogates: no text has them."""
+    """Return a range for a character class, without surrogates, which no text contains."""
     first, last = _SURROGATES
     parts = [(low, min(high, first - 1)), (max(low, last + 1), high)]
     return "".join(f"{_char(a)}-{_char(b)}" for a, b in dict.fromkeys(parts) if a <= b)

@@ -1,9 +1,10 @@
 """Rewrites a client's JSON schema into one that llguidance enforces, or refuses it.
 
-llguidance ignores some keywords, reads some in its own way, and knows one draft well. This module therefore checks
-every keyword and rewrites it in the latest draft, with only keywords that llguidance enforces. The new schema allows
-the same values or fewer, never others, so a reply fits the client's own schema. docs/structured_output.md lists the
-values that are left out. A keyword that cannot be rewritten is refused, with its place.
+llguidance ignores some keywords, interprets some in its own way, and fully supports only the latest draft. So
+this module checks every keyword, and rewrites the schema to the latest draft with only keywords that
+llguidance enforces. The new schema allows the same values or fewer, never others, so every output matches the
+client's schema. docs/structured_output.md lists the values that are excluded. If a keyword cannot be
+rewritten, the schema is refused; the error names the keyword and its JSON pointer.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from .one_of import exactly_one
 from .overlap import TYPES, Disjointness
 from .pattern import PatternError, translate
 
-MAX_LENGTH = 100_000  # of a string, in characters
-MAX_PARTS = 50_000  # schemas in a rewritten schema
+MAX_LENGTH = 100_000  # longest string, in characters
+MAX_PARTS = 50_000  # most subschemas in a rewritten schema
 
 _REFUSED = {
     "$dynamicRef": "what it refers to depends on the value; use '$ref'",
@@ -37,13 +38,14 @@ _REFUSED = {
 
 
 def prepare(source: str) -> dict[str, Any]:
-    """Return a schema for llguidance.
+    """Rewrite a client's schema for llguidance.
 
     Args:
-        source: the client's schema, JSON text.
+        source: JSON text of the schema.
 
     Raises:
-        RequestError: the text is no schema, or llguidance cannot enforce it; the message names keyword and place.
+        RequestError: the text is not a schema, or llguidance cannot enforce it; the message names keyword and
+            pointer.
     """
     return Rewriter(Document(source)).run()
 
@@ -56,13 +58,13 @@ class Rewriter:
         self._dialect = document.dialect
         self._proofs = Disjointness(document)
         self._negation = Negation(document)
-        self._names: dict[str, str] = {}  # place of what a `$ref` points to → its name in `$defs`
+        self._names: dict[str, str] = {}  # JSON pointer that a `$ref` refers to → name in the new `$defs`
         self._waiting: list[str] = []
         self._steps: set[Fraction] = set()
         self._parts = 0
 
     def run(self) -> dict[str, Any]:
-        """Return the new schema."""
+        """Return the rewritten schema, with its definitions."""
         root = self.rewrite(self._document.root, "")
         definitions: dict[str, Any] = {}
         while self._waiting:
@@ -72,10 +74,11 @@ class Rewriter:
         return close(root, definitions)
 
     def rewrite(self, schema: Any, place: str) -> Any:
-        """Return a part of the document, rewritten.
+        """Rewrite a subschema of the document.
 
         Args:
-            place: JSON pointer to the part.
+            schema: the subschema.
+            place: JSON pointer to it.
         """
         self._parts += 1
         if self._parts > MAX_PARTS:
@@ -94,7 +97,7 @@ class Rewriter:
             if keyword in own:
                 raise refused(place, keyword, reason)
         out, also = self._keywords(own, schema, place)
-        # The order matters: llguidance reads the keywords before a combination as one part.
+        # The order matters: llguidance combines the keywords before `allOf` into one part.
         if also:
             out["allOf"] = also
         if "$ref" in own:
@@ -102,7 +105,7 @@ class Rewriter:
         return out
 
     def _check_resource(self, schema: dict[str, Any], place: str) -> None:
-        """Refuse parts that are documents of their own."""
+        """Refuse a subschema that has another draft, or that has both an id of its own and references."""
         if place and dialect_of(schema, self._dialect) != self._dialect:
             raise refused(place, "$schema", "a part may not be of another draft than the whole")
         name = schema.get(self._dialect.id_keyword)
@@ -146,7 +149,7 @@ class Rewriter:
         return out, also
 
     def _strings(self, own: dict[str, Any], out: dict[str, Any], place: str) -> list[str]:
-        """Write lengths and format; return patterns."""
+        """Set the lengths and the format of strings in `out`; return the patterns that strings must match."""
         low, high = count(own, "minLength", place), count(own, "maxLength", place)
         if low is not None and low > MAX_LENGTH:
             raise refused(place, "minLength", f"it is {low}; the limit is {MAX_LENGTH}")
@@ -192,7 +195,7 @@ class Rewriter:
         return also
 
     def _dependencies(self, own: dict[str, Any], place: str) -> list[Any]:
-        """Return schemas for dependencies: the key is absent, or its requirements hold."""
+        """Return schemas that enforce dependencies: either the key is absent, or its requirements hold."""
         also = []
         for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
             for key, rule in mapping(own, keyword, place).items():
@@ -239,14 +242,14 @@ class Rewriter:
                 also.append(exactly_one(own[keyword], parts, self._proofs, place))
         if "not" in own:
             there = step(place, "not")
-            self.rewrite(own["not"], there)  # a malformed one is refused here
+            self.rewrite(own["not"], there)  # raises if the schema is malformed
             also.append(self.rewrite(self._negation.negate(own["not"], there), there))
         if "if" in own and ("then" in own or "else" in own):
             also.append(self._condition(own, place))
         return also
 
     def _cases(self, own: dict[str, Any], cases: list[Case], place: str) -> Any:
-        """Return the schema of conditions on one property."""
+        """Return a schema that enforces several conditions on one property."""
         branches = []
         for case in cases:
             outcomes = [
@@ -257,13 +260,13 @@ class Rewriter:
         return {"anyOf": branches}
 
     def _condition(self, own: dict[str, Any], place: str) -> Any:
-        """Return the schema of `if`: it holds, and `then` does; or it does not, and `else` does."""
+        """Return a schema for `if`: either `if` and `then` match, or `if` does not match and `else` does."""
         there = step(place, "if")
         yes = [self.rewrite(own["if"], there), self.rewrite(own.get("then", True), step(place, "then"))]
         otherwise = self._negation.negate(own["if"], there)
         no = [self.rewrite(otherwise, there), self.rewrite(own.get("else", True), step(place, "else"))]
         if own.get("then", True) is True:
-            # One case fewer where nothing follows from the condition.
+            # Without `then`, the case in which `if` matches needs nothing else.
             return {"anyOf": [yes[0], {"allOf": no}]}
         return {"anyOf": [{"allOf": yes}, {"allOf": no}]}
 

@@ -1,7 +1,8 @@
-"""Structural tags as grammars in Lark's form: text, tags and JSON in each other.
+"""Translates structural tags, which nest free text, tags and JSON, to grammars in Lark syntax.
 
-Free text ends where another element starts: at a special token, which no text contains, or at a literal text, which is
-found by a lexeme that ends as early as possible (`[lazy]`). Free text must therefore be last, or a literal must follow.
+Free text ends where another element starts. That is either a special token, which no text contains, or a
+literal text, which a lexeme finds that ends as early as possible (`[lazy]`). So free text must come last or
+be followed by a literal.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ MAX_DEPTH = 20
 
 @dataclass(frozen=True)
 class Literal:
-    """Text that must be written exactly."""
+    """Text that must be generated exactly."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class AnyText:
-    """Free text without some texts."""
+    """Free text that must not contain certain texts."""
 
     excludes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Part:
-    """Anything else, as an expression of Lark's."""
+    """Any other element, as an expression in Lark syntax."""
 
     lark: str
 
@@ -49,14 +50,16 @@ Piece = Literal | AnyText | Part
 
 
 def to_lark(source: str, special_tokens: Mapping[str, int]) -> str:
-    """Return the grammar of a structural tag.
+    """Return the Lark grammar of a structural tag.
 
     Args:
-        source: the tag, JSON text; in the form of `core.grammar`, or the older one of `structures` and `triggers`.
-        special_tokens: tokens that stand for themselves where a text has theirs, by text.
+        source: JSON text of the tag, in the format of `core.grammar` or the older one with `structures` and
+            `triggers`.
+        special_tokens: ids of special tokens by their text. If a literal contains such a text, the token is
+            generated.
 
     Raises:
-        RequestError: the tag is wrong; names the place.
+        RequestError: the tag is malformed; the message names the field.
     """
     try:
         tag = json.loads(source)
@@ -70,7 +73,7 @@ def to_lark(source: str, special_tokens: Mapping[str, int]) -> str:
 
 
 def _format_of(tag: dict[str, Any]) -> Any:
-    """Return the format of a tag, of the older form too."""
+    """Return the `format` of a tag, after converting a tag in the older format."""
     if "structures" not in tag:
         return _field(tag, "format", dict, "structural_tag")
     structures = _field(tag, "structures", list, "structural_tag")
@@ -102,7 +105,13 @@ class _Writer:
         self._token_texts = re.compile("|".join(map(re.escape, longest_first))) if special_tokens else None
 
     def pieces(self, format: Any, place: str, depth: int = 0) -> list[Piece]:
-        """Return what a format consists of."""
+        """Return the pieces of a format, in order.
+
+        Args:
+            format: the format.
+            place: path of its field, for errors.
+            depth: number of formats around it.
+        """
         kind = _field(format, "type", str, place)
         if depth > MAX_DEPTH:
             raise RequestError(f"the structural tag is nested more than {MAX_DEPTH} levels deep, at {place}")
@@ -135,7 +144,7 @@ class _Writer:
         )
 
     def join(self, pieces: Sequence[Piece]) -> str:
-        """Return pieces, one after the other, as an expression."""
+        """Return the concatenation of pieces as an expression."""
         written: list[str] = []
         rest = list(pieces)
         while rest:
@@ -164,16 +173,16 @@ class _Writer:
         return name
 
     def _text(self, text: AnyText) -> str:
-        """Return free text as a terminal."""
+        """Return a terminal for free text."""
         if not text.excludes:
             return TEXT
         banned = "|".join(f"(?:{re.escape(excluded)})" for excluded in text.excludes)
-        name = f"T{len(self.rules)}"  # only what has a name in capitals may use `&` and `~`
+        name = f"T{len(self.rules)}"  # only terminals, which have upper-case names, may use `&` and `~`
         self.rules.append(f"{name}: {TEXT} & ~/{regex_to_lark(f'(?s:.*)(?:{banned})(?s:.*)', '')}/")
         return name
 
     def _literals(self, text: str) -> list[Piece]:
-        """Return a text with its special tokens in their own right."""
+        """Return the pieces of a literal text, in which special tokens are pieces of their own."""
         found: list[Piece] = []
         position = 0
         for match in self._token_texts.finditer(text) if self._token_texts else ():
@@ -249,7 +258,7 @@ class _Writer:
 
 
 def regex_terminal(pattern: str) -> str:
-    """Return a regular expression as a terminal; `\\d` and `\\w` are ASCII, as ECMA-262 has them."""
+    """Return a terminal for a regular expression. `\\d` and `\\w` are ASCII only, as in ECMA-262."""
     return f"/{regex_to_lark(pattern, 'dw')}/"
 
 

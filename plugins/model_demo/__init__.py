@@ -1,4 +1,4 @@
-"""The embedded demo model: a small Llama, its tokenizer, its chat template and what trained them."""
+"""The embedded demo model: a small Llama with tokenizer and chat template, and the code that trained it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts samples to tokens, and groups them into batches."""
+"""Encodes samples as tokens and labels, and groups them into batches."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -11,11 +11,11 @@ from transformers import PreTrainedTokenizerBase
 from .corpus import Sample
 from .tokenization import END_OF_TEXT, TURN_END, TURN_START
 
-IGNORED = -100  # the label that cross_entropy leaves out
+IGNORED = -100  # the label that cross_entropy ignores
 
 
 def text_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
-    """Return the whole sample as the model sees it."""
+    """Return the text of a whole sample, as the model sees it."""
     if sample.is_document:
         return sample.reply["content"] + END_OF_TEXT
     return tokenizer.apply_chat_template(
@@ -27,7 +27,7 @@ def text_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
 
 
 def prompt_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
-    """Return the sample up to the point where the model continues."""
+    """Return the text of a sample up to the start of the reply."""
     return tokenizer.apply_chat_template(
         sample.prompt,
         tools=list(sample.tools) or None,
@@ -38,8 +38,9 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
 
 
 class Encoder:
-    """Converts samples to tokens and labels. Only the model's own output is learned: the assistant's turns, and whole
-    documents.
+    """Converts samples to tokens and labels.
+
+    Only text that the model itself has to generate is learned: the assistant's turns, and whole documents.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -48,19 +49,19 @@ class Encoder:
         self._turn_end = tokenizer.convert_tokens_to_ids(TURN_END)
 
     def __call__(self, sample: Sample) -> tuple[list[int], list[int]]:
-        """Return the tokens, and for each its label: the token itself if it is learned."""
+        """Return a sample's tokens, and their labels: the token itself if it is learned, else `IGNORED`."""
         tokens = self._tokenizer(text_of(self._tokenizer, sample), add_special_tokens=False).input_ids
         if sample.is_document:
             return tokens, list(tokens)
         turns = list(self._turns(tokens))
         labels = [IGNORED] * len(tokens)
-        # Before a thinking turn, earlier turns stand as if they had not been thought about.
+        # In a thinking sample, earlier turns have no reasoning, so only the last one is learned.
         for start, end in turns[-1:] if sample.thinking else turns:
             labels[start:end] = tokens[start:end]
         return tokens, labels
 
     def _turns(self, tokens: list[int]) -> Iterator[tuple[int, int]]:
-        """Return start and end of the assistant's turns, including the end-of-turn tokens."""
+        """Yield the (start, end) of each assistant turn's content, including its end-of-turn token."""
         width = len(self._header)
         at = 0
         while at < len(tokens):
@@ -78,10 +79,16 @@ Batch = tuple[Tensor, Tensor]
 def batches(
     samples: Iterable[Sample], encoder: Encoder, tokens_per_batch: int, longest: int, seed: int
 ) -> Iterator[Batch]:
-    """Yield batches of samples of similar length, in mixed order.
+    """Yield batches of samples of similar length, in random order.
 
-    Each sample is a row of its own that starts at position 0, as in serving. Samples longer than `longest` are left
-    out. `tokens_per_batch` limits rows times length.
+    Each sample is one row and starts at position 0, as in serving.
+
+    Args:
+        samples: samples to encode.
+        encoder: encoder of the samples.
+        tokens_per_batch: largest number of rows times length.
+        longest: most tokens in a sample; longer samples are skipped.
+        seed: seed of the order.
     """
     shuffler = random.Random(seed)
     source = iter(samples)
@@ -108,7 +115,7 @@ def _groups(
 
 
 def _padded(rows: list[tuple[list[int], list[int]]]) -> Batch:
-    """Pad rows on the right to one length; with causal attention, tokens never see the padding."""
+    """Right-pad rows to one length. With causal attention, real tokens never see the padding."""
     length = len(rows[-1][0])
     tokens = torch.tensor([row + [0] * (length - len(row)) for row, _ in rows])
     labels = torch.tensor([row + [IGNORED] * (length - len(row)) for _, row in rows])

@@ -1,4 +1,4 @@
-"""Measures accuracy on held-out samples: `python -m llmfw.plugins.model_demo.evaluate`."""
+"""Measures the rates of right answers on held-out data: `python -m llmfw.plugins.model_demo.evaluate`."""
 
 import json
 from collections import defaultdict
@@ -26,7 +26,15 @@ MOST_NEW_TOKENS_OF_STORY = 700
 
 @dataclass(frozen=True)
 class Rates:
-    """Accuracy on the samples of one subject; `valid` is None if no syntax is required."""
+    """The results on one subject: the number of samples, and rates of good replies.
+
+    Attributes:
+        samples: number of samples.
+        right: share of right replies.
+        ended: share of replies that ended their turn.
+        thinking_as_asked: share of replies with reasoning if and only if it was asked for.
+        valid: share of replies with valid syntax; None: the subject requires no syntax.
+    """
 
     samples: int
     right: float
@@ -50,7 +58,7 @@ def rates(verdicts: list[Verdict]) -> Rates:
 
 
 def held_out_samples(each: int) -> Iterator[Sample]:
-    """Return the same number of samples from each maker, every other one with thinking."""
+    """Yield `each` held-out samples for each maker, every other one with thinking."""
     for at, maker in enumerate(SUBJECTS):
         draw = Draw(SEED + at, held_out=True)
         yield from (single(draw, maker, thinking=bool(index % 2)) for index in range(each))
@@ -60,7 +68,7 @@ def held_out_samples(each: int) -> Iterator[Sample]:
 
 
 class Responder:
-    """Answers many prompts at once, greedily."""
+    """Generates replies by greedy decoding, in batches."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self._model = model
@@ -68,7 +76,7 @@ class Responder:
         tokenizer.padding_side = "left"
 
     def replies(self, prompts: list[str], most_new_tokens: int) -> Iterator[str]:
-        """Return the texts up to the end of the turn, including `<|im_end|>` if it was generated."""
+        """Yield the reply to each prompt up to the end of its turn, with `<|im_end|>` if generated."""
         for at in range(0, len(prompts), ROWS_AT_ONCE):
             yield from self._some(prompts[at : at + ROWS_AT_ONCE], most_new_tokens)
 
@@ -85,7 +93,7 @@ class Responder:
 def verdicts_on(
     responder: Responder, tokenizer: PreTrainedTokenizerBase, samples: list[Sample]
 ) -> dict[str, list[Verdict]]:
-    """Return the verdicts on the model's answers, by subject."""
+    """Let the model reply to the samples; return the verdicts on its replies, by subject."""
     by_subject = defaultdict(list)
     for sample in samples:
         by_subject[sample.subject].append(sample)

@@ -1,4 +1,4 @@
-"""Judges whether a reply is right."""
+"""Judges whether a reply of the demo model is right."""
 
 import json
 import re
@@ -14,8 +14,16 @@ _CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on a reply. `valid` concerns the syntax of requested JSON or calls: it parses, and a call names a tool of
-    the prompt.
+    """A judged reply.
+
+    Attributes:
+        sample: sample that was asked.
+        reply: the model's reply.
+        right: whether the reply is right.
+        ended: whether the reply ended its turn.
+        thought_as_asked: whether the reply has reasoning if and only if it was asked for.
+        valid: whether JSON parses, or a call parses and names a tool of the prompt; None: neither was asked
+            for.
     """
 
     sample: Sample
@@ -31,7 +39,7 @@ class Verdict:
 
 
 def judge(sample: Sample, reply: str) -> Verdict:
-    """Compare a reply, including the markup of its turn, with the reply in the corpus."""
+    """Compare a reply, including its end-of-turn token, with the corpus's reply to the sample."""
     ended = reply.endswith(TURN_END)
     said = reply.removesuffix(TURN_END)
     thought = _THOUGHT.match(said)
@@ -42,7 +50,7 @@ def judge(sample: Sample, reply: str) -> Verdict:
 
 
 def _compare(sample: Sample, answer: str) -> tuple[bool, bool | None]:
-    """Return whether the answer is right, and whether it is valid."""
+    """Return (whether the answer is right, whether its syntax is valid); see `Verdict`."""
     if "tool_calls" in sample.reply:
         wanted = [call["function"] for call in sample.reply["tool_calls"]]
         calls = [_parsed(text) for text in _CALL.findall(answer)]

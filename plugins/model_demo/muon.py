@@ -1,17 +1,17 @@
-"""The Muon optimiser: momentum with orthogonalised steps, for the weight matrices between the layers."""
+"""The optimizer Muon: momentum SGD with orthogonalized updates, for weight matrices."""
 
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-# Keller Jordan's quintic: brings every singular value near 1 in five rounds.
+# Keller Jordan's quintic polynomial, which brings every singular value close to 1 in five iterations.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _ROUNDS = 5
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for two-dimensional weights; use AdamW for embeddings and norms."""
+    """The optimizer Muon, for two-dimensional weights only. Use AdamW for embeddings and norms."""
 
     def __init__(self, weights: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
         super().__init__(weights, {"lr": lr, "momentum": momentum})
@@ -28,7 +28,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """Return a nearby matrix with singular values of about 1, by Newton-Schulz iterations in bf16."""
+    """Return a similar matrix whose singular values are all about 1, by Newton-Schulz iterations in bf16."""
     a, b, c = _QUINTIC
     wide = matrix.shape[0] <= matrix.shape[1]
     x = (matrix if wide else matrix.T).bfloat16()

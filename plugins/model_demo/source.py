@@ -1,4 +1,4 @@
-"""The demo model's files: in the folder of this module, in the installed package."""
+"""The source of the demo model, whose files are in the installed package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from llmfw.core import ModelSource
 
 
 class DemoModel(ModelSource):
-    """The default model: small, of limited quality, but real."""
+    """The model that is served if none is named.
+
+    It is small and not clever, but really generates its answers.
+    """
 
     tool_parser = "hermes"
     reasoning_parser = "qwen3"

@@ -13,11 +13,11 @@ TURN_START = "<|im_start|>"
 TURN_END = "<|im_end|>"
 SPECIAL_TOKENS = [END_OF_TEXT, TURN_START, TURN_END]
 
-# One token each but not special: decoding keeps them, as parsers of thoughts and calls expect.
+# Each is one token, but not a special one: decoding keeps them for the reasoning and tool parsers.
 MARKUP_TOKENS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
-# A word in lower case takes its space along; a capitalised word does not. So a name is the same
-# tokens in a sentence as inside the quotes of JSON, which is what lets so small a model copy it.
+# A lower-case word includes the space before it; a capitalised word does not. So a name has the same tokens
+# in a sentence as inside JSON quotes, without which so small a model could not copy it.
 PIECES = (
     r"'(?:s|t|re|ve|m|ll|d)\b"
     r"| ?[\p{Ll}\p{Lo}\p{Lm}\p{M}]+"
@@ -33,7 +33,10 @@ TEMPLATE = Path(__file__).parent / "chat_template.jinja"
 
 
 def train_tokenizer(texts: Iterable[str], context_length: int) -> PreTrainedTokenizerFast:
-    """Learn the merges from texts. Every byte is in the vocabulary, so any text round-trips."""
+    """Train a BPE tokenizer on texts.
+
+    Its vocabulary has every byte, so any text can be encoded and decoded.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -54,7 +57,7 @@ def train_tokenizer(texts: Iterable[str], context_length: int) -> PreTrainedToke
 
 
 def load_tokenizer(folder: Path, context_length: int) -> PreTrainedTokenizerFast:
-    """Load a trained tokenizer, with the current chat template."""
+    """Load a trained tokenizer from a folder, with the current chat template."""
     return _with_template(Tokenizer.from_file(str(folder / "tokenizer.json")), context_length)
 
 

@@ -30,11 +30,11 @@ CONTEXT_LENGTH = 2048
 
 @dataclass(frozen=True)
 class Recipe:
-    """All settings that determine the result, except for rounding on the machine."""
+    """The training hyperparameters: all that the result depends on, except the machine's rounding."""
 
     seed: int = 0
     steps: int = 5000
-    minutes: float | None = None  # a limit makes the result depend on how fast the machine is
+    minutes: float | None = None  # time limit, which makes the result depend on the machine's speed
     tokens_per_batch: int = 1536
     batches_per_step: int = 2
     matrix_rate: float = 0.012
@@ -47,7 +47,7 @@ class Recipe:
 
 @dataclass
 class Record:
-    """Results of a training run."""
+    """Statistics of a training run."""
 
     steps: int = 0
     tokens: int = 0
@@ -72,7 +72,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         pad_token_id=end_of_text,
     )
     model = LlamaForCausalLM(config)
-    # On a CPU, for rows as short as these, plain matrix products train a quarter faster than SDPA.
+    # On a CPU, with rows this short, eager attention trains a quarter faster than SDPA.
     model.set_attn_implementation("eager")
     wire_copying(model)
     model.generation_config = GenerationConfig(
@@ -82,9 +82,9 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 def loss_sum(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """Return the summed loss over the learned tokens. Only these go through the output layer."""
+    """Return the sum of the loss over the learned tokens. Only these pass through the output layer."""
     tokens, labels = batch
-    # No cache of the cast weights: threads would share it.
+    # Without autocast's cache of weights, because threads would share it.
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
         learned = labels[:, 1:] != IGNORED
@@ -103,13 +103,13 @@ def mean_loss(model: LlamaForCausalLM, held_out: list[Batch]) -> float:
 
 
 def held_out_batches(encoder: Encoder, seed: int, count: int) -> list[Batch]:
-    """Return batches of samples that training never uses."""
+    """Return batches of held-out samples."""
     source = samples(Draw(seed, held_out=True))
     return list(islice(batches(source, encoder, 2048, CONTEXT_LENGTH, seed), count))
 
 
 def training_batches(recipe: Recipe, encoder: Encoder) -> Iterator[Batch]:
-    """Yield batches: first only copying drills, so that the wired heads are used from the start; then everything."""
+    """Yield copying drills first, so that the wired heads are put to use early; then all samples."""
 
     def of(source: Iterator[Sample]) -> Iterator[Batch]:
         return batches(source, encoder, recipe.tokens_per_batch, CONTEXT_LENGTH, recipe.seed)
@@ -124,10 +124,10 @@ def rate_at(recipe: Recipe, progress: float) -> float:
 
 
 class Trainer:
-    """Trains the model by the steps of a recipe.
+    """Trains a model by a recipe.
 
-    The batches of a step run in parallel, one thread each. They synchronise once per step, whereas threads that share
-    each product would synchronise hundreds of times.
+    The batches of a step are computed in parallel, one thread each. These threads wait for each other
+    only once per step, whereas threads that share each matrix product wait hundreds of times.
     """
 
     def __init__(self, model: LlamaForCausalLM, recipe: Recipe, pool: ThreadPoolExecutor) -> None:
@@ -145,7 +145,7 @@ class Trainer:
         self._base_rates = (recipe.matrix_rate, recipe.other_rate)
 
     def run(self, source: Iterator[Batch], held_out: list[Batch], save: Callable[[Record], None]) -> None:
-        """Run all steps. Saves the model from time to time, and at the end."""
+        """Run all steps. Evaluates, reports and saves every 200 steps, and at the end."""
         started = time.monotonic()
         progress, smooth = 0.0, 0.0
         while progress < 1:
@@ -161,7 +161,7 @@ class Trainer:
                 save(self.record)
 
     def _progress(self) -> float:
-        """Finished share of the run, from 0 to 1."""
+        """Return the completed share of the run, from 0 to 1."""
         of_steps = self.record.steps / self.recipe.steps
         return max(of_steps, self.record.minutes / self.recipe.minutes) if self.recipe.minutes else of_steps
 
@@ -171,7 +171,7 @@ class Trainer:
                 group["lr"] = rate * factor
 
     def _step(self, step_batches: list[Batch]) -> float:
-        """Run one update on some batches of different lengths; return the mean loss over their tokens."""
+        """Update the weights once, from several batches; return the mean loss over their tokens."""
         count = sum(learned_tokens(batch) for batch in step_batches)
         results = list(self._pool.map(self._loss_and_gradients, step_batches))
         for parameter, *gradients in zip(self._parameters, *(g for _, g in results), strict=True):
@@ -196,10 +196,10 @@ class Trainer:
 
 
 def save(out: Path, trainer: Trainer, tokenizer: PreTrainedTokenizerFast, record: Record) -> None:
-    """Write the files that transformers reads, in bf16, and the record of the training."""
+    """Write the model in bf16 and the tokenizer for transformers, and the recipe and statistics as JSON."""
     out.mkdir(parents=True, exist_ok=True)
     deepcopy(trainer.model).to(torch.bfloat16).save_pretrained(out)
-    (out / "model.safetensors").chmod(0o644)  # safetensors leaves it to its owner alone
+    (out / "model.safetensors").chmod(0o644)  # safetensors makes it readable only to its owner
     tokenizer.save_pretrained(out)
     versions = {
         "python": platform.python_version(),
@@ -236,7 +236,7 @@ def main(
 
 
 def make_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
-    """Train the tokenizer on the corpus. The chat markup is needed only to write out texts."""
+    """Train the tokenizer on the corpus. An untrained one provides the chat template for its texts."""
     writer = train_tokenizer([], CONTEXT_LENGTH)
     texts = (
         text_of(writer, sample) for sample in islice(samples(Draw(recipe.seed + 1)), recipe.tokenizer_samples)

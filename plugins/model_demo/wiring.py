@@ -1,9 +1,10 @@
-"""Initialises the weights so that the model can copy from the start.
+"""Initial weights with which the demo model can already copy.
 
-Copying takes two heads in sequence: the first gives each token the token before it; the second looks for an earlier
-occurrence of the current token and returns what followed it (an induction head). A model this small learns this pair
-only after very many texts. If it is written into the first two layers, it works from the first step, and training
-refines it.
+Copying takes two attention heads in consecutive layers (an induction circuit). The previous-token head
+adds to each token which token came before it. The induction head looks for an earlier occurrence of the
+current token and predicts the token that followed there. From random weights, so small a model finds
+these heads only after very many texts. So they are written into the first two layers by hand, and
+training refines them.
 """
 
 import torch
@@ -12,11 +13,11 @@ from transformers import LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaAttention
 
 HEAD_DIM = 64
-_SCALE = 0.02  # of the random weights, as transformers draws them
-_CONSTANT = 0  # the channel that is the same for all tokens, so that heads can look at places alone
-_CONSTANT_SIZE = 4.0  # against the other channels
-_FAST = 8  # rotary pairs that tell neighbours apart
-_SLOW = 20  # rotary pairs from here on hardly turn within a text
+_SCALE = 0.02  # standard deviation of transformers' random weights
+_CONSTANT = 0  # hidden channel with the same value for all tokens, so that heads can attend by position only
+_CONSTANT_SIZE = 4.0  # size of that channel relative to the others
+_FAST = 8  # number of rotary pairs that rotate fast enough to distinguish neighbouring positions
+_SLOW = 20  # first rotary pair that hardly rotates within a text
 _LOOK_BACK = 1.7
 _TELL = 3.0
 _LOOK_FOR = 1.5
@@ -25,16 +26,16 @@ _SAY = 4.0
 
 @torch.no_grad()
 def wire_copying(model: LlamaForCausalLM) -> None:
-    """Write the two copying heads into layers 0 and 1, one pair per KV head."""
+    """Write the copying heads (previous-token and induction) into layers 0 and 1, one pair per KV head."""
     config = model.config
-    for layer in model.model.layers:  # what is not wired is silent at first
+    for layer in model.model.layers:  # all other heads and feed-forward blocks output zeros at first
         layer.self_attn.o_proj.weight.zero_()
         layer.mlp.down_proj.weight.zero_()
     model.model.embed_tokens.weight[:, _CONSTANT] = _CONSTANT_SIZE * _SCALE
     first, second = (model.model.layers[at].self_attn for at in (0, 1))
     slow = _slow_channels(config.head_dim)
     heads = config.num_key_value_heads
-    # At right angles to each other: what a head writes must not look like what another one reads.
+    # Orthogonal, so that a head does not read what another head has written.
     told = _orthonormal(2 * heads * len(slow), config.hidden_size).chunk(2 * heads)
     said = _orthonormal(heads * config.head_dim, config.hidden_size).chunk(heads)
     for kv_head in range(heads):
@@ -50,7 +51,7 @@ def wire_copying(model: LlamaForCausalLM) -> None:
 
 
 def _look_back(attention: LlamaAttention, head: int, kv_head: int, theta: float) -> None:
-    """Return weights that attend to the previous position: the query is the key, rotated by one position."""
+    """Make a head attend to the previous position: its query is its key, rotated by one position."""
     half = attention.head_dim // 2
     angles = theta ** -(torch.arange(_FAST) / half)
     query, key = _rows(attention.q_proj, head)[:, _CONSTANT], _rows(attention.k_proj, kv_head)[:, _CONSTANT]
@@ -60,23 +61,23 @@ def _look_back(attention: LlamaAttention, head: int, kv_head: int, theta: float)
 
 
 def _slow_channels(head_dim: int) -> Tensor:
-    """Return the channels of a head whose matches are independent of the distance."""
+    """Return the channels of a head in which a match scores the same at any distance."""
     half = torch.arange(_SLOW, head_dim // 2)
     return torch.cat((half, half + head_dim // 2))
 
 
 def _rows(projection: torch.nn.Linear, head: int) -> Tensor:
-    """Return the rows that compute one head's queries, keys or values."""
+    """Return the rows of a projection that compute one head's queries, keys or values."""
     return projection.weight.unflatten(0, (-1, HEAD_DIM))[head]
 
 
 def _columns(projection: torch.nn.Linear, head: int) -> Tensor:
-    """Return the columns that read one head's output."""
+    """Return the columns of the output projection that read one head's output."""
     return projection.weight.unflatten(1, (-1, HEAD_DIM))[:, head]
 
 
 def _orthonormal(rows: int, columns: int) -> Tensor:
-    """Return random orthonormal rows that ignore the constant channel."""
+    """Return random orthonormal rows that are zero in the constant channel."""
     random = torch.randn(columns, rows)
     random[_CONSTANT] = 0
     return torch.linalg.qr(random).Q.T.contiguous()

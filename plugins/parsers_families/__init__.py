@@ -1,4 +1,4 @@
-"""Tool and reasoning parsers, one file per model family."""
+"""Tool call parsers and reasoning parsers, one file per model family."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The common part of tool parsers: finds calls in content and emits arguments as they arrive.
+"""The base class of tool parsers: finds calls in content and emits arguments as they arrive.
 
-Knows no family's markers.
+Does not depend on any model family's format.
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ _SPACE_AT_END = re.compile(r"\s*\Z")
 
 
 def examples(*found: tuple[str, list[tuple[str, str]], str]) -> Mapping[str, Any]:
-    """Return a family's examples for `llmfw check`: texts, the calls in them, and the other content."""
+    """Return a parser's `conformance` with examples for `llmfw check`: (text, calls, other content)."""
     return {**CallParser.conformance, "examples": found}
 
 
 class CallParser(ToolParser):
-    """Finds calls in the content of one choice. A family's class names the texts that may start calls, and reads them.
+    """Finds calls in the content of one choice.
 
-    - The parser starts to emit a call once the name is a tool's name and the arguments have started. Until then it
+    Subclasses define the texts that may start a call, and read the calls. - The parser starts to emit a call
+    once the name is a tool's name and the arguments have started. Until then it
       emits nothing, because the text may still be content.
-    - Text that turns out to be no call is emitted as content, unchanged.
-    - Arguments are emitted as the model writes them. If they stop being JSON, they are the text up to the next marker
-      of the family, or up to the end of the text, so the client sees the model's error unchanged.
-    - The last call may lack its end.
+    - Text that turns out not to be a call is emitted as content, unchanged.
+    - Arguments are emitted as the model writes them. If they stop being valid JSON, everything up to the
+    family's next
+      marker or the end of the text counts as arguments, so that the client sees the model's error unchanged.
+    - The closing marker of the last call may be missing.
     - White space around calls is dropped.
     """
 
     conformance: ClassVar[Mapping[str, Any]] = {"streams_arguments": True}
 
     markers: ClassVar[tuple[str, ...]] = ()
-    """Texts that may start a call, anywhere in the text."""
+    """Texts that may start a call anywhere in the content."""
 
     starts: ClassVar[str] = ""
-    """Characters that may start a call, at the start of the text only."""
+    """Characters that may start a call, but only at the start of the content."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(tools)
@@ -65,9 +67,9 @@ class CallParser(ToolParser):
 
     @abstractmethod
     def read_calls(self) -> Steps[bool]:
-        """Read the calls that start at the reader's place; return whether there was one.
+        """Read the calls that start at the reader's position; return whether there was one.
 
-        Emits the calls and takes their text. Takes no text if there was no call.
+        Emits the calls and takes their text. If there is no call, takes no text.
         """
 
     def first_delta(self, name: str, arguments: str = "") -> ToolCallDelta:
@@ -76,13 +78,14 @@ class CallParser(ToolParser):
         return ToolCallDelta(self._num_calls - 1, name, arguments)
 
     def next_delta(self, arguments: str) -> ToolCallDelta:
-        """Return a further delta of the current call."""
+        """Return a delta with more arguments of the current call."""
         return ToolCallDelta(self._num_calls - 1, None, arguments)
 
     def read_named_call(self, name: str, *ends: str) -> Steps[bool]:
-        """Read a call whose name is known and whose arguments come next; return whether it is one.
+        """Read the rest of a call after its name, starting with the arguments; return whether it is a call.
 
         Args:
+            name: name of the tool.
             ends: markers, one of which ends the arguments if they stop being JSON.
         """
         yield from self.reader.space()
@@ -99,9 +102,9 @@ class CallParser(ToolParser):
         """Emit the arguments as they arrive, up to the end of their object.
 
         Args:
-            scanner: a scanner that stands before the arguments.
+            scanner: scanner that has accepted the text before the arguments.
             ends: markers, one of which ends the arguments if they stop being JSON.
-            junk: text to drop then at the end of the arguments.
+            junk: text to drop from the end of arguments that stop being JSON.
         """
         depth, reader = scanner.depth, self.reader
         while True:
@@ -117,9 +120,9 @@ class CallParser(ToolParser):
             yield None
 
     def skip(self, *texts: str) -> Waiting[bool]:
-        """Take white space and one of these texts, whole or cut off by the end of all text.
+        """Take white space and one of these texts, if present; return whether one was present.
 
-        Returns whether it was there. Takes nothing if it was not.
+        At the end of all text, an incomplete text counts, too. If none is present, takes nothing.
         """
         reader = self.reader
         yield from reader.space()
@@ -140,7 +143,7 @@ class CallParser(ToolParser):
                 yield ContentDelta(space + self.reader.take(len(marker)))
 
     def _start(self) -> Waiting[tuple[str, str] | None]:
-        """Return the white space before the first character, and the character, if it may start a call."""
+        """Return the first character and the white space before it if it may start a call; else None."""
         yield from self.reader.space()
         start = self.reader.text[self.reader.at : self.reader.at + 1]
         if start and start in self.starts:
@@ -149,9 +152,9 @@ class CallParser(ToolParser):
         return None
 
     def _content(self, after_call: bool) -> Steps[tuple[str, str] | None]:
-        """Emit content up to a marker; return the white space before the marker, and the marker. None: all text has ended.
+        """Emit content up to a marker; return the white space before the marker, and the marker.
 
-        White space directly after a call is dropped.
+        Returns None at the end of all text. If `after_call` is set, white space at the start is dropped.
         """
         reader = self.reader
         while True:

@@ -19,9 +19,10 @@ FENCE = "```"
 
 
 class DeepSeekV31ToolParser(CallParser):
-    """Reads `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`, with the markers around all calls or without.
+    """Reads `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`.
 
-    Text that is no valid call ends the series. The text from there on is content, which may contain further calls.
+    The markers around all calls are optional. Text that is not a valid call ends the series of calls. It and
+    the text after it are content, which may contain further calls.
     """
 
     conformance = examples(
@@ -54,7 +55,7 @@ class DeepSeekV31ToolParser(CallParser):
         return True
 
     def read_call(self) -> Steps[bool]:
-        """Read one call at the reader's place; return whether it is one."""
+        """Read one call at the reader's position; return whether there was one."""
         if not (yield from self.reader.literal(CALL)):
             return False
         name = yield from self.reader.word()
@@ -73,7 +74,7 @@ class DeepSeekV31ToolParser(CallParser):
 
 
 class DeepSeekV3ToolParser(DeepSeekV31ToolParser):
-    """Reads `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME`, and the arguments in a fenced block, as V3 and R1 do."""
+    """Reads V3's and R1's `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME` and arguments in a fenced block."""
 
     conformance = examples(
         (
@@ -107,9 +108,9 @@ class DeepSeekV3ToolParser(DeepSeekV31ToolParser):
 
 
 class DeepSeekR1ReasoningParser(Qwen3ReasoningParser):
-    """Splits off the reasoning at the start of every text.
+    """Splits off the reasoning with which every output starts.
 
-    The opening marker may be in the text, in the prompt, in both or in neither.
+    The opening marker may be in the output, in the prompt, in both or in neither.
     """
 
     conformance: ClassVar[Mapping[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Harmony, the format of gpt-oss: messages in channels for thoughts, answers and tool calls."""
+"""Parsers for gpt-oss's Harmony format, which has channels for reasoning, answers and tool calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Deltas = list[ReasoningDelta | ContentDelta]
 class GptOssToolParser(CallParser):
     """Reads messages to a function: `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>`.
 
-    The recipient may stand before or after the channel; `<|start|>assistant` may be before it.
+    The recipient may come before or after the channel. The header may start with `<|start|>assistant`.
     """
 
     conformance = examples(
@@ -58,7 +58,7 @@ class GptOssToolParser(CallParser):
         return True
 
     def _read_header(self) -> Waiting[str]:
-        """Read up to the message; return the tool's name, empty if there is no recipient or no header."""
+        """Read a header up to the message; return the tool's name, "" without a recipient or header."""
         reader, name = self.reader, ""
         while True:
             yield from reader.space()
@@ -74,8 +74,8 @@ class GptOssToolParser(CallParser):
 class GptOssReasoningParser(ReasoningParser):
     """Splits messages by channel: analysis is reasoning; final, and commentary without a recipient, are content.
 
-    The parser passes a message to a tool on as content, with its markers for the tool parser. If no tool parser
-    follows, it passes on the text only. A line break separates messages of one kind.
+    A message to a tool is emitted as content, with its markers, for the tool parser; if no tool parser
+    follows, without them. Messages of one kind are separated by a line break.
     """
 
     conformance: ClassVar[Mapping[str, Any]] = {
@@ -101,7 +101,7 @@ class GptOssReasoningParser(ReasoningParser):
     def __init__(self, *, in_reasoning: bool = False) -> None:
         super().__init__(in_reasoning=in_reasoning)
         self._reader = Reader()
-        self._written: set[type] = set()  # kinds that have text
+        self._written: set[type] = set()  # kinds of deltas that have been emitted
         self._steps = self._read()
 
     def feed(self, text: str) -> Deltas:
@@ -125,9 +125,9 @@ class GptOssReasoningParser(ReasoningParser):
                 yield from self._read_body(ContentDelta)
 
     def _read_header(self) -> Waiting[str | None]:
-        """Take a header; return it with its last marker, or an empty text if there is none. None: all text has ended.
+        """Take and return a header with its last marker; "" if there is none; None at the end of all text.
 
-        Drops a header that is cut off by the end of all text or of a message.
+        Drops an incomplete header: one that is cut off by the end of all text or of a message.
         """
         reader = self._reader
         while True:
@@ -146,7 +146,7 @@ class GptOssReasoningParser(ReasoningParser):
     def _read_body(
         self, kind: type[ReasoningDelta | ContentDelta] | None
     ) -> Generator[ReasoningDelta | ContentDelta | None, None, None]:
-        """Emit a message's text, and take the marker that ends it. If the kind is None, emit both as content."""
+        """Emit a message's text as `kind`, without its end marker; if None, as content, with the marker."""
         reader, stops = self._reader, (*ENDS, START, CHANNEL)
         begun = False
         while True:

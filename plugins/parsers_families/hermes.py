@@ -1,4 +1,4 @@
-"""Tool calls as JSON between <tool_call> and </tool_call>."""
+"""The tool parser `hermes`: tool calls as JSON between <tool_call> and </tool_call>."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLOSE = "</tool_call>"
 
 
 class HermesToolParser(JsonCallParser):
-    """Finds calls anywhere in the text."""
+    """Reads `<tool_call>{"name": …, "arguments": {…}}</tool_call>` anywhere in the text."""
 
     conformance = examples(
         (

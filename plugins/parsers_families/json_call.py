@@ -1,4 +1,7 @@
-"""Calls that are JSON objects with a name and arguments. Knows nothing of what is around them."""
+"""The base class of parsers whose calls are JSON objects with a name and arguments.
+
+Does not depend on markers.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,15 @@ class _Call(msgspec.Struct):
 
 
 class JsonCallParser(CallParser):
-    """Reads `{"name": …, "arguments": …}`, where `parameters` is as good as `arguments`.
+    """Reads `{"name": …, "arguments": …}`, or the same with `parameters` instead of `arguments`.
 
-    The arguments are an object, a string that holds one, or missing. Arguments that are an object after the name are
-    emitted as they arrive; other calls are emitted whole. Other members are dropped.
+    The arguments may be an object, a string that contains an object in JSON, or missing. If they are an
+    object and follow the name, they are emitted as they arrive; otherwise the call is emitted as a whole.
+    Other members are dropped.
     """
 
     def read_json_call(self, *ends: str) -> Steps[bool]:
-        """Read one object at the reader's place; return whether it is a call.
+        """Read one object at the reader's position; return whether it is a call.
 
         Args:
             ends: markers, one of which ends the arguments if they stop being JSON.
@@ -59,9 +63,9 @@ class JsonCallParser(CallParser):
         return True
 
     def read_json_calls(self, *ends: str) -> Steps[bool]:
-        """Read one call, or an array of calls, at the reader's place; return whether there was one.
+        """Read one call, or an array of calls, at the reader's position; return whether there was one.
 
-        In an array, what follows the last valid call is content.
+        If an item of an array is not a valid call, the text from there on is content.
         """
         is_array = yield from self.reader.literal("[")
         yield from self.reader.space()
@@ -73,7 +77,7 @@ class JsonCallParser(CallParser):
         return found
 
     def read_another(self, separator: str, *ends: str) -> Steps[bool]:
-        """Read a separator and a call; return whether they are there."""
+        """Read a separator and a call after it; return whether both are present."""
         yield from self.reader.space()
         found = False
         if (yield from self.reader.literal(separator)):
@@ -95,7 +99,7 @@ class JsonCallParser(CallParser):
         return True
 
     def _skip_members(self, scanner: JsonScanner) -> Steps[None]:
-        """Take what follows the arguments in the call's object."""
+        """Drop the members after the arguments in the call's object."""
         while not scanner.broken:
             self.reader.take(scanner.feed(self.reader.text))
             if scanner.done or self.reader.ended:
@@ -104,7 +108,7 @@ class JsonCallParser(CallParser):
 
 
 def _arguments(raw: msgspec.Raw) -> str | None:
-    """Return the arguments' JSON text as the model wrote it, or None if they are no object."""
+    """Return the arguments' JSON text as the model wrote it, or None if they are not an object."""
     value = msgspec.json.decode(raw)
     if isinstance(value, str):
         text, value = value, msgspec.json.decode(value)

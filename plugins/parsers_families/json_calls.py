@@ -1,5 +1,7 @@
-"""Tool calls as one JSON array or one object, and nothing else: the form that a grammar enforces if a family has no form
-of its own with JSON arguments."""
+"""The tool parser `json_calls`: tool calls as one JSON array or object, and nothing else.
+
+Grammars enforce this format if the model family has no format of its own with JSON arguments.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ OBJECT = '{"name": '
 
 
 class JsonCallsToolParser(JsonCallParser):
-    """Finds calls only at the start of the text. The text after them is content."""
+    """Reads `[{"name": …, "arguments": {…}}, …]` at the start of the text. The text after it is content."""
 
     conformance = examples(
         (

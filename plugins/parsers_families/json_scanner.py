@@ -1,4 +1,4 @@
-"""Finds the end of a JSON object, or the place where it stops being JSON, in text that arrives in pieces."""
+"""Finds the end of a JSON object, or the end of its valid part, in text that arrives in pieces."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ _LITERALS = ("true", "false", "null")
 
 
 class JsonScanner:
-    """Follows one JSON object or array. The accepted text is always the start of valid JSON text.
+    """An incremental scanner of one JSON object or array. The accepted text is always a prefix of valid JSON.
 
     Attributes:
         depth: number of open objects and arrays.
         done: whether the object or array is complete.
-        broken: whether the character after the accepted text is not valid there.
+        broken: whether the character after the accepted text is invalid there.
     """
 
     def __init__(self) -> None:
         self.done = False
         self.broken = False
-        self._open: list[str] = []  # closers that are due
-        self._next = "start"  # what may come: also value, element, key, member, colon, more
+        self._open: list[str] = []  # closing brackets that are still to come
+        self._next = "start"  # what may come next: start, value, element, key, member, colon or more
         self._in_string = False
-        self._escape = ""  # an escape that has begun
-        self._scalar = ""  # a number or literal that has begun
+        self._escape = ""  # incomplete escape sequence
+        self._scalar = ""  # incomplete number or literal
 
     @property
     def depth(self) -> int:
         return len(self._open)
 
     def feed(self, text: str, at: int = 0, *, depth: int = 0) -> int:
-        """Scan text from an index on; return the index after the last character accepted.
+        """Scan text from index `at`; return the index after the last accepted character.
 
-        Stops at the end of the text, at invalid JSON, or after the bracket that reduces the nesting to `depth`.
+        Stops at the end of the text, at invalid JSON, or after the bracket that brings the nesting down to
+        `depth`.
         """
         while at < len(text) and not self.done and not self.broken:
             if self._in_string:
@@ -90,7 +91,7 @@ class JsonScanner:
         return at
 
     def _structure(self, char: str) -> bool:
-        """Take a character outside strings and scalars; return whether it may come here."""
+        """Accept a character outside strings and scalars; return whether it is valid there."""
         expected = self._next
         if char in "}]" and expected in ("member", "element", "more"):
             return self._close(char)

@@ -1,4 +1,4 @@
-"""Tool calls as JSON objects, as Llama 3.1, 3.2 and 3.3 write them, maybe after <|python_tag|>."""
+"""The tool parser `llama3_json`: JSON objects, possibly after <|python_tag|> (Llama 3.1, 3.2 and 3.3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ OBJECT = '{"name": '
 
 
 class Llama3JsonToolParser(JsonCallParser):
-    """Finds calls at the start, after the tag, and wherever an object starts with a name. `;` separates calls."""
+    """Reads calls at the start of the text, after the tag, and wherever `{"name": ` occurs.
+
+    `;` separates calls.
+    """
 
     conformance = examples(
         (

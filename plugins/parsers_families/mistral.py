@@ -1,4 +1,4 @@
-"""Tool calls after [TOOL_CALLS], and reasoning between [THINK] and [/THINK], as Mistral's models write them."""
+"""Parsers for Mistral's models: tool calls after [TOOL_CALLS], and reasoning between [THINK] and [/THINK]."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ARGS = "[ARGS]"
 
 
 class MistralToolParser(JsonCallParser):
-    """Reads both forms: `[TOOL_CALLS][{"name": …, "arguments": …}]`, and the newer `[TOOL_CALLS]name[ARGS]{…}`.
+    """Reads `[TOOL_CALLS][{"name": …, "arguments": …}]`, and the newer `[TOOL_CALLS]name[ARGS]{…}`.
 
-    In the newer form the marker precedes each call. `[ARGS]` may be missing, and `[CALL_ID]` with an id before it is
-    skipped. Grammars enforce the newer form.
+    In the newer format, the marker precedes every call, `[ARGS]` may be missing, and `[CALL_ID]` with an id
+    before it is skipped. Grammars enforce the newer format.
     """
 
     conformance = examples(
@@ -52,7 +52,7 @@ class MistralToolParser(JsonCallParser):
 
 
 class MistralReasoningParser(Qwen3ReasoningParser):
-    """Splits off one block between Magistral's markers, as the base class does."""
+    """Splits off one block of reasoning between [THINK] and [/THINK], as Magistral writes it."""
 
     conformance: ClassVar[Mapping[str, Any]] = {
         "examples": [("[THINK]Hm.[/THINK]Oui.", "Hm.", "Oui."), ("Oui.", "", "Oui.")]

@@ -1,4 +1,4 @@
-"""Tool calls as a Python list of calls, as Llama 3.2 and 4 write them."""
+"""The tool parser `pythonic`: tool calls as a Python list of function calls (Llama 3.2 and 4)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
 class PythonicToolParser(CallParser):
-    """Reads `[get_weather(city="Paris", n=3), stop()]` at the beginning of the text, or after <|python_start|>.
+    """Reads `[get_weather(city="Paris", n=3), stop()]` at the start of the text, or after <|python_start|>.
 
-    A list is emitted when it is complete, and only if each item is a call of a tool whose keyword arguments are literals
-    (`true`, `false` and `null` included). The last list may lack its closing bracket.
+    A list is emitted once it is complete, and only if each item is a call of a known tool with literals as
+    keyword arguments (including `true`, `false` and `null`). The closing bracket of the last list may be
+    missing.
     """
 
     conformance = examples(
@@ -51,7 +52,7 @@ class PythonicToolParser(CallParser):
         return True
 
     def _read_list(self) -> Waiting[str]:
-        """Read a list, and return it; an empty text if none of the tools is called first, or it never ends."""
+        """Read a list and return its text; "" if it starts with no known tool's call, or never ends."""
         reader, start = self.reader, self.reader.at
         while (head := _HEAD.match(reader.text, start)) and not head[2] and not reader.ended:
             yield None
@@ -90,10 +91,10 @@ class PythonicToolParser(CallParser):
 
 
 def _calls(text: str) -> list[tuple[str, str]]:
-    """Return names and arguments of a list of calls; none if it is not such a list."""
+    """Return the (name, arguments) of each call in a list; [] if the text is not a list of calls."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes in strings
+            warnings.simplefilter("ignore")  # about invalid escapes in strings
             body = ast.parse(text, mode="eval").body
         return [_call(node) for node in body.elts] if isinstance(body, ast.List) else []
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -101,7 +102,11 @@ def _calls(text: str) -> list[tuple[str, str]]:
 
 
 def _call(node: ast.expr) -> tuple[str, str]:
-    """Return name and arguments' JSON. Raises ValueError if this is no call with literals by keyword."""
+    """Return a call's name, and its arguments as JSON.
+
+    Raises:
+        ValueError: the node is not a call, or has arguments other than literals by keyword.
+    """
     if not isinstance(node, ast.Call) or node.args:
         raise ValueError("no call by keyword")
     arguments: dict[str, Any] = {}
@@ -113,14 +118,18 @@ def _call(node: ast.expr) -> tuple[str, str]:
 
 
 class _JsonNames(ast.NodeTransformer):
-    """Turns JSON's names for constants into Python's."""
+    """Replaces JSON's names of constants by their Python values."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(_JSON_NAMES[node.id]) if node.id in _JSON_NAMES else node
 
 
 def _json(value: object) -> str:
-    """Return JSON text. Raises ValueError for what JSON does not have."""
+    """Return a value as JSON text.
+
+    Raises:
+        ValueError: JSON cannot represent the value.
+    """
     try:
         return json_of(value)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Tool calls in tags, one for each parameter, as Qwen3-Coder writes them."""
+"""The tool parser `qwen3_coder`: tool calls with one tag per parameter (Qwen3-Coder)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ VALUE_ENDS = (PARAMETER_END, "\n" + PARAMETER, "\n" + FUNCTION_END)
 class Qwen3CoderToolParser(CallParser):
     """Reads `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>` into JSON arguments.
 
-    The parser reads a value by the parameter's JSON schema; a value that does not fit is a string. One line break after
-    the tag before a value, and one before the tag after it, are not part of the value. Strings are emitted as they
-    arrive, other values whole. The outer tags may be missing, and so may the end of a parameter before the next tag. If
-    the text ends within a value, the parser emits a string up to there but no other value, and the object of the
-    arguments stays open.
+    A value is interpreted by the parameter's JSON schema; a value that does not fit the schema is a string. A
+    single line break at each end of a value is not part of the value. Strings are emitted as they arrive,
+    other values as a whole. The outer tags may be missing, and so may `</parameter>` before another tag. If
+    the text ends within a value, a string is emitted up to there, any other value not at all, and the
+    arguments' object is left open.
     """
 
     conformance = examples(
@@ -62,7 +62,7 @@ class Qwen3CoderToolParser(CallParser):
         return {}
 
     def _read_parameters(self, properties: dict[str, Any]) -> Steps[bool]:
-        """Emit all parameters as one object; return whether it is complete."""
+        """Emit all parameters as one JSON object; return whether the object is complete."""
         reader, before = self.reader, "{"
         while (yield from self._read_tag()):
             end = yield from reader.find(">")
@@ -82,14 +82,14 @@ class Qwen3CoderToolParser(CallParser):
         return True
 
     def _read_tag(self) -> Waiting[bool]:
-        """Take white space and the opening tag of a parameter; return whether the tag is there."""
+        """Take white space and the start of a parameter's opening tag; return whether there was a tag."""
         yield from self.reader.space()
         found = yield from self.reader.literal(PARAMETER)
         self.reader.take(self.reader.at)
         return found is not None
 
     def _read_string(self, before: str, kinds: set[str]) -> Steps[bool]:
-        """Emit a string as it arrives; return whether it has ended."""
+        """Emit a string as it arrives; return whether it is complete."""
         reader = self.reader
         yield from self._skip_line_break()
         yield self.next_delta(before + '"')
@@ -109,7 +109,7 @@ class Qwen3CoderToolParser(CallParser):
             yield None
 
     def _read_value(self, before: str, kinds: set[str]) -> Steps[bool]:
-        """Emit a value when it has ended; return whether it has."""
+        """Emit a value once it is complete; return whether it is."""
         reader = self.reader
         yield from self._skip_line_break()
         end = yield from reader.find(*VALUE_ENDS)

@@ -1,4 +1,4 @@
-"""Reasoning between <think> and </think>, before the answer."""
+"""The reasoning parser `qwen3`: reasoning between <think> and </think>, before the answer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Deltas = list[ReasoningDelta | ContentDelta]
 
 
 class Qwen3ReasoningParser(ReasoningParser):
-    """Splits off one block of reasoning at the start of the text.
+    """Splits off one block of reasoning at the start of the output.
 
-    White space around the block's text and between the block and the answer is dropped. Later markers are part of the
-    answer. A block without an end is reasoning up to the end of the text.
+    White space at both ends of the reasoning, and before the answer, is dropped. Later markers are part of
+    the answer. If the closing marker is missing, everything up to the end of the output is reasoning.
     """
 
     conformance: ClassVar[Mapping[str, Any]] = {
@@ -31,7 +31,7 @@ class Qwen3ReasoningParser(ReasoningParser):
         super().__init__(in_reasoning=in_reasoning)
         self._read: Callable[[], Deltas] = self._read_reasoning if in_reasoning else self._read_start
         self._text = ""
-        self._strip = in_reasoning  # the next white space belongs to the marker before it
+        self._strip = in_reasoning  # whether to drop white space next, because it follows a marker
 
     def feed(self, text: str) -> Deltas:
         self._text += text
@@ -45,7 +45,7 @@ class Qwen3ReasoningParser(ReasoningParser):
         return deltas
 
     def _read_start(self) -> Deltas:
-        """Find out whether the text starts with reasoning."""
+        """Check whether the output starts with the opening marker, as soon as this is certain."""
         text = self._text.lstrip()
         if text.startswith(self.opening):
             self._text = text[len(self.opening) :]
@@ -53,7 +53,7 @@ class Qwen3ReasoningParser(ReasoningParser):
         return [] if self.opening.startswith(text) else self._without_opening()
 
     def _without_opening(self) -> Deltas:
-        """Continue in a text that does not start with the opening."""
+        """Continue with an output that does not start with the opening marker."""
         self._read = self._read_content
         return self._read()
 

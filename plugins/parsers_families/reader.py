@@ -1,6 +1,7 @@
-"""Text that arrives in pieces, read as if it were whole: a parser that needs more text stops and continues later.
+"""A reader for text that arrives in pieces, for parsers that are written as if they had the whole text.
 
-A parser is written as a generator of steps. A step is a delta, or None if the parser needs more text.
+Such a parser is a generator. It yields deltas, or None if it needs more text, and continues once more text
+has arrived.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from typing import TypeVar
 
 D = TypeVar("D")
 Waiting = Generator[None, None, D]
-"""Steps that emit nothing and finally return a D."""
+"""A generator that yields only None, while it waits for more text, and finally returns a D."""
 
 _WORD = re.compile(r"[\w.\-]*")
 
 
 class Reader:
-    """The text that has arrived and was not taken yet.
+    """The text that has arrived and has not been taken yet.
 
-    The result of a method does not depend on how the text was cut: it waits until later text cannot change its result.
+    How the text is split into pieces does not affect the result of any method: each waits until later text
+    cannot change its result.
 
     Attributes:
-        text: the text that was not taken yet.
-        at: the place in `text` up to which it has been read.
+        text: text that has not been taken yet.
+        at: index in `text` up to which it has been read; the reader's position.
         ended: whether all text has arrived.
     """
 
@@ -33,13 +35,16 @@ class Reader:
         self.ended = False
 
     def take(self, length: int) -> str:
-        """Take the first `length` characters; the reader's place is then the start of the rest."""
+        """Remove and return the first `length` characters; reset the position to the start of the rest."""
         taken, self.text = self.text[:length], self.text[length:]
         self.at = 0
         return taken
 
     def literal(self, *texts: str) -> Waiting[str | None]:
-        """Read one of these texts and return it; None if none of them is there. No text may be a prefix of another."""
+        """Read one of these texts and return it; None if none follows.
+
+        No text must be a prefix of another.
+        """
         while True:
             for text in texts:
                 if self.text.startswith(text, self.at):
@@ -50,7 +55,7 @@ class Reader:
             yield None
 
     def space(self) -> Waiting[None]:
-        """Read white space."""
+        """Read white space, if any."""
         while True:
             rest = self.text[self.at :].lstrip()
             self.at = len(self.text) - len(rest)
@@ -59,7 +64,7 @@ class Reader:
             yield None
 
     def word(self) -> Waiting[str]:
-        """Read letters, digits, `_`, `-` and `.`, as in the name of a tool."""
+        """Read and return letters, digits, `_`, `-` and `.`, such as a tool's name; "" if there are none."""
         while True:
             match = _WORD.match(self.text, self.at)
             assert match is not None
@@ -69,7 +74,7 @@ class Reader:
             yield None
 
     def find(self, *texts: str) -> Waiting[int]:
-        """Return the place of the first of these texts; the end of all text if none of them comes."""
+        """Return the index at which the first of these texts starts; the end of all text if none occurs."""
         while True:
             places = [place for text in texts if (place := self.text.find(text, self.at)) >= 0]
             if places:
@@ -79,7 +84,7 @@ class Reader:
             yield None
 
     def is_cut_off(self, *texts: str) -> bool:
-        """Return whether all text ends here, perhaps within one of these texts."""
+        """Return whether all text ends at the position, or within one of these texts that starts there."""
         return self.ended and self._may_become(texts)
 
     def _may_become(self, texts: tuple[str, ...]) -> bool:
@@ -88,7 +93,7 @@ class Reader:
 
 
 def run(steps: Generator[D | None, None, None]) -> list[D]:
-    """Run the steps until they need more text; return the deltas."""
+    """Run a parser until it needs more text; return its deltas."""
     deltas: list[D] = []
     for step in steps:
         if step is None:

@@ -1,4 +1,4 @@
-"""A value that a model wrote as bare text → JSON text, by a JSON schema."""
+"""Converts a value that a model wrote as bare text to JSON text, according to a JSON schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PYTHON_NAMES = {"True": "true", "False": "false", "None": "null"}
 
 
 def kinds_of(schema: Any) -> set[str]:
-    """Return the types that a schema allows. If it names no type, bare text is a string, an object or an array."""
+    """Return the JSON types that a schema allows; string, object and array if it specifies no type."""
     if not isinstance(schema, dict):
         return set(_UNKNOWN)
     if isinstance(schema.get("type"), str):
@@ -27,7 +27,7 @@ def kinds_of(schema: Any) -> set[str]:
 
 
 def to_json(text: str, kinds: set[str]) -> str:
-    """Return the JSON text of a value of one of these types; of a string if it is none of them."""
+    """Return bare text as the JSON text of a value of one of these types, else of a string."""
     bare = text.strip()
     if kinds != {"string"}:
         for candidate in (_PYTHON_NAMES.get(bare, bare), _from_python(bare)):
@@ -41,10 +41,12 @@ def to_json(text: str, kinds: set[str]) -> str:
 
 
 def json_of(value: object) -> str:
-    """Return the JSON text of a value. Half of a surrogate pair, which cannot be sent, is written as an escape.
+    """Return the JSON text of a value.
+
+    Lone surrogates, which cannot be encoded as UTF-8, are written as escapes.
 
     Raises:
-        ValueError, TypeError: JSON has no such value.
+        ValueError, TypeError: JSON cannot represent the value.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     try:
@@ -55,12 +57,12 @@ def json_of(value: object) -> str:
 
 
 def _from_python(text: str) -> str:
-    """Return the JSON text of a Python object or list, as some models write it; else an empty text."""
+    """Convert a Python dict or list literal, which some models write, to JSON text; else return ""."""
     if not text.startswith(("{", "[")):
         return ""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes and numbers
+            warnings.simplefilter("ignore")  # about invalid escapes and numbers
             value = ast.literal_eval(text)
         return json_of(value)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -68,7 +70,7 @@ def _from_python(text: str) -> str:
 
 
 def _kinds(value: object) -> list[str]:
-    """Return the names of a JSON value's type, the narrowest first."""
+    """Return the JSON schema types of a value, the narrowest first."""
     if value is None:
         return ["null"]
     if isinstance(value, bool):

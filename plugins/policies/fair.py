@@ -13,8 +13,8 @@ from llmfw.core.interfaces.policy import Figures, Floats, Ordering, SchedulePoli
 class Fair(SchedulePolicy):
     """Admits next the oldest request of the tenant that has had the fewest tokens; breaks ties by arrival.
 
-    An admitted request counts for its tenant at once, so waiting tenants take turns even within one step. The drawback:
-    cached prefixes, and the order of arrival across tenants, are ignored.
+    An admitted request counts for its tenant at once, so waiting tenants take turns even within one step. The
+    drawback: cached prefixes, and the order of arrival across tenants, are ignored.
     """
 
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
@@ -22,7 +22,7 @@ class Fair(SchedulePolicy):
 
 
 def cost_before(waiting: Waiting) -> Floats:
-    """Return, for each waiting request, how many tokens its tenant's earlier waiting requests will compute: [W]."""
+    """Return, for each waiting request, the tokens to compute of its tenant's earlier ones: [W]."""
     places = Ordering.by(waiting.tenant, waiting.arrival).places
     before = np.zeros(len(waiting) + 1)
     np.cumsum((waiting.num_tokens - waiting.num_cached)[places], out=before[1:])

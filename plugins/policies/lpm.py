@@ -14,8 +14,8 @@ from .ageing import aged
 class LPM(SchedulePolicy):
     """Orders by the number of cached leading tokens, most first; breaks ties by arrival.
 
-    Cached prefixes are used before they are evicted, so fewer tokens are computed in total. The drawback: later
-    requests with a cached prefix overtake a request without one, up to `max_overtaken` times.
+    Cached prefixes are used before they are evicted, so fewer tokens are computed in total. The drawback:
+    later requests with a cached prefix overtake a request without one, up to `max_overtaken` times.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):

@@ -12,15 +12,18 @@ from llmfw.core import Figures, Ordering, SchedulePolicy, Waiting
 from .ageing import aged
 
 MAX_OUTPUT_COUNTED = 4096
-"""Cap on a request's output tokens that count; without a `max_tokens`, they would be the rest of the context."""
+"""Most output tokens counted for a request.
+
+Without `max_tokens`, a request may generate up to the whole context.
+"""
 
 
 class SJF(SchedulePolicy):
     """Orders by the number of tokens that a request still needs, fewest first; breaks ties by arrival.
 
-    Counts the uncached tokens of the prompt and the tokens that the request may generate. The policy cannot predict how
-    many will be generated: a request may end long before its `max_tokens`, and all requests without `max_tokens` count
-    as equally long.
+    Counts the uncached tokens of the prompt and the tokens that the request may generate. The policy cannot
+    predict how many will be generated: a request may end long before its `max_tokens`, and all requests
+    without `max_tokens` count as equally long.
     """
 
     class Options(SchedulePolicy.Options, frozen=True):

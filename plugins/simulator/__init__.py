@@ -1,4 +1,4 @@
-"""`llmfw simulate`: replay a trace through the real scheduler and prefix cache, with a cost model for a model."""
+"""`llmfw simulate`: replay a trace with the real scheduler and prefix cache, and a cost model of steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_commands(cli: click.Group) -> None:
-    """Add `llmfw simulate`, which is imported when it is asked for."""
+    """Add the command `llmfw simulate`, whose module is imported only when the command is used."""
     cli.add_command(
         LazyCommand(
             "simulate",

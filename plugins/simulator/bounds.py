@@ -1,7 +1,7 @@
-"""Hit rates that follow from a trace alone: for caches that see its whole prompts one after the other.
+"""Hit rates that follow from a trace alone, for a cache that sees one whole prompt after another.
 
-No two prompts are computed at the same time here, and outputs are not cached. A prompt's last token never comes from the
-cache, because its logits are needed.
+Prompts are not computed concurrently here, and outputs are not cached. A prompt's last token is never a hit,
+because it must be computed for its logits.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from .trace import TraceRequest
 
 
 def infinite_hit_rate(trace: Iterable[TraceRequest]) -> float:
-    """Return cached prompt tokens / prompt tokens of a cache that forgets nothing."""
+    """Return the hit rate (cached prompt tokens / prompt tokens) of a cache that never evicts."""
     return lru_hit_rate(trace, None)
 
 
 def lru_hit_rate(trace: Iterable[TraceRequest], kv_tokens: int | None) -> float:
-    """Return cached prompt tokens / prompt tokens of a cache that forgets the blocks used longest ago.
+    """Return the hit rate (cached prompt tokens / prompt tokens) of a cache with LRU eviction of blocks.
 
     Args:
-        trace: by arrival.
-        kv_tokens: tokens that the cache holds, counted in whole blocks; None: any number.
+        trace: requests in the order of arrival.
+        kv_tokens: capacity of the cache in tokens, used in whole blocks; None: unlimited.
     """
-    held: OrderedDict[tuple[str, int], int] = OrderedDict()  # a block's tokens
+    held: OrderedDict[tuple[str, int], int] = OrderedDict()  # (salt, block) → tokens of the block
     num_held = num_hit = num_asked = 0
     for request in trace:
         blocks = [(request.salt, block) for block in request.blocks.tolist()]
@@ -35,7 +35,7 @@ def lru_hit_rate(trace: Iterable[TraceRequest], kv_tokens: int | None) -> float:
             num_cached += 1
         num_hit += min(num_cached * request.block_size, request.prompt_len - 1)
         num_asked += request.prompt_len
-        for block in reversed(blocks):  # a prefix is used after what goes on from it, so it goes later
+        for block in reversed(blocks):  # so that a prefix is evicted after its continuation
             if block not in held:
                 held[block] = request.block_size
                 num_held += request.block_size

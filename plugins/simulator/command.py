@@ -12,7 +12,7 @@ _POSITIVE = click.IntRange(min=1)
 
 
 def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Return the assignments `policy.key=value` of an option as a mapping."""
+    """Parse an option's assignments `policy.key=value`; return a mapping from key to value."""
     options: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -179,7 +179,7 @@ def simulate(trace: Path | None, fit: str | None, save: Path | None, fit_rounds:
 
 
 def _check_alone(ctx: click.Context) -> None:
-    """Raise UsageError for options without effect on `--fit`."""
+    """Raise UsageError if an option is given that has no effect together with `--fit`."""
     for param in ctx.command.params:
         given = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
         if given and param.name not in ("fit", "save", "fit_rounds"):

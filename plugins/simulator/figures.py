@@ -1,4 +1,4 @@
-"""The results of a replay as figures. docs/simulator.md explains their names."""
+"""Computes the metrics of a replay. docs/simulator.md explains their names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def figures_of(ledger: Ledger, trace: Sequence[TraceRequest], profile: Profile, chunk: int) -> Figures:
-    """Return the figures of a replay."""
+    """Return the metrics of a replay, by name."""
     served = ledger.served
     prompts = np.array([request.prompt_len for request in trace])[served]
     outputs = np.array([request.output_len for request in trace])[served]
@@ -55,7 +55,10 @@ def _percentile_ms(seconds: Floats, percent: float) -> float | None:
 
 
 def _fairness(ledger: Ledger, trace: Sequence[TraceRequest], profile: Profile, chunk: int) -> float | None:
-    """Return Jain's index of the tenants' mean slowdowns; of the requests' own, where there is one tenant only."""
+    """Return Jain's fairness index of the tenants' mean slowdowns; with one tenant, of its requests'.
+
+    A request's slowdown is the time that it took, divided by its time on an idle machine.
+    """
     served = [request for request in trace if ledger.replica[request.number] >= 0]
     slowdowns: dict[str, list[float]] = {}
     for request in served:

@@ -1,7 +1,8 @@
 """Fits a `Profile` to measured steps.
 
-Fits by non-negative least squares of the relative errors (Lawson and Hanson, 1974). Steps that took far longer than the
-others get little weight, because other work ran at the same time. Knows no model.
+Minimizes the squares of the relative errors with non-negative coefficients (NNLS; Lawson and Hanson, 1974).
+Outliers get little weight (Huber), because other work may have run at the same time. Does not depend on a
+model.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One measured step: tokens, sequences, tokens of context read, pairs of a prompt (see `profile`), seconds."""
+    """One measured step.
+
+    Attributes:
+        tokens: number of tokens computed.
+        sequences: number of sequences.
+        context: number of tokens whose keys and values are read.
+        pairs: number of pairs of a prompt token and one before it; see `profile`.
+        seconds: duration.
+    """
 
     tokens: int
     sequences: int
@@ -31,14 +40,14 @@ class Step:
 
     @classmethod
     def of(cls, plan: BatchPlan, seconds: float) -> Step:
-        """Return the shape of a plan, with what it took."""
+        """Return a step with a plan's numbers and the given duration."""
         starts, counts = plan.starts, plan.counts
         pairs = (counts * (starts + (counts + 1) / 2))[counts > 1].sum()
         return cls(int(counts.sum()), len(counts), float((starts + counts).sum()), float(pairs), seconds)
 
 
 def fit_profile(steps: Sequence[Step], name: str, about: str) -> tuple[Profile, float]:
-    """Return the profile that fits steps best, and the median of its relative errors."""
+    """Return the profile that fits the steps best, and the median of its relative errors."""
     seconds = np.array([step.seconds for step in steps])
     tokens = np.array([float(step.tokens) for step in steps])
     most = max(2.0, float(tokens.max()))
@@ -71,12 +80,12 @@ def fit_profile(steps: Sequence[Step], name: str, about: str) -> tuple[Profile, 
 
 
 def nnls(matrix: Floats, target: Floats) -> Floats:
-    """Return the x without negative elements for which the sum of squares of `matrix @ x - target` is least."""
+    """Return the x >= 0 that minimizes the norm of `matrix @ x - target` (non-negative least squares)."""
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1
     matrix = matrix / scale
     x = np.zeros(matrix.shape[1])
-    free = np.zeros(len(x), dtype=bool)  # the elements that are not held at 0
+    free = np.zeros(len(x), dtype=bool)  # whether an element may be nonzero
     for _ in range(10 * len(x)):
         gradient = np.where(free, 0, matrix.T @ (target - matrix @ x))
         if gradient.max() <= 1e-10 * np.abs(target).sum():

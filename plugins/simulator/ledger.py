@@ -1,4 +1,4 @@
-"""The events of each request of a replay, as columns by the request's number. Times are in seconds."""
+"""Records the events of each request of a replay, in one array per kind of event. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ Ints = npt.NDArray[np.int64]
 
 
 class Ledger:
-    """The columns, [number of requests] each. NaN: it did not happen (yet).
+    """The recorded events: arrays indexed by the request's number, each [number of requests].
 
     Attributes:
-        arrived, begun, first, last: times of arrival, of the first computation, and of the first and the last token.
-        cached: prompt tokens found in the cache at the first computation.
-        replica: the replica that served it; -1: it was refused.
-        overtaken: number of later requests that were admitted before it.
-        num_retractions: of all requests together.
+        arrived, begun, first, last: times of arrival, of the start of the computation, and of the first and
+            the last token; NaN: not yet.
+        cached: number of prompt tokens found in the cache when the computation started.
+        replica: index of the replica that served the request; -1: the request was refused.
+        overtaken: number of later requests that were admitted before the request.
+        num_retractions: total number of retractions.
     """
 
     def __init__(self, num_requests: int) -> None:
@@ -30,12 +31,12 @@ class Ledger:
 
     @property
     def served(self) -> npt.NDArray[np.bool_]:
-        """Which requests were not refused."""
+        """Whether each request was served, not refused: [number of requests]."""
         return self.replica >= 0
 
     @property
     def gaps(self) -> Floats:
-        """Seconds from one token to the next, of all requests."""
+        """Times between consecutive tokens of all requests, in seconds."""
         return np.concatenate(self._gaps) if self._gaps else np.empty(0)
 
     def begin(self, number: int, now: float, num_cached: int, overtaken: int) -> None:
@@ -46,7 +47,7 @@ class Ledger:
             self.overtaken[number] = overtaken
 
     def sampled(self, numbers: Ints, now: float) -> None:
-        """Record one new token of each of these requests."""
+        """Record that each of these requests has sampled one token."""
         gaps = now - self.last[numbers]
         self.last[numbers] = now
         is_first = np.isnan(gaps)

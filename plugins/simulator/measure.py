@@ -1,7 +1,7 @@
-"""Measures the cost of a model's steps on this machine with the real engine; `fit` turns the costs into a profile.
+"""Measures the duration of a model's steps with the real engine; `fit` turns them into a profile.
 
-The engine runs the plain loop, one step after the other, with prompts of random tokens. The plan gives each step's
-shape, the clock its time. Imports torch, through the engine.
+The engine runs the plain loop, one step after the other, with prompts of random tokens. A step's numbers of
+tokens and sequences are taken from its plan. Imports torch, through the engine.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .fit import Step, fit_profile
 from .profile import Profile
 
 OUTPUT = 12  # tokens of each request
-LONG_S = 0.5  # prompts grow until the prefill of one takes longer
-LOAD = 4  # most prompt tokens of a load, in lengths of the longest prompt
+LONG_S = 0.5  # prompt lengths are doubled until one prefill takes longer than this
+LOAD = 4  # largest number of prompt tokens in a load, as a multiple of the longest prompt's length
 
 
 @dataclass
 class Plans(QuietTrace):
-    """Keeps the last plan of a scheduler."""
+    """A scheduler trace that keeps the last plan."""
 
     last: BatchPlan | None = field(default=None)
 
@@ -38,11 +38,12 @@ class Plans(QuietTrace):
 
 
 def measure_model(model: str, tell: Callable[[str], None], rounds: int) -> Profile:
-    """Return the profile of a model on this machine, with the settings that `llmfw serve MODEL` has.
+    """Measure a model on this machine with the settings of `llmfw serve MODEL`; return its profile.
 
     Args:
-        tell: receives lines about progress.
-        rounds: number of runs of each load.
+        model: name or folder of the model.
+        tell: function that receives progress lines.
+        rounds: number of times to run each load.
 
     Raises:
         ConfigError: the model cannot be found or loaded, or it does not generate.
@@ -73,7 +74,7 @@ def measure_model(model: str, tell: Callable[[str], None], rounds: int) -> Profi
 
 
 def _longest(engine: Engine, plans: Plans, rng: random.Random) -> int:
-    """Return the length of the longest prompt that is worth measuring on this machine."""
+    """Return the longest prompt length to measure: the first whose prefill takes longer than `LONG_S`."""
     length, most = 16, engine.info.max_model_len - OUTPUT
     while length < most:
         steps = _run(engine, plans, rng, [_prompt(engine, length, rng)])
@@ -84,7 +85,7 @@ def _longest(engine: Engine, plans: Plans, rng: random.Random) -> int:
 
 
 def _loads(engine: Engine, longest: int, rng: random.Random) -> Iterator[list[list[int]]]:
-    """Yield sets of prompts that arrive together: one prompt of each length; many of one length; many of many lengths."""
+    """Yield sets of prompts to run together: one of each length; many of equal or of mixed lengths."""
     most = min(LOAD * longest, engine.info.max_total_tokens // 2)
     lengths = [2**i for i in range(longest.bit_length()) if 2**i < longest]
     for length in [*lengths, longest]:
@@ -101,7 +102,7 @@ def _prompt(engine: Engine, length: int, rng: random.Random) -> list[int]:
 
 
 def _run(engine: Engine, plans: Plans, rng: random.Random, prompts: Sequence[list[int]]) -> Iterator[Step]:
-    """Run requests that arrive a few at a time, so that steps mix prompts and outputs; yield the steps."""
+    """Run requests, started a few at a time to mix prefill and decode; yield the measured steps."""
     to_come = list(enumerate(prompts))
     while to_come or engine.has_work:
         for number, prompt in to_come[: rng.randrange(1, 9)]:

@@ -1,4 +1,4 @@
-"""Policies as a command line spells them: `lpm`, `fcfs`, `lpm:max_overtaken=8,other=1`."""
+"""Parses policies in the command line's notation: `lpm`, `fcfs`, `lpm:max_overtaken=8,other=1`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .errors import SimulatorError
 def policy_maker(
     spelling: str, options: Mapping[str, str], registry: Registry
 ) -> Callable[[], IsolatedPolicy]:
-    """Return a function that makes fresh policies.
+    """Return a function that creates a new policy on each call.
 
     Args:
-        spelling: name and own options.
-        options: "policy.key" → value, for all policies; the policy's own options take precedence.
-        registry: registry to look names up in.
+        spelling: name of the policy and its own options.
+        options: options for all policies, "policy.key" → value; the policy's own options take precedence.
+        registry: registry in which to look up the name.
 
     Raises:
         ConfigError, ComponentError: as in `load_policy`.
@@ -33,5 +33,5 @@ def policy_maker(
                 f"--policy {spelling!r}: {assignment!r} is not key=value, as in {name}:key=value"
             )
         given[f"policy.{key}"] = value
-    load_policy(registry, name, given)  # tells at once what is wrong with it
+    load_policy(registry, name, given)  # raises now if the name or an option is wrong
     return lambda: load_policy(registry, name, given)

@@ -1,12 +1,13 @@
-"""The cost of a model's steps on a machine: a few coefficients, which are measured (`measure`) or computed (`profiles`).
+"""The cost model of a model's steps, with coefficients measured (`measure`) or computed (`profiles`).
 
     step = host                          per step
-         + points(T)                     matrix products of T tokens: straight lines between points
-         + per_sequence · S              of S sequences
-         + per_context · C               C tokens of context whose keys and values are read, by all sequences together
-         + per_pair · P                  P pairs of a prompt's token and one before it, in sequences of several tokens
+         + points(T)                     matrix products of T tokens: linear interpolation between points
+         + per_sequence · S              S sequences
+         + per_context · C               C tokens of context, over all sequences, whose keys and values are
+         read + per_pair · P                  P pairs of a token and one up to it, in sequences with several
+         new tokens
 
-With `overlap` the host works while the device computes, and a step takes the longer of the two times.
+With `overlap`, the host works while the device computes, and a step takes the longer of the two times.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cost of steps. All times are in seconds.
+    """The coefficients of the cost model. All times are in seconds.
 
     Attributes:
         name: name of the model and machine, for tables.
         about: origin of the profile.
-        host: time of each step for scheduling, launching and sampling.
-        points: tokens and seconds, by ascending tokens; the last line continues beyond the last point.
+        host: host time of each step, for scheduling, launching and sampling.
+        points: (tokens, seconds), by ascending tokens; extrapolated beyond the last point.
         per_sequence, per_context, per_pair: see the module.
-        per_request: time of each request in HTTP and the tokenizer: before the engine receives it, and after the engine
-            has its first token.
-        overlap: whether steps are planned and launched while the previous step runs.
+        per_request: time that each request takes in HTTP and the tokenizer, before it reaches the engine and
+            after its first token.
+        overlap: whether each step is planned and launched while the previous one runs.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     overlap: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for points that are not at least two, by ascending tokens."""
+        """Raise ValueError if there are fewer than two points, or their tokens do not ascend."""
         tokens = [point[0] for point in self.points]
         if len(tokens) < 2 or sorted(set(tokens)) != tokens:
             raise ValueError("points must be at least two, by ascending tokens")
@@ -64,11 +65,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self._seconds(num_tokens, len(counts), float(starts.sum()) + num_tokens, pairs)
 
     def alone_seconds(self, prompt_len: int, output_len: int, chunk: int) -> float:
-        """Return the time of a request on an idle machine that has none of its tokens cached."""
+        """Return the time that a request takes on an idle machine with an empty cache."""
         starts = np.arange(0, prompt_len, chunk)
         counts = np.minimum(chunk, prompt_len - starts)
         prefill = sum(self.step_seconds(starts[i : i + 1], counts[i : i + 1]) for i in range(len(starts)))
-        middle = prompt_len + output_len / 2  # contexts grow by one, so their mean stands for all
+        middle = prompt_len + output_len / 2  # the context grows by one token per step, so its mean is used
         return self.per_request + prefill + (output_len - 1) * self._seconds(1, 1, middle, 0.0)
 
     def _seconds(self, num_tokens: int, num_sequences: int, context: float, pairs: float) -> float:
@@ -91,10 +92,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a profile.
+    """Read a profile from a JSON file.
 
     Raises:
-        SimulatorError: the file cannot be read, or holds no profile.
+        SimulatorError: the file cannot be read, or is not a profile.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Profile)
@@ -105,7 +106,7 @@ def load_profile(path: Path) -> Profile:
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as JSON.
+    """Write a profile to a JSON file.
 
     Raises:
         SimulatorError: the file cannot be written.

@@ -1,6 +1,6 @@
 """Replays a trace in virtual time: requests arrive at the trace's times, steps take the profile's times.
 
-Knows no clock and draws no random number: the same input gives the same output, bit for bit.
+Uses neither a clock nor random numbers, so the same input gives bitwise the same output.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ def replay(
     router: Router,
     speed: float = 1.0,
 ) -> Ledger:
-    """Return what happened to each request.
+    """Replay a trace; return the events of each request.
 
     Args:
-        trace: the requests, by arrival.
-        policies: one policy for each replica; their number is the number of replicas.
-        router: chooses the replica of each request.
-        speed: divisor of the trace's times.
+        trace: requests in the order of arrival.
+        settings: settings of each replica.
+        profile: cost model of the steps.
+        policies: one policy per replica; their number is the number of replicas.
+        router: function that chooses the replica of each request.
+        speed: number by which the trace's times are divided.
     """
     ledger = Ledger(len(trace))
     held = [request for request in trace if settings.holds(request)]
@@ -60,9 +62,10 @@ def replay(
 
 
 def _advance_all(replicas: Sequence[Replica], until: float) -> None:
-    """Run all steps that end before `until`. Steps that end exactly then see the requests that arrive then.
+    """Run all steps that end before `until`.
 
-    Replicas are independent between two arrivals, so each one advances by itself.
+    A step that ends exactly at `until` ends after the requests' arrival. Replicas are independent between two
+    arrivals, so each advances by itself.
     """
     for replica in replicas:
         while replica.ends_at < until:

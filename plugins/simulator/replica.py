@@ -1,9 +1,9 @@
 """One engine of a replay: the real scheduler, cache and pool, with a profile's step times in place of a model.
 
-    plain        the step ends: its tokens are committed; the next one is planned and begins
-    overlapped   the step ends: its tokens are committed; the next one, planned before, begins; one more is planned
+When a step ends, its tokens are committed. Then, as in `core.engine.generation.engine`:
 
-as in `core.engine.generation.engine`.
+    plain        the next step is planned and starts
+    overlapped   the next step, which was planned before, starts; the one after it is planned
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ class EngineSettings:
     """Settings of an engine in a replay.
 
     Attributes:
-        kv_tokens: tokens that the pool holds, in whole pages.
+        kv_tokens: capacity of the KV pool in tokens, used in whole pages.
         page_size: tokens in a page.
         max_running: most sequences in one step.
         chunk: most prompt tokens in one step.
-        stretch: bound on pieces of long prompts while sequences decode, see `core.engine.generation.piece_budget`.
-        eviction: the rule by which prefixes leave the cache.
+        stretch: bound on pieces of long prompts while sequences decode; see
+            `core.engine.generation.piece_budget`.
+        eviction: name of the eviction rule.
     """
 
     kv_tokens: int
@@ -56,7 +57,7 @@ class EngineSettings:
 
     @property
     def num_pages(self) -> int:
-        """Pages of the pool."""
+        """Number of pages in the pool."""
         return self.kv_tokens // self.page_size
 
     def holds(self, request: TraceRequest) -> bool:
@@ -65,19 +66,19 @@ class EngineSettings:
 
 
 class Replica:
-    """One engine.
+    """One simulated engine.
 
     Args:
-        index: the index of the replica.
+        index: index of the replica.
         settings: settings of the engine.
-        policy: a new policy that no other replica uses.
-        profile: the cost of steps.
-        ledger: receives the events of requests and steps.
-        max_len: tokens of the longest request of the trace.
+        policy: new policy, which no other replica uses.
+        profile: cost model of the steps.
+        ledger: receives the events of requests.
+        max_len: length in tokens of the longest request in the trace.
 
     Attributes:
-        ends_at: time at which the running step ends; infinity: no step runs.
-        num_tokens: prompt tokens, and output tokens so far, of the requests that wait and run.
+        ends_at: time at which the running step ends; infinity: no step is running.
+        num_tokens: number of prompt tokens, and of output tokens so far, of all waiting and running requests.
     """
 
     def __init__(
@@ -99,12 +100,12 @@ class Replica:
         self._profile = profile
         self._ledger = ledger
         self._now = 0.0
-        self._seconds = 0.0  # of the running step
+        self._seconds = 0.0  # duration of the running step
         self._running: BatchPlan | None = None
         self._next: BatchPlan | None = None
-        self._outputs: dict[str, list[int]] = {}  # of the requests here, by id
-        self._lengths: dict[str, int] = {}  # theirs at the end
-        self._numbers = np.zeros(1024, dtype=np.int64)  # of requests, by index in the scheduler's table
+        self._outputs: dict[str, list[int]] = {}  # request id → output tokens from the trace
+        self._lengths: dict[str, int] = {}  # request id → final length
+        self._numbers = np.zeros(1024, dtype=np.int64)  # index in the scheduler's table → request number
         self.scheduler = Scheduler(
             self.pages,
             policy,
@@ -115,7 +116,7 @@ class Replica:
         )
 
     def num_cached(self, prompt: TokenIds, salt: str) -> int:
-        """Return the number of leading tokens that are cached."""
+        """Return how many leading tokens of a prompt are cached."""
         return self._cache.match_length(prompt[:-1], salt)
 
     def add(self, request: TraceRequest, prompt: TokenIds, now: float) -> None:
@@ -129,7 +130,7 @@ class Replica:
         self.scheduler.add(
             Request(
                 id=request_id,
-                prompt=cast("list[int]", prompt),  # saves a list of ten thousands
+                prompt=cast("list[int]", prompt),  # avoids a list of tens of thousands of ints
                 sampling=SamplingParams(max_tokens=request.max_tokens),
                 eos_token_ids=(END,),
                 priority=request.priority,
@@ -172,7 +173,7 @@ class Replica:
         self._numbers[index] = number
 
     def _commit(self, plan: BatchPlan) -> None:
-        """Commit the trace's tokens for a step to the scheduler."""
+        """Commit a step, with the output tokens of the trace, to the scheduler."""
         sampling, indices = plan.sampling, plan.indices[plan.samples]
         if self._profile.overlap:  # some requests may have ended after this step was launched
             indices = indices[[seq.status is not Status.FINISHED for seq in sampling]]

@@ -1,4 +1,4 @@
-"""Rules that choose the replica of a request: plain functions of the replicas' state at its arrival."""
+"""Routers: functions that choose a request's replica by the replicas' state when it arrives."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from .trace import TraceRequest
 Router = Callable[[Sequence[Replica], TraceRequest, TokenIds], Replica]
 
 MOST_LOAD = 1.25
-"""Most load, in mean loads plus one prompt, at which `longest_prefix` chooses a replica for its cached prefix."""
+"""Highest load, as a multiple of the mean load, at which `longest_prefix` still chooses a replica."""
 
 
 def round_robin(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:
-    """Return the replicas in turn."""
+    """Return each replica in turn, by the request's number."""
     return replicas[request.number % len(replicas)]
 
 
 def least_load(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:
-    """Return the replica with the fewest waiting and running tokens."""
+    """Return the replica with the fewest tokens in waiting and running requests."""
     return min(replicas, key=lambda replica: replica.num_tokens)
 
 
 def longest_prefix(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:
-    """Return the replica with the longest cached prefix of the prompt; the least loaded among equals.
+    """Return the replica with the longest cached prefix of the prompt; of several, the least loaded.
 
-    Skips replicas with more than `MOST_LOAD` times the mean load plus the length of this prompt.
+    Skips replicas whose load exceeds `MOST_LOAD` times the mean load, plus the length of this prompt.
     """
     mean = sum(replica.num_tokens for replica in replicas) / len(replicas)
     most = MOST_LOAD * mean + request.prompt_len

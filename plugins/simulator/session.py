@@ -1,4 +1,4 @@
-"""One call of `llmfw simulate`: reads the trace, replays it with each policy, prints the figures."""
+"""One call of `llmfw simulate`: reads the trace, replays it with each policy, prints the metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .trace import TraceRequest, read_trace
 
 @dataclass(frozen=True)
 class Settings:
-    """The user's options; see their help in command.py."""
+    """The command's options; see their help texts in command.py."""
 
     policies: tuple[str, ...]
     options: dict[str, str]
@@ -56,7 +56,7 @@ class Settings:
         )
 
     def described(self) -> dict[str, object]:
-        """Return the settings that figures depend on, other than trace and policy."""
+        """Return the settings that affect the metrics, except the trace and the policy."""
         names = (
             "profile",
             "kv_tokens",
@@ -74,11 +74,11 @@ class Settings:
 
 
 def simulate(path: Path, settings: Settings) -> None:
-    """Replay a trace with each policy; print JSON or a table on stdout, progress on stderr.
+    """Replay a trace with each policy; print JSON or a table to stdout, progress to stderr.
 
     Raises:
-        SimulatorError: the trace, the profile or the picture's file cannot be used, or a policy failed.
-        ConfigError: a policy, or an option of a policy, is not known.
+        SimulatorError: the trace or profile cannot be used, the plot cannot be written, or a policy failed.
+        ConfigError: a policy, or an option of a policy, is unknown.
     """
     if settings.plot is not None:
         check_plot()
@@ -109,18 +109,22 @@ def simulate(path: Path, settings: Settings) -> None:
 
 
 def choose_profile(name: str) -> Profile:
-    """Return the named profile, or the profile in the file of that name; raise SimulatorError if neither exists."""
+    """Return the built-in profile with this name, else the one in the file with this name.
+
+    Raises:
+        SimulatorError: neither exists, or the file cannot be used.
+    """
     return load_profile(Path(name)) if name not in NAMED and Path(name).exists() else named_profile(name)
 
 
 def fit(model: str, save: Path, rounds: int) -> None:
-    """Measure a model on this machine, each kind of step `rounds` times, and write its profile.
+    """Measure a model on this machine, each load `rounds` times, and write its profile to the file `save`.
 
     Raises:
         ConfigError: the model cannot be loaded.
         SimulatorError: the profile cannot be written.
     """
-    from .measure import measure_model  # brings torch
+    from .measure import measure_model  # imports torch
 
     save_profile(measure_model(model, lambda line: click.echo(line, err=True), rounds), save)
 

@@ -1,4 +1,4 @@
-"""Several policies' figures as one table, and as a picture."""
+"""The metrics of several policies, as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _cell(value: Any) -> Cell:
 
 
 def check_plot() -> None:
-    """Raise SimulatorError if nothing can be plotted. Call it before a long replay."""
+    """Raise SimulatorError if matplotlib is missing. Call this before a long replay."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -52,11 +52,11 @@ def check_plot() -> None:
 
 
 def plot(results: Sequence[Figures], waits: Mapping[str, Floats], path: Path) -> None:
-    """Write a picture: times to the first token, as shares of requests; hit rates; output rates.
+    """Plot the distribution of times to first token, the hit rates and the output rates of several policies.
 
     Args:
-        results: figures of each policy.
-        waits: seconds to the first token of the requests, by policy.
+        results: metrics of each policy.
+        waits: time to first token of each request, in seconds, by policy.
         path: path of the PNG file.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Token ids for requests of a trace: each token of a block is the block's number, so equal blocks have equal tokens.
+"""Token ids for the requests of a trace. Each token of a block is the block's number, so equal blocks match.
 
-If a trace does not record an output, its tokens are unique to the request. A later prompt that contains the answer
-would find it in the real cache, but does not find it here.
+If a trace does not record an output, its tokens are unique to the request. So a later prompt that contains
+this output would hit the real cache, but does not hit it here.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from .trace import Blocks, TraceRequest
 TokenIds = npt.NDArray[np.int32]
 
 END = 2**31 - 1
-"""The token that ends an output which is shorter than the client allowed."""
+"""End token of outputs that are shorter than the client allowed."""
 
 _OUTPUTS = 2**30
 
 
 def prompt_of(request: TraceRequest) -> TokenIds:
-    """Return the tokens of a prompt: [prompt_len]."""
+    """Return the tokens of a request's prompt: [prompt_len]."""
     return _repeat(_known_blocks(request), request.block_size, request.prompt_len)
 
 
 def output_of(request: TraceRequest) -> list[int]:
-    """Return the tokens of an output. The last one is `END` if the client allowed more tokens."""
+    """Return the tokens of a request's output. The last one is `END` if the client allowed more tokens."""
     if len(request.output_blocks):
         tokens = _repeat(_known_blocks(request), request.block_size, request.length)[
             request.prompt_len :
@@ -38,7 +38,7 @@ def output_of(request: TraceRequest) -> list[int]:
 
 
 def _known_blocks(request: TraceRequest) -> Blocks:
-    """Return the blocks of the prompt, and of the output if it is known."""
+    """Return the blocks of the prompt, followed by those of the output if the trace records it."""
     if not len(request.output_blocks):
         return request.blocks
     return np.concatenate([request.blocks[: request.prompt_len // request.block_size], request.output_blocks])

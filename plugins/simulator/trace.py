@@ -1,8 +1,8 @@
-"""Traces: requests with their times, lengths and the ids of their prompts' blocks.
+"""Reads traces: requests with their arrival times, lengths and the ids of their prompts' blocks.
 
-Reads Mooncake's public format, one JSON object per line, and the output of `llmfw serve --record-requests`, which has
-the same fields and some optional ones. Prompts are known by blocks only: equal ids are equal prefixes. This module
-knows neither tokens (`tokens`) nor the cost of a request.
+Supports Mooncake's public format, one JSON object per line, and the output of `llmfw serve
+--record-requests`, which has the same fields and additional, optional ones. A trace has no tokens, only ids
+of blocks: equal ids mean equal prefixes. For tokens, see `tokens`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line of a file. Other fields of the line are ignored.
+    """One line of a trace file. Unknown fields are ignored.
 
     Attributes:
-        timestamp: milliseconds since any start.
-        input_length, output_length: tokens. A request without output is replayed with one token.
-        hash_ids: ids of the prompt's blocks, the last of which may be partial.
+        timestamp: arrival, in milliseconds since any point in time.
+        input_length, output_length: number of tokens. A request with no output is replayed with one output
+            token.
+        hash_ids: ids of the prompt's blocks; the last block may be partial.
         block_size: tokens in a block; None: the `block_size` of `read_trace`.
-        output_hash_ids: ids of the blocks of prompt and output together, from the first block that the prompt does not
-            fill.
+        output_hash_ids: ids of the blocks of prompt and output together, starting at the first block that the
+            prompt does not fill.
         max_tokens: limit that the client set; None: the length of the output.
         priority, tenant, cache_salt, deferrable: as in `llmfw.core.Request`.
     """
@@ -56,11 +57,11 @@ class TraceRequest:
     """One request of a trace.
 
     Attributes:
-        number: place in the order of arrival.
-        arrival_s: seconds since the arrival of the first request.
-        prompt_len, output_len: tokens.
+        number: index in the order of arrival.
+        arrival_s: arrival, in seconds since the first request's.
+        prompt_len, output_len: number of tokens.
         max_tokens: limit that the client set; at least `output_len`.
-        blocks: numbers of the prompt's blocks; equal numbers are equal prefixes.
+        blocks: numbers of the prompt's blocks; equal numbers mean equal prefixes.
         output_blocks: numbers of the blocks of prompt and output, from block `prompt_len // block_size` on; empty if
             the trace does not record the output.
         block_size: tokens in a block.
@@ -81,27 +82,28 @@ class TraceRequest:
 
     @property
     def length(self) -> int:
-        """Tokens of prompt and output."""
+        """Number of tokens in prompt and output."""
         return self.prompt_len + self.output_len
 
 
 def read_trace(
     path: Path, *, limit: int | None = None, block_size: int = MOONCAKE_BLOCK
 ) -> list[TraceRequest]:
-    """Return a trace's requests in the order of their arrival; requests of equal times in the order of the file.
+    """Return a trace's requests in the order of arrival; simultaneous requests are in the order of the file.
 
     Args:
-        path: path of the file, which is read line by line.
-        limit: most lines to read; None: all.
+        path: path of the trace file.
+        limit: number of lines to read; None: all.
         block_size: tokens in a block, for lines without `block_size`.
 
     Raises:
-        SimulatorError: the file cannot be read, is empty, or a line is wrong; the message names line and field.
+        SimulatorError: the file cannot be read, is empty, or has an invalid line; the message names line and
+            field.
     """
     lines = list(islice(_lines(path, block_size), limit))
     if not lines:
         raise SimulatorError(f"{path}: there is no request in it")
-    lines.sort(key=lambda line: line.timestamp)  # a recording is written in the order in which requests end
+    lines.sort(key=lambda line: line.timestamp)  # recordings are in the order in which requests ended
     numbers: dict[tuple[int, int], int] = {}
     first = lines[0].timestamp
     return [_request(i, line, line.timestamp - first, block_size, numbers) for i, line in enumerate(lines)]

@@ -87,7 +87,7 @@ class Content:
             rest = rest[len(part) :]
 
     def piece(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` up to `end` or the end of the block, whichever comes first: at least one.
+        """Return the bytes from `start` up to `end` or the end of the block, at least one.
 
         May be called from any thread.
         """

@@ -1,4 +1,4 @@
-"""The file store `memory`: bytes are in an unnamed temporary file, which takes no memory and ends with the process."""
+"""The file store `memory`: bytes are in an unnamed temporary file, which is removed with the process."""
 
 from __future__ import annotations
 
@@ -85,5 +85,6 @@ class MemoryFiles(FileStore):
 
 async def _append(content: Content, data: bytes) -> None:
     content.room(len(data))
-    # If the task is cancelled, the thread still refers to the content, so its blocks are not freed during the write.
+    # If the task is cancelled, the thread still refers to the content, so its blocks are not freed during the
+    # write.
     await asyncio.to_thread(content.append, data)

@@ -63,7 +63,10 @@ class MemoryResponses(ResponseStore):
         self._records.clear()
 
     def _forget_oldest(self) -> int:
-        """Pop the heap; remove that conversation unless the entry is outdated. Return how many responses it had."""
+        """Pop the heap; remove that conversation unless the entry is outdated.
+
+        Return how many responses it had.
+        """
         last, root = heapq.heappop(self._by_last)
         return self._forget(root) if self._last.get(root) == last else 0
 

@@ -1,7 +1,7 @@
 """The batch store `sqlite`: batch jobs, and the results of their lines, in a SQLite file.
 
-A `Sweeper` removes a job's results after the job has ended. Leases are kept in memory only: no other process can have
-the file open, so a lease that an earlier process gave is no longer in use.
+A `Sweeper` removes a job's results after the job has ended. Leases are kept in memory only: no other process
+can have the file open, so a lease that an earlier process gave is no longer in use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ PIECE_LINES, PIECE_BYTES = 500, 2**20  # how much is read at once, whichever lim
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
-    """Create the tables of jobs and of running jobs' results. `record` is the job as JSON, without the two counts."""
+    """Create the tables of jobs and of running jobs' results.
+
+    `record` is the job as JSON, without the two counts.
+    """
     db.table("batches").create(
         {
             "number": int,
@@ -187,7 +190,7 @@ class SqliteResults(BatchResults):
         return {row[0] for row in rows}
 
     def _piece(self, failed: bool, after: int) -> tuple[list[bytes], int | None]:
-        """Return some results after line `after`, and the number of the last line read; None if no more follow."""
+        """Return some results after line `after`, and the last one's line number; None if no more follow."""
         rows = self._connection.execute(
             f"select line, data from results where batch = ? and line > ? and failed = {int(failed)} order by line",
             [self._number(), after],

@@ -1,7 +1,8 @@
-"""A folder with the bytes of uploaded files. Each file is written under a temporary name before it gets its final one.
+"""A folder with the bytes of uploaded files.
 
-A temporary name contains the random token of the final name, so the bytes can be found by either. No name is ever
-reused. Does not depend on the records of files.
+Each file is written under a temporary name before it gets its final one. A temporary name contains the random
+token of the final name, so the bytes can be found by either. No name is ever reused. Does not depend on the
+records of files.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Contents:
         _sync(folder.parent)
 
     def settle(self, known: Collection[str], removed: Collection[str]) -> Stock:
-        """Finish the work of a killed process: give committed files their final names, remove unfinished uploads.
+        """Finish a killed process's work: give committed files their final names, remove unfinished uploads.
 
         Args:
             known: names in the records.
@@ -77,7 +78,7 @@ class Contents:
         return Stock(there - gone - set(known) - passing.keys(), missing)
 
     def reserve_room(self) -> None:
-        """Reserve disk space that `spend_reserve` can free, so that files can still be deleted if the disk is full."""
+        """Reserve space that `spend_reserve` can free, so that files can be deleted even on a full disk."""
         with contextlib.suppress(OSError):
             self._reserve.touch(0o600)
             if self._reserve.stat().st_size < RESERVE:
@@ -159,7 +160,10 @@ class Incoming:
         return f"{file_id}.{self._token}"
 
     def publish(self, name: str) -> None:
-        """Rename the file to its final name, once the record is committed. If that fails, the next start does it."""
+        """Rename the file to its final name, once the record is committed.
+
+        If that fails, the next start does it.
+        """
         self.release()
         try:
             os.rename(self._path, self._folder / name)

@@ -28,11 +28,11 @@ BUSY_MS = 250
 """How long one attempt waits for another process's lock, in milliseconds. `StatementThread` retries."""
 
 USED = b"used\n"
-"""Content of the lock file once the database exists, so that a later start notices if the database is lost."""
+"""Content of the lock file once the database exists, so that a later start notices its loss."""
 
 
 def bindable(text: str) -> str | bytes:
-    """Return a text as a query argument; as bytes, which match no text, if SQLite cannot hold it (lone surrogates)."""
+    """Return a text as a query argument; with lone surrogates, as bytes, which match no text in SQLite."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -41,7 +41,7 @@ def bindable(text: str) -> str | bytes:
 
 
 def one_of(column: str, values: Collection[str], args: dict[str, Any]) -> str:
-    """Return an SQL condition that a column has one of these values; add the values to the query's arguments."""
+    """Return an SQL condition that a column has one of these values; add the values to `args`."""
     names = [f"{column}{number}" for number in range(len(values))]
     args.update(zip(names, map(bindable, values), strict=True))
     return f"{column} in ({', '.join(f':{name}' for name in names)})"
@@ -50,9 +50,9 @@ def one_of(column: str, values: Collection[str], args: dict[str, Any]) -> str:
 class Database:
     """An open SQLite file.
 
-    The file's version, in `PRAGMA user_version`, is the number of migrations that it has had. The lock is on a separate
-    file and is released however the process ends; readers such as the sqlite3 tool are not locked out. All files are
-    created with permissions for this user only, because they contain users' conversations.
+    The file's version, in `PRAGMA user_version`, is the number of migrations that it has had. The lock is on
+    a separate file and is released however the process ends; readers such as the sqlite3 tool are not locked
+    out. All files are created with permissions for this user only, because they contain users' conversations.
 
     Args:
         path: path of the file; its folder is created.
@@ -60,8 +60,8 @@ class Database:
         migrations: all migrations there have ever been, oldest first.
 
     Raises:
-        ConfigError: the file is in use by another server, damaged, missing, of another application or of a newer
-            version, or cannot be opened. Existing files are left unchanged.
+        ConfigError: the file is in use by another server, damaged, missing, of another application or of a
+            newer version, or cannot be opened. Existing files are left unchanged.
 
     Attributes:
         path: path of the file.
@@ -105,8 +105,8 @@ class Database:
             synced: wait for the disk, so that this and all earlier transactions survive a power loss, too.
 
         Raises:
-            FileNotFoundError: the file was removed or replaced, so writes to the open one would be lost; or the lock
-                file was, so another server may be using the database.
+            FileNotFoundError: the file was removed or replaced, so writes to the open one would be lost; or
+                the lock file was, so another server may be using the database.
         """
         for path, identity in self._identities.items():
             if _identity(path) != identity:
@@ -129,7 +129,10 @@ class Database:
         return int(self.db.conn.execute(f"PRAGMA {pragma}").fetchone()[0])
 
     def shrink(self, num_pages: int = 0) -> None:
-        """Return `num_pages` free pages to the file system; 0: all. Must not be called inside a transaction."""
+        """Return `num_pages` free pages to the file system; 0: all.
+
+        Must not be called inside a transaction.
+        """
         # `execute` would stop after the first page.
         self.db.conn.executescript(f"PRAGMA incremental_vacuum({num_pages})")
 

@@ -69,7 +69,8 @@ def _reason(error: BaseException) -> str:
 def _is_full(error: sqlite3.Error | OSError, path: Path) -> bool:
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
-    # SQLite has a code for a full disk, but reports "I/O error" for exceeded quotas, and for its WAL and shm files.
+    # SQLite has a code for a full disk, but reports "I/O error" for exceeded quotas, and for its WAL and shm
+    # files.
     code = code_of(error)
     return code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and not _has_room(path.parent))
 

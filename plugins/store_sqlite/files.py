@@ -1,10 +1,11 @@
 """The file store `sqlite`: bytes in a folder, and their records in a SQLite file.
 
-The order of the steps guarantees that every record has its bytes. The bytes are synced to disk under a temporary name
-before the record is committed, and get their final name afterwards. When a file is deleted, a note to remove its bytes
-is committed in the same transaction, and the bytes are removed afterwards. So a crash leaves either a temporary name or
-a note, and the next start removes only files with one of these. It keeps all other files that have no record: if an
-older copy of the database was restored, they are files that it does not know yet.
+The order of the steps guarantees that every record has its bytes. The bytes are synced to disk under a
+temporary name before the record is committed, and get their final name afterwards. When a file is deleted, a
+note to remove its bytes is committed in the same transaction, and the bytes are removed afterwards. So a
+crash leaves either a temporary name or a note, and the next start removes only files with one of these. It
+keeps all other files that have no record: if an older copy of the database was restored, they are files that
+it does not know yet.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class SqliteFiles(FileStore):
     """Keeps files in the folder `files`, and their records in `files.db`.
 
     Raises:
-        ConfigError: from the constructor: no folder was given, it has files but no records, or a reason of `Database`.
+        ConfigError: from the constructor: no folder was given, it has files but no records, or a reason of
+            `Database`.
     """
 
     conformance: ClassVar = {"survives_reopening": True}
@@ -97,7 +99,7 @@ class SqliteFiles(FileStore):
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="files")
 
     def _settled(self) -> Contents:
-        """Open the folder, finish what an earlier process left undone, and log differences from the database."""
+        """Open the folder, finish an earlier process's work, and log differences from the database."""
         try:
             known = {row[0] for row in self._db.execute("select content from files")}
             if known and not self._folder.is_dir():
@@ -214,7 +216,7 @@ class SqliteFiles(FileStore):
         return size
 
     def _keep(self, record: FileRecord, incoming: Incoming) -> None:
-        """Commit a record whose bytes are written; remove the bytes of the record that it replaces, if any."""
+        """Commit a record whose bytes are written; remove the bytes of a record that it replaces."""
         content = incoming.name(record.id)
         row = {name: getattr(record, name) for name in FileRecord.__struct_fields__}
         row |= {"filename": record.filename.encode("utf-8", "surrogatepass"), "content": content}
@@ -233,7 +235,10 @@ class SqliteFiles(FileStore):
             self._removals.carry_out(old["content"])
 
     def _sync_names(self) -> None:
-        """Sync the folder to make a file's final name durable. On failure only warn: its temporary name suffices."""
+        """Sync the folder to make a file's final name durable.
+
+        On failure only warn: its temporary name suffices.
+        """
         try:
             self._contents.sync()
         except OSError as error:

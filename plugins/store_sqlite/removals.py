@@ -1,7 +1,8 @@
 """Notes in the database of files that have no record any more, kept until their bytes are removed from disk.
 
-A name is noted in the transaction that deletes its record, and a start removes only noted files. So if an older copy of
-the database is restored, a start removes only files that had been deleted when the copy was made.
+A name is noted in the transaction that deletes its record, and a start removes only noted files. So if an
+older copy of the database is restored, a start removes only files that had been deleted when the copy was
+made.
 """
 
 from __future__ import annotations

@@ -19,7 +19,10 @@ APPLICATION_ID = 0x6C6C6D72  # "llmr"
 
 
 def _first_tables(db: sqlite_utils.Database) -> None:
-    """Create the tables of responses and conversations. A conversation's key is the id of its first response."""
+    """Create the tables of responses and conversations.
+
+    A conversation's key is the id of its first response.
+    """
     db.table("responses").create(
         {
             "id": str,

@@ -1,7 +1,7 @@
 """Checks, before anything is written, that a SQLite file is neither lost nor damaged.
 
-If a connection can write, closing it moves the changes of the `-wal` file into the database (a checkpoint). A file that
-is refused must stay unchanged, so the checks use a read-only connection.
+If a connection can write, closing it moves the changes of the `-wal` file into the database (a checkpoint). A
+file that is refused must stay unchanged, so the checks use a read-only connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from llmfw.core import ConfigError
 
 SMALL = 64 * 2**20
-"""Largest file, in bytes, whose pages are all checked. 64 MiB take 0.1 s, or a second if not in the page cache."""
+"""Largest file, in bytes, whose pages are all checked: 64 MiB take 0.1 s, or 1 s if not in memory."""
 
 WAL_HEADER = struct.Struct(">8xI4x2I8x")  # page size, salts
 FRAME_HEADER = struct.Struct(">I4x2I8x")  # page number, salts
@@ -42,7 +42,7 @@ def size_of(path: Path) -> int | None:
 
 
 def check_presence(path: Path, *, was_used: bool) -> None:
-    """Refuse a database that is missing or truncated to nothing, in place of which SQLite would create a new one.
+    """Refuse a database that is missing or empty, in place of which SQLite would create a new one.
 
     Args:
         was_used: whether a server has stored data in it.
@@ -122,7 +122,7 @@ def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _pages_in(wal: Path) -> Iterator[int]:
-    """Yield the numbers of the pages in a `-wal` file, except stale frames from before the file was last restarted."""
+    """Yield the numbers of the pages in a `-wal` file, except those from before it was last restarted."""
     if not wal.exists():
         return
     with open(wal, "rb") as file:

@@ -1,4 +1,4 @@
-"""A store's own thread: runs the store's statements in order, so that the event loop never waits for the disk."""
+"""A store's own thread, which runs its statements in order, so that the event loop never waits."""
 
 from __future__ import annotations
 

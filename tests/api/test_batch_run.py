@@ -176,7 +176,7 @@ def stopped_by(folder: Path, number: int) -> subprocess.Popen[str]:
     assert process.stderr is not None
     while "in_progress" not in process.stderr.readline():
         assert process.poll() is None
-    time.sleep(0.7)
+    time.sleep(0.2)
     process.send_signal(number)
     process.wait(20)
     return process
@@ -213,24 +213,18 @@ def test_a_model_that_cannot_be_had_leaves_nothing_that_is_in_the_way_of_the_nex
     assert run("--served-model-name", "other").exit_code == 0
 
 
-def test_a_file_that_has_changed_since_is_refused(folder: Path, run: Run) -> None:
+def test_a_run_goes_on_with_its_file_and_model_only(folder: Path, run: Run) -> None:
     path = write_requests(folder / "in.jsonl", many())
-    with stopped_by(folder, signal.SIGKILL):
-        pass
-    path.write_text(path.read_text().replace("399", "398"))
-    result = run()
-    assert result.exit_code == 1
-    assert f"'{path}' has changed since this run started: it had {path.stat().st_size} bytes" in result.stderr
-    assert "To start again, remove the folder" in result.stderr
-
-
-def test_results_of_two_models_are_not_mixed(folder: Path, run: Run) -> None:
-    write_requests(folder / "in.jsonl", many())
     with stopped_by(folder, signal.SIGKILL):
         pass
     result = run("--served-model-name", "other")
     assert result.exit_code == 1
     assert "this run started with the served model name" in result.stderr
+    path.write_text(path.read_text().replace("399", "398"))
+    result = run()
+    assert result.exit_code == 1
+    assert f"'{path}' has changed since this run started: it had {path.stat().st_size} bytes" in result.stderr
+    assert "To start again, remove the folder" in result.stderr
 
 
 @pytest.mark.slow
@@ -239,10 +233,10 @@ def test_kills_at_any_moment_lose_and_double_nothing(folder: Path, run: Run, see
     rng = random.Random(seed)
     requests = [request(f"bad{n}", temperature=-1) for n in range(50)]
     write_requests(folder / "in.jsonl", [*requests, *many(600)])
-    for _ in range(of_length(4, 8)):
+    for _ in range(of_length(3, 8)):
         with start(folder) as process:
             try:
-                process.wait(rng.uniform(0.2, 5))
+                process.wait(rng.uniform(0.2, of_length(3, 5)))
             except subprocess.TimeoutExpired:
                 process.kill()
             else:

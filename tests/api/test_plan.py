@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import runpy
+import subprocess
+import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +230,25 @@ def test_a_weight_file_that_is_none_is_an_error(llama_8b, tmp_path):
         weight_bytes(read_numbers(tmp_path), "bfloat16")
 
 
-@pytest.mark.slow
+@pytest.fixture
+def counted_here(monkeypatch, tmp_path):
+    """Run here what counts a model's weights in a process of its own: to import torch takes that process seconds."""
+
+    def run_here(command, **options):
+        said, complaint, program = io.StringIO(), "", tmp_path / "program.py"
+        program.write_text(command[2])
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+            patch.setattr(sys, "argv", command[2:])
+            try:
+                runpy.run_path(str(program))
+            except ModelError:
+                complaint = traceback.format_exc()
+        return subprocess.CompletedProcess(command, int(bool(complaint)), said.getvalue(), complaint)
+
+    monkeypatch.setattr("llmfw.api.commands.plan.numbers.subprocess.run", run_here)
+
+
+@pytest.mark.usefixtures("counted_here")
 @pytest.mark.parametrize("scheme", ["int8", pytest.param("int4", marks=pytest.mark.long)])
 def test_quantised_weights_are_counted_as_the_engine_has_them(scheme):
     plan = found("demo", "--device", "mine=2", "--quantization", scheme)
@@ -233,7 +257,7 @@ def test_quantised_weights_are_counted_as_the_engine_has_them(scheme):
     assert plan["settings"]["quantization"] == scheme
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("counted_here")
 def test_a_model_of_experts_cannot_be_quantised(tmp_path):
     folder = save_random_model(tmp_path, *SERVABLE["mixtral"])
     result = run(folder, "--device", "mine=2", "--quantization", "int8")

@@ -9,11 +9,24 @@ import sys
 import pytest
 import torch
 
-from llmfw.plugins.cpu_native.library import why_not
+from llmfw.plugins.cpu_native.library import load_library, why_not
 
-from .benchmark_script import FOLDER
+from .benchmark_script import FOLDER, benchmark_script
 
 pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
+
+
+def test_the_script_times_the_native_step_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = load_library(torch.bfloat16)
+    monkeypatch.setitem(vars(library), "llmfw_run_model", library.llmfw_run_model)  # what the script replaces
+    num_threads = torch.get_num_threads()
+    try:
+        with benchmark_script("token_cost") as [script]:
+            found = script.engine_alone(1, 6)
+    finally:
+        torch.set_num_threads(num_threads)
+    assert 0 < found["beside"] < found["step"]
+    assert found["nothing"] > 0
 
 
 @pytest.mark.long

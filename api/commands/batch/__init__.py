@@ -1,1 +1,1 @@
-"""`llmfw batch`: batch jobs of a running server, and a whole file without one. A module for each command."""
+"""`llmfw batch`: manages batch jobs of a running server, and runs a file of requests without a server."""

@@ -1,4 +1,4 @@
-"""What the first line of a file of requests says of all of them."""
+"""Reads the endpoint of a file of requests from its first line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LONGEST_LINE = 64 * 2**20
 
 
 def endpoint_of(path: Path) -> str:
-    """Return the endpoint that the first line of a file names, with its `/v1`.
+    """Return the endpoint that the first line of a file names, with `/v1` in front.
 
     Raises:
-        click.UsageError: it names none.
+        click.UsageError: the first line is not a request of a batch.
     """
     line = b""
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""`llmfw batch`: the commands below it are imported when one is asked for, so that others start without them."""
+"""The group `llmfw batch`. Imports its commands on first use, so that other commands start faster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 class BatchGroup(click.Group):
-    """The commands of this folder."""
+    """A click group of the commands in this folder, which it imports on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._import_commands()

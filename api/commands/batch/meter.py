@@ -1,6 +1,6 @@
 """Shows progress on standard error: a bar on a terminal, else a line from time to time.
 
-Knows neither servers nor batches. Imports rich when there is something to show.
+Imports rich only when a bar is shown.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ RATE_OVER_S = 20.0
 
 
 class Rate:
-    """The growth of a count over the last seconds."""
+    """Growth rate of a count over the last RATE_OVER_S seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def see(self, count: int, now: float) -> float:
-        """Return the growth per second, given the count at `now` (seconds of any monotonic clock)."""
+        """Add the count at `now` (seconds on a monotonic clock); return the growth per second."""
         self._seen.append((now, count))
         while len(self._seen) > 2 and now - self._seen[1][0] > RATE_OVER_S:
             self._seen.popleft()
@@ -36,7 +36,7 @@ class Rate:
 
 
 class LineMeter:
-    """Progress of a batch in lines. Use it in a with statement."""
+    """Shows the progress of a batch in lines. Use it in a with statement."""
 
     def __init__(self) -> None:
         self._bar = _LineBar() if sys.stderr.isatty() else None
@@ -48,8 +48,10 @@ class LineMeter:
         """Show the progress.
 
         Args:
-            done: lines with a result, failed lines included.
-            total: number of lines; 0 while it is not known.
+            status: status of the batch.
+            done: number of lines with a result, failed lines included.
+            failed: number of failed lines.
+            total: number of all lines; 0 while it is not known.
         """
         now = time.monotonic()
         rate = self._rate.see(done, now)
@@ -59,7 +61,7 @@ class LineMeter:
             self._say(status, _in_words(status, done, failed, total), rate, now)
 
     def note(self, text: str) -> None:
-        """Print a text next to the progress."""
+        """Print a line of text without disturbing the bar."""
         if self._bar:
             self._bar.note(text)
         else:
@@ -77,7 +79,7 @@ class LineMeter:
             self._bar.stop()
 
     def _say(self, status: str, text: str, rate: float, now: float) -> None:
-        """Print a line if the status has changed, or if the last line is old and differs."""
+        """Print a line if the status has changed, or if LINE_EVERY_S have passed and the text has changed."""
         is_due = now - self._said_at >= LINE_EVERY_S
         if status != self._said[0] or (is_due and text != self._said[1]):
             self._said, self._said_at = (status, text), now
@@ -85,7 +87,7 @@ class LineMeter:
 
 
 class ByteMeter:
-    """Progress of a file transfer: a bar on a terminal, else nothing. Use it in a with statement."""
+    """Shows a bar for a file transfer on a terminal, else nothing. Use it in a with statement."""
 
     def __init__(self, what: str, total: int | None) -> None:
         self._progress = _progress_of_bytes() if sys.stderr.isatty() else None
@@ -93,7 +95,7 @@ class ByteMeter:
         self._total = total
 
     def show(self, done: int) -> None:
-        """Show the number of transferred bytes."""
+        """Show how many bytes have been transferred."""
         if self._progress:
             self._progress.update(self._progress.task_ids[0], completed=done)
 

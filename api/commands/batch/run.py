@@ -1,6 +1,6 @@
 """`llmfw batch run`: runs a file of requests in this process, without a server.
 
-`api.offline` does the work. It is imported after all options are checked.
+`api.offline` does the work. It is imported once all options are checked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .words import counts_in_words, show_errors
 if TYPE_CHECKING:
     from llmfw.core.interfaces.batch_store import BatchRecord
 
-# Settings that only a server needs. Those that shape answers (templates, parsers, defaults) are the same for both.
+# Settings that only a server needs. Those that affect answers (templates, parsers, defaults) stay available.
 _SERVERS_OWN = (
     "show_config",
     "host",
@@ -115,7 +115,7 @@ def run_command(
     subject = Subject(num_bytes=size, sha256=sha256, model=engine.model, served_name=config.served_model_name)
     folder = RunFolder(folder_path, subject, str(file))
     with LineMeter() as meter:
-        setup_logging(config.log_level)  # within: so that its lines stand above the bar
+        setup_logging(config.log_level)  # inside, so that log lines are printed above the bar
         if folder.is_resumed:
             meter.note(f"going on with what is in {folder.path}")
         shown = _Shown(meter)
@@ -125,7 +125,7 @@ def run_command(
         except LLMFWError as error:
             say_where_from(error, click.get_current_context().meta[OPTIONS])
             if work.has_nothing:
-                folder.end()  # or else the next attempt, with what was wrong put right, would be refused
+                folder.end()  # otherwise a corrected command would be refused: its subject differs
             raise
     if isinstance(record, signal.Signals):
         click.echo(f"stopped{shown.how_far}; the same command goes on from here", err=True)
@@ -135,14 +135,14 @@ def run_command(
 
 
 class _Shown:
-    """The last state of the run that was shown."""
+    """Shows the state of the run, and remembers the last one."""
 
     def __init__(self, meter: LineMeter) -> None:
         self._meter = meter
         self._last: BatchRecord | None = None
 
     def show(self, state: str, record: BatchRecord | None) -> None:
-        """Show the current work and its progress."""
+        """Show the current work and, if the job exists, its progress."""
         self._last = record
         if record is None:
             self._meter.show(state, 0, 0, 0)
@@ -152,14 +152,14 @@ class _Shown:
 
     @property
     def how_far(self) -> str:
-        """The progress of the run when it stopped."""
+        """The last progress as text for the end of a message; "" if there is none."""
         if self._last is None or not self._last.num_total:
             return ""
         return f": {_counts(self._last)} are done"
 
 
 async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord | signal.Signals:
-    """Return the result of work, or the signal that ended it. The work is cancelled and can clean up first."""
+    """Return the result of `work`, or the signal that stopped it. A signal cancels the work."""
     task = asyncio.create_task(work)
     came: list[signal.Signals] = []
 
@@ -179,7 +179,7 @@ async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord |
 
 
 def _check_paths(file: Path, output: Path, errors: Path) -> None:
-    """Refuse paths that would fail only after the work, or that would overwrite the input."""
+    """Reject paths that could not be written after the work, or that are the same file."""
     names = {"FILE": file.resolve(), "OUT": output.resolve(), "ERR": errors.resolve()}
     for one, other in (("FILE", "OUT"), ("FILE", "ERR"), ("OUT", "ERR")):
         if names[one] == names[other]:
@@ -189,10 +189,10 @@ def _check_paths(file: Path, output: Path, errors: Path) -> None:
 
 
 def _report(record: BatchRecord, output: Path, errors: Path) -> None:
-    """Print how the run ended.
+    """Print the outcome of the run.
 
     Raises:
-        BatchError: the run has not completed.
+        BatchError: the final status is not "completed".
     """
     show_errors([msgspec.structs.asdict(error) for error in record.errors])
     if record.status == "failed" and not record.output_file_id:
@@ -212,4 +212,4 @@ def _counts(record: BatchRecord) -> str:
 run_command.params.extend([model_option(), *setting_options(without=_SERVERS_OWN)])
 for _option in run_command.params:
     if _option.name == "log_level":
-        _option.default = "warning"  # the progress bar shows the rest
+        _option.default = "warning"  # the progress bar replaces the log's information

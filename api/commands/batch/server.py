@@ -1,4 +1,4 @@
-"""Client for the files and batches of a server, over HTTP. Knows nothing of how they are shown."""
+"""HTTP client for the files and batches of a server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_PAGE = 100
 PIECE = 2**18
 
 Job = dict[str, Any]
-"""A batch as the server describes it."""
+"""A batch object, as decoded from the server's JSON."""
 
 
 class BatchServer:
-    """The files and batches of a server. Every method raises RemoteError with the server's reason.
+    """Client for a server's files and batches. All requests raise RemoteError with the server's reason.
 
     Attributes:
         flag: option that names the server in a command (`Remote.flag`).
@@ -30,10 +30,10 @@ class BatchServer:
         self.flag = remote.flag
 
     def upload(self, path: Path, on_read: Callable[[int], None]) -> str:
-        """Send a file in pieces, and return its id.
+        """Upload a file without reading it as a whole; return its id.
 
         Args:
-            on_read: receives the number of bytes that have been read so far.
+            on_read: called with the number of bytes that have been read so far.
         """
         with open(path, "rb") as file, self._remote.requests() as http:
             reply = http.post(
@@ -45,7 +45,7 @@ class BatchServer:
             return str(self._object(reply.text, "id")["id"])
 
     def delete_file(self, file_id: str) -> None:
-        """Remove a file."""
+        """Delete a file from the server."""
         with self._remote.requests(ASK_TIMEOUT_S) as http:
             check(http.delete(f"/v1/files/{quote(file_id, safe='')}"))
 
@@ -57,7 +57,7 @@ class BatchServer:
             yield from reply.iter_bytes(PIECE)
 
     def create(self, body: dict[str, Any]) -> Job:
-        """Create a batch."""
+        """Create a batch and return it."""
         return self._ask("POST", "/v1/batches", json=body)
 
     def get(self, batch_id: str) -> Job:
@@ -65,7 +65,7 @@ class BatchServer:
         return self._ask("GET", _path(batch_id))
 
     def cancel(self, batch_id: str) -> Job:
-        """Start to cancel a batch."""
+        """Start to cancel a batch; return it."""
         return self._ask("POST", f"{_path(batch_id)}/cancel")
 
     def list(self, limit: int) -> list[Job]:
@@ -91,7 +91,7 @@ class BatchServer:
             return self._object(reply.text, "status")
 
     def _object(self, text: str, field: str) -> dict[str, Any]:
-        """Return the JSON object of a reply, which must have a field."""
+        """Decode the JSON object of a reply; raise RemoteError if it lacks a field."""
         try:
             found = json.loads(text)
         except ValueError:
@@ -107,7 +107,7 @@ def may_pass(error: RemoteError) -> bool:
 
 
 class _Counted:
-    """A file that reports the number of bytes read. httpx finds its size through the file number."""
+    """A file that reports the number of bytes read. Has `fileno()`, from which httpx gets its size."""
 
     def __init__(self, file: BinaryIO, on_read: Callable[[int], None]) -> None:
         self._file = file
@@ -115,11 +115,11 @@ class _Counted:
         self._num_read = 0
 
     def fileno(self) -> int:
-        """Return the file's number."""
+        """Return the file descriptor."""
         return self._file.fileno()
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
+        """Read the next bytes, and report the total."""
         data = self._file.read(size)
         self._num_read += len(data)
         self._on_read(self._num_read)

@@ -1,4 +1,4 @@
-"""`llmfw batch status`, `list` and `cancel`: what a server says of its batches."""
+"""`llmfw batch status`, `list` and `cancel`: show, list and cancel a server's batches."""
 
 from __future__ import annotations
 

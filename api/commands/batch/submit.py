@@ -17,7 +17,7 @@ from .words import errors_of, show_errors
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Return "key=value"s as a mapping."""
+    """Callback of `--metadata`: return the "key=value" texts as a mapping."""
     pairs: dict[str, str] = {}
     for value in values:
         key, equals, text = value.partition("=")

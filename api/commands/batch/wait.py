@@ -1,4 +1,4 @@
-"""Waits for the end of a batch in a server, and says how it ended. Knows no command."""
+"""Waits until a server's batch ends, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .server import BatchServer, Job, may_pass
 from .words import count_in_words, counts_of
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 1.0
-GIVE_UP_AFTER_S = 180.0  # without an answer: a server that is started again reads its model first
+GIVE_UP_AFTER_S = 180.0  # without an answer: a restarted server loads its model first
 INTERRUPTED = 130
 
 
 class BatchError(LLMFWError):
-    """A batch did not end as it was meant to."""
+    """A batch did not complete, or has no results (yet)."""
 
 
 def wait_for_end(server: BatchServer, batch_id: str) -> Job:
-    """Show how a batch goes on until it has ended, and return it.
+    """Show the progress of a batch until it has ended; return the batch.
 
-    Ctrl-C ends the command with exit code 130, and says that the batch goes on.
+    Ctrl-C ends the command with exit code 130, and prints that the batch continues.
 
     Raises:
-        RemoteError: the server does not know it, or has been away for too long.
+        RemoteError: the server does not know the batch, or has not answered for GIVE_UP_AFTER_S.
     """
     try:
         with LineMeter() as meter:
@@ -45,10 +45,10 @@ def wait_for_end(server: BatchServer, batch_id: str) -> Job:
 
 
 def report_end(server: BatchServer, job: Job) -> None:
-    """Say how a batch ended and what can be had of it.
+    """Print how a batch ended, and how to get its results.
 
     Raises:
-        BatchError: it has not completed.
+        BatchError: the batch has not completed; the message is the same text.
     """
     if job["status"] == "failed":
         raise BatchError(f"{job['id']} has failed: its file cannot be run, for the reasons above")
@@ -82,7 +82,7 @@ def _wait(server: BatchServer, batch_id: str, meter: LineMeter) -> Job:
 
 
 def _patiently(ask: Callable[[], Job], meter: LineMeter) -> Job:
-    """Ask, and ask again for a while where an answer may still come."""
+    """Call `ask`; if its error may be temporary, try again for up to GIVE_UP_AFTER_S."""
     given_up_at = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Describes a batch as text, from the server's object. Knows nothing of HTTP."""
+"""Describes a server's batch objects as text. Does not depend on HTTP."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ import click
 from llmfw.core.terminal.tables import plain
 
 NUM_ERRORS = 10
-"""Most errors of a batch that are shown."""
+"""Most errors of a batch to show."""
 
 
 def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:
-    """Return the number of lines with a result, of failed lines, and of all lines."""
+    """Return the numbers of lines with a result, of failed lines, and of all lines."""
     counts = job.get("request_counts") or {}
     completed, failed, total = (int(counts.get(key) or 0) for key in ("completed", "failed", "total"))
     return completed + failed, failed, total
 
 
 def count_in_words(job: dict[str, Any]) -> str:
-    """Return the counts as in "3 of 5 lines, 1 of them failed"."""
+    """Return a batch's counts as text, as in "3 of 5 lines, 1 of them failed"."""
     return counts_in_words(*counts_of(job))
 
 
 def counts_in_words(done: int, failed: int, total: int) -> str:
-    """Return counts as in "3 of 5 lines, 1 of them failed"."""
+    """Return counts as text, as in "3 of 5 lines, 1 of them failed"."""
     text = f"{done} of {total} lines"
     return f"{text}, {failed} of them failed" if failed else text
 
 
 def errors_of(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the reasons why a batch cannot run."""
+    """Return a batch's errors: the reasons why it cannot run."""
     return (job.get("errors") or {}).get("data") or []
 
 
 def error_lines(errors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the first errors of a batch that cannot run, each with its line of the file."""
+    """Yield the first errors as text, each with its line number in the file, and the number of the others."""
     for error in errors[:NUM_ERRORS]:
         where = f"line {error['line']}: " if error.get("line") is not None else ""
         code = f" ({plain(error['code'])})" if error.get("code") else ""
@@ -54,7 +54,7 @@ def show_errors(errors: Sequence[Mapping[str, Any]]) -> None:
 
 
 def describe(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the properties of a batch: names and values."""
+    """Yield the properties of a batch as pairs of name and text."""
     yield "endpoint", plain(job.get("endpoint"))
     if job.get("model"):
         yield "model", plain(job["model"])
@@ -74,5 +74,5 @@ def describe(job: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def time_in_words(seconds: float) -> str:
-    """Return a time (seconds since the epoch) in this machine's time zone."""
+    """Return a time (seconds since the epoch) as text, in this machine's time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,1 +1,1 @@
-"""Commands for those who look for a fault in llmfw itself."""
+"""`llmfw debug`: commands for debugging llmfw itself."""

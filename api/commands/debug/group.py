@@ -1,4 +1,4 @@
-"""`llmfw debug`: commands for reporting and finding faults."""
+"""The command group `llmfw debug`, for finding and reporting faults in llmfw."""
 
 from __future__ import annotations
 

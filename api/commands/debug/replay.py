@@ -1,4 +1,4 @@
-"""`llmfw debug replay`: recorded steps, computed again."""
+"""`llmfw debug replay`: computes recorded steps again, and compares the tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from llmfw.api.settings.loaded_plugins import plugins_of
 
 MOST_SHOWN = 10
-"""Differing steps that are printed."""
+"""Most differing steps to print."""
 
 
 @click.command("replay", short_help="Compute recorded steps again, and compare the tokens.")

@@ -1,1 +1,1 @@
-"""`llmfw plugins doctor`: imports every component, a process for each plugin, and checks it against its interface."""
+"""`llmfw plugins doctor`: checks every component against its interface. Runs one process per plugin."""

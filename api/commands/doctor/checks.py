@@ -1,6 +1,6 @@
 """Checks a component's class without building it: its interface, the signatures of its methods, and its options.
 
-Knows nothing of processes. `child` calls it, in a process that a component may crash.
+`child` calls this in a separate process, because importing a component may crash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llmfw.core.plugin.registry import Entry
 
 
 def problems_of(entry: Entry) -> Iterator[str]:
-    """Import a component, and yield its errors, one clause each."""
+    """Import a component and yield its problems, one clause each."""
     try:
         component = entry.load()
     except ComponentError as error:
@@ -31,17 +31,17 @@ def problems_of(entry: Entry) -> Iterator[str]:
 
 
 def _clause(entry: Entry, message: str) -> str:
-    """Return the text of a component's error without the component's name."""
+    """Return the text of a component's error on one line, without the component's name."""
     return " ".join(message.removeprefix(str(entry)).split())
 
 
 def _interface(component: type[Any]) -> type[Any]:
-    """Return the class of core that a component extends: the first of its bases that is core's own."""
+    """Return the interface that a component implements: its nearest base class from `llmfw.core`."""
     return next(base for base in component.__mro__ if base.__module__.startswith("llmfw.core."))
 
 
 def _wrong_signatures(component: type[Any], interface: type[Any]) -> Iterator[str]:
-    """Yield the methods that cannot be called as the interface defines."""
+    """Yield a problem for each method that cannot be called as the interface defines."""
     for name, promised in vars(interface).items():
         if name.startswith("_") and name != "__init__":
             continue
@@ -56,7 +56,7 @@ def _wrong_signatures(component: type[Any], interface: type[Any]) -> Iterator[st
 
 
 def _further(component: type[Any], interface: type[Any], name: str, promised: Any) -> Collection[str]:
-    """Return the keywords that this component's method receives in addition: `options`, if it declares any."""
+    """Return the keywords that a method receives in addition to the interface's: `options`, or none."""
     own = getattr(component, "Options", None)
     has_own = own is not None and own is not getattr(interface, "Options", None)
     is_told = "options" in inspect.signature(promised).parameters
@@ -68,7 +68,7 @@ def _wrong_call(name: str, promised: Any, given: Any, further: Collection[str]) 
     is_bound = inspect.ismethod(given)
     try:
         own = inspect.signature(given)
-    except (TypeError, ValueError):  # of a class in C, say: nothing can be known
+    except (TypeError, ValueError):  # for example a class in C, whose signature is not known
         return
     called = parameters[1:] if is_bound else parameters
     positional = [None for p in called if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -99,7 +99,7 @@ def _wrong_options(component: type[Any], interface: type[Any]) -> Iterator[str]:
 
 
 def _wrong_defaults(struct: type[msgspec.Struct]) -> Iterator[str]:
-    """Yield the defaults that would be refused as given values."""
+    """Yield a problem for each default that would be rejected as a value."""
     for field in msgspec.structs.fields(struct):
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:

@@ -1,7 +1,7 @@
-"""The process that imports one plugin and its components, and reports each as a line of JSON on standard output.
+"""The process that imports one plugin and its components. Reports events as JSON lines on standard output.
 
-Output of foreign code goes to standard error. The arguments are the plugin's name (also in LLMFW_PLUGINS), and the
-components to leave out because importing them ended an earlier process.
+Output of the plugin's code goes to standard error. LLMFW_PLUGINS holds the plugin's name. The arguments are
+the components to leave out, because importing them ended an earlier process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def examine(left_out: Collection[str], tell: Tell) -> None:
-    """Load the plugins of this process and import their components. Reports each one before and after."""
+    """Load this process's plugin and import its components. Reports the start and end of each import."""
     tell({"event": "loading"})
     began = time.perf_counter()
     plugins = load_plugins()
@@ -40,7 +40,7 @@ def examine(left_out: Collection[str], tell: Tell) -> None:
 
 
 def label_of(component: Entry) -> str:
-    """Return a component's name for the report."""
+    """Return the name of a component in the report, such as "tool parser hermes"."""
     return f"{component.kind.replace('_', ' ')} {component.full_name}"
 
 
@@ -54,7 +54,7 @@ def _examined(component: Entry) -> dict[str, Any]:
 
 
 def _examined_route(plugin: str, path: str) -> dict[str, Any]:
-    from llmfw.api.app.plugin_routes import import_route, route_entry  # brings Litestar
+    from llmfw.api.app.plugin_routes import import_route, route_entry  # imports Litestar
 
     began = time.perf_counter()
     problems = []
@@ -66,7 +66,7 @@ def _examined_route(plugin: str, path: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Examine the plugin of this process. Only the report goes to standard output."""
+    """Examine this process's plugin. Redirects all output except the report to standard error."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as report:
         os.dup2(2, 1)
 
@@ -75,7 +75,7 @@ def main() -> None:
 
         examine(sys.argv[1:], tell)
         tell({"event": "end"})
-        os._exit(0)  # threads that a component left running must not keep this process alive
+        os._exit(0)  # so that threads left by a component do not keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command itself: what was found, a line each, and an exit code for CI."""
+"""The command `llmfw plugins doctor`: prints a line per finding, and sets an exit code for CI."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from .examination import Examined, Finding, examine, installed_plugins
 def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
     """Load every plugin and import every component, each plugin in a process of its own, and say what is wrong.
 
-    Looked at are: whether it loads, whether the class is there and of its interface, which methods it lacks or cannot
-    be called by, its options and their defaults, and how long the import takes. A component that lacks a package is
-    listed, and is no problem. The exit code is 1 if there are problems.
+    Checks whether each component loads, whether its class exists and implements its interface, which methods
+    are missing or cannot be called as the interface does, its options and their defaults, and how long the
+    import takes. A component that lacks a package is listed, but is not a problem. The exit code is 1 if
+    there are problems.
     """
     examined: list[Examined] = []
     findings: list[Finding] = []

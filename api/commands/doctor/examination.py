@@ -1,4 +1,4 @@
-"""Runs a process for each plugin (`child`), reads its report, and ends the process when a step takes too long."""
+"""Runs one process per plugin (`child`), reads its report, and stops it if an import takes too long."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import msgspec
 from llmfw.core.plugin.plugins import GROUP
 
 SLOW_S = 10.0
-"""Seconds. Imports that take longer are reported. torch alone takes seconds on a busy machine."""
+"""Imports that take more seconds than this are reported. torch alone takes some on a busy machine."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A finding of the examination.
+    """One thing found out about a plugin or component.
 
     Attributes:
         level: "problem", "lacks", "slow" or "note".
         what: the plugin, or the component and its package.
-        text: the finding, as a clause.
+        text: description, as a clause whose subject is `what`.
     """
 
     level: str
@@ -35,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """A component that was examined, and the seconds that its import took; None: it was not imported."""
+    """An examined component, with the seconds that its import took; None if it was not imported."""
 
     component: str
     package: str
@@ -43,11 +43,11 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 class StoppedError(Exception):
-    """A process reported nothing for too long."""
+    """The process reported nothing until the timeout."""
 
 
 def examine(names: list[str], timeout: float) -> Iterator[Finding | Examined]:
-    """Examine plugins one after the other; yield findings and examined components.
+    """Examine plugins one by one; yield findings and examined components.
 
     Args:
         names: names of the plugins.
@@ -68,7 +68,15 @@ def installed_plugins() -> list[str]:
 
 
 def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | Examined, None, str | None]:
-    """Run one process; return the component at which it was stopped or died, or None if no other process is needed."""
+    """Run one process; return the component at which it died or was stopped, or None if it finished.
+
+    Also returns None if the plugin itself could not be loaded. In both cases no further process is needed.
+
+    Args:
+        name: name of the plugin.
+        left_out: components that are not imported, because they ended earlier processes.
+        timeout: most seconds between two events.
+    """
     child = _Child(name, left_out)
     current = f"plugin {name!r}"
     component: str | None = None
@@ -117,11 +125,11 @@ def _of_component(what: str, event: dict[str, Any]) -> Iterator[Finding]:
 
 
 class _Child:
-    """A process that examines a plugin."""
+    """A running process that examines one plugin."""
 
     def __init__(self, name: str, left_out: list[str]) -> None:
         quiet = {"LLMFW_STRICT_PLUGINS": "0", "LLMFW_TRACE_PLUGINS": "0"}
-        # The child searches the same paths as this process, for this plugin alone.
+        # The child searches the same paths as this process, but loads only this plugin.
         env = os.environ | quiet | {"PYTHONPATH": os.pathsep.join(sys.path), "LLMFW_PLUGINS": name}
         command = [sys.executable, "-P", "-m", f"{__package__}.child", *left_out]
         self._process = subprocess.Popen(
@@ -132,7 +140,7 @@ class _Child:
         self._buffer = b""
 
     def next_event(self, timeout: float) -> dict[str, Any]:
-        """Return the next event of the report. Raises StoppedError, or EOFError if the process has ended."""
+        """Return the next event; raise StoppedError at the timeout, EOFError if the process has ended."""
         until = time.monotonic() + timeout
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self._pipe], [], [], max(0.0, until - time.monotonic()))

@@ -1,1 +1,1 @@
-"""`llmfw plan`: whether a model fits on a device, from its config alone."""
+"""`llmfw plan`: computes whether a model fits on a device, from its config alone."""

@@ -1,4 +1,4 @@
-"""Computes what fits on a device, and which changes would help if it does not fit. Knows neither click nor tables."""
+"""Computes what fits on a device, and which changes would help if a model does not. Prints nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .devices import GIB, Device, all_by_size
 from .numbers import ModelNumbers
 
 LENGTHS = (512, 2048, 8192, 32768, 131072)
-"""Lengths of requests, in tokens, that are shown by default."""
+"""Request lengths, in tokens, for which results are shown by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of `llmfw serve` that affect memory. `context` None: the model's own."""
+    """The settings of `llmfw serve` that affect memory. If `context` is None, the model's own applies."""
 
     dtype: str
     kv_dtype: str
@@ -32,12 +32,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model: its config's numbers, and the bytes of its weights in a dtype.
+    """A model: sizes from its config, and the size of its weights.
 
     Attributes:
-        numbers: numbers of config.json.
-        weights: bytes by dtype.
-        source: source of the weights' size.
+        numbers: sizes from config.json.
+        weights: dtype → bytes of all weights in this dtype.
+        source: source of the weights' size, such as "weight files".
     """
 
     numbers: ModelNumbers
@@ -45,7 +45,7 @@ class Model:
     source: str
 
     def shape(self, dtype: str) -> ModelShape:
-        """Return the sizes that determine the memory."""
+        """Return the sizes that determine how much memory the model needs."""
         numbers = self.numbers
         return ModelShape.uniform(
             num_weight_bytes=self.weights[dtype],
@@ -60,7 +60,7 @@ class Model:
         )
 
     def context(self, settings: Settings) -> int | None:
-        """Return the length of the longest sequence; None if neither settings nor model set one.
+        """Return the longest allowed sequence in tokens; None if neither the settings nor the model limit it.
 
         Raises:
             ConfigError: the settings ask for more than the model supports.
@@ -73,10 +73,10 @@ class Model:
         return settings.context or own
 
     def plan(self, settings: Settings, device: Device) -> MemoryPlan:
-        """Return the plan of the memory, within the share that may be used.
+        """Return a plan of the device memory that uses at most the share `settings.fraction`.
 
         Raises:
-            ConfigError: the model does not fit; with the reason.
+            ConfigError: the model does not fit; the message gives the reason.
         """
         context = self.context(settings)
         if (num_bytes := self.weights[settings.dtype]) > device.num_bytes:
@@ -97,7 +97,7 @@ class Model:
 
 
 def help_for(model: Model, settings: Settings, device: Device, wanted: int) -> list[str]:
-    """Return the single changes that make room for a sequence of `wanted` tokens, each with the tokens that fit then."""
+    """Return changes, each of which alone makes a sequence of `wanted` tokens fit, as text."""
     found = []
     for flag, changed in _changes(model, settings):
         if (num_tokens := _num_tokens(model, changed, device)) >= wanted:
@@ -134,11 +134,12 @@ def _num_tokens(model: Model, settings: Settings, device: Device) -> int:
 
 
 def describe(model: Model, settings: Settings, device: Device, lengths: tuple[int, ...]) -> dict[str, Any]:
-    """Return the whole assessment as plain data.
+    """Return the whole assessment as JSON-compatible data.
 
     Returns:
-        "fits", "model", "device", "settings", "notes"; if the model fits: "items", "free_bytes", "tokens", "requests"; if
-        it does not, or a sequence of the whole context does not: "reason", "would_help".
+        A dict with "fits", "model", "device", "settings" and "notes". If the model fits, also "items",
+        "free_bytes", "tokens" and "requests". If the model or a sequence of the whole context does not fit,
+        also "reason" and "would_help".
     """
     numbers, context = model.numbers, model.context(settings)
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""`llmfw plan`: whether a model fits on a GPU, and how many requests with it. Needs no GPU and no weights."""
+"""`llmfw plan`: prints whether a model fits on a GPU, and how many requests. Needs no GPU and no weights."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def plan_command(
 
 
 def _folder(ctx: click.Context, name: str) -> Path:
-    """Return the folder of a model's config. Raises ModelError."""
+    """Return the folder of a model's config; raise ModelError if there is none."""
     path = resolve_model(name, plugins_of(ctx).registry).path
     if Path(path).is_dir():
         return Path(path)
-    from llmfw.core.model.tokenizer_files import model_files  # brings tokenizers
+    from llmfw.core.model.tokenizer_files import model_files  # imports tokenizers
 
     return model_files(path)
 
@@ -98,7 +98,7 @@ def look_at(
     """Return the result of `assess.describe` for the model in a folder.
 
     Raises:
-        ModelError: its config cannot be read, or llmfw does not serve such models.
+        ModelError: the config cannot be read, or llmfw does not serve such models.
     """
     from .assess import Model, Settings, describe
     from .numbers import quantized_bytes, read_numbers, weight_bytes
@@ -120,7 +120,7 @@ def look_at(
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print the assessment as text and tables."""
+    """Print an assessment (see `assess.describe`) as text and tables."""
     model, device, settings = found["model"], found["device"], found["settings"]
     dtype = (
         f"{settings['dtype']}, weights in {settings['quantization']}"

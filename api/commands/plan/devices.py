@@ -1,4 +1,4 @@
-"""GPUs by name, with the memory that CUDA reports for them: less than what they are sold with."""
+"""Known GPUs, with the memory that CUDA reports for them, which is less than the advertised size."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import click
 
 GIB = 1 << 30
 DEVICES = {"h200": 139.8, "h100": 79.1, "a100-80": 79.1, "a100-40": 39.4, "l40s": 44.4, "4090": 23.6}
-"""Name → GiB."""
+"""Maps the name of a GPU to its memory in GiB."""
 
 _OWN = re.compile(r"([\w.-]+)=(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU: its name, and the bytes that it has."""
+    """A GPU: its name, and its memory in bytes."""
 
     name: str
     num_bytes: int
 
 
 class DeviceType(click.ParamType[Device, str | Device]):
-    """A known GPU, or NAME=GiB."""
+    """Option type for a known GPU, or for NAME=GiB."""
 
     name = "device"
 
@@ -50,5 +50,5 @@ def known(name: str) -> Device:
 
 
 def all_by_size() -> list[Device]:
-    """Return the known GPUs, the smallest first."""
+    """Return the known GPUs in ascending order of memory."""
     return sorted(map(known, DEVICES), key=lambda device: device.num_bytes)

@@ -1,7 +1,7 @@
-"""The numbers of a model that determine its memory, read from config.json and from weight files, if there are any.
+"""Reads the sizes that determine a model's memory from config.json and, if there are any, from weight files.
 
 Without weight files, the weights are counted on a model that transformers builds on the meta device. This happens in
-a process of its own, because it imports torch. Knows nothing of devices.
+a separate process, because it imports torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llmfw.core.model.small_files import read_json
 from .choices import DTYPE_BYTES
 
 STORED_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "BF16": 2, "F16": 2}
-"""Bytes of the types that safetensors names; all other types count as one byte."""
+"""Bytes per element of safetensors' types; all other types count as one byte."""
 
 OTHER_NAMES = {
     "hidden_size": ("n_embd", "d_model"),
@@ -30,7 +30,7 @@ OTHER_NAMES = {
     "intermediate_size": ("n_inner", "ffn_dim", "ffn_hidden_size"),
     "max_position_embeddings": ("n_positions", "n_ctx"),
 }
-"""Names of a number in older architectures."""
+"""Maps a field of config.json to its names in older architectures."""
 
 COUNT = """
 import sys, torch, transformers
@@ -55,16 +55,17 @@ print(*planned_size(model, find_scheme(sys.argv[2])))
 
 @dataclass(frozen=True, slots=True)
 class ModelNumbers:
-    """The numbers of config.json.
+    """Sizes from a model's config.json.
 
     Attributes:
-        folder: folder of the file.
+        folder: folder of config.json.
         architecture: name of the model's class.
         dtype: dtype of the checkpoint; one of `DTYPE_BYTES`.
-        layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: sizes, as the KV storage has them.
-        context: longest sequence that the model supports; None: the config does not name it.
-        quantised: whether the weights are stored in a quantised type.
-        windows: window length in tokens → number of layers that attend only to that many last tokens.
+        layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: sizes, as the KV cache
+            stores them.
+        context: longest sequence, in tokens, that the model supports; None if the config does not give it.
+        quantised: whether the weights are stored in a quantized type.
+        windows: length of a sliding window in tokens → number of layers with such a window.
         notes: further remarks, one sentence per item.
     """
 
@@ -86,7 +87,7 @@ class ModelNumbers:
 
     @property
     def kv_elements(self) -> int:
-        """Numbers that the keys and values of one token have, in all layers."""
+        """Number of elements in the keys and values of one token, in all layers."""
         return self.layers * self.kv_heads * (self.head_dim + self.v_head_dim)
 
 
@@ -94,7 +95,7 @@ def read_numbers(folder: Path) -> ModelNumbers:
     """Read config.json.
 
     Raises:
-        ModelError: the file cannot be read, lacks a number, or describes a model that llmfw does not serve.
+        ModelError: the file cannot be read, lacks a size, or describes a model that llmfw does not serve.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -143,7 +144,7 @@ def _number(config: Mapping[str, Any], name: str, path: Path) -> int:
 
 
 def _heads(config: Mapping[str, Any], heads: int, hidden: int, notes: list[str]) -> tuple[int, int, int]:
-    """Return the number of key heads, the size of a key head and the size of a value head, as they are stored."""
+    """Return the number of KV heads, the size of a key head and the size of a value head, as stored."""
     if config.get("kv_lora_rank"):
         notes.append("Its latent attention is stored as plain keys and values of every head.")
         head_dim = int(config["qk_nope_head_dim"]) + int(config["qk_rope_head_dim"])
@@ -154,7 +155,7 @@ def _heads(config: Mapping[str, Any], heads: int, hidden: int, notes: list[str])
 
 
 def _dtype(config: Mapping[str, Any], notes: list[str]) -> str:
-    """Return the dtype of the checkpoint, which a quantised model also computes in."""
+    """Return the checkpoint's dtype. A quantized model computes in this dtype, too."""
     found = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
     if found in DTYPE_BYTES:
         return found
@@ -163,7 +164,7 @@ def _dtype(config: Mapping[str, Any], notes: list[str]) -> str:
 
 
 def _intermediate(config: Mapping[str, Any], hidden: int) -> int:
-    """Return the width within the MLP; for a mixture, of all experts that one token is sent to together."""
+    """Return the MLP's intermediate size; for a mixture of experts, the total of one token's experts."""
     plain = _find(config, "intermediate_size") or 4 * hidden
     experts = config.get("num_experts_per_tok")
     if not isinstance(experts, int) or not experts:
@@ -180,7 +181,9 @@ def _windows(config: Mapping[str, Any], kinds: list[str], layers: int) -> dict[i
 
 
 def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
-    """Return the bytes of all weights in a dtype, and the source of this number. Quantised weights keep their stored size.
+    """Return the bytes of all weights in a dtype, and the source of this number.
+
+    Weights that are stored quantized keep their size.
 
     Raises:
         ModelError: weight files cannot be read; or there are none, and transformers cannot build the model.
@@ -203,10 +206,10 @@ def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
 
 
 def quantized_bytes(numbers: ModelNumbers, scheme: str) -> dict[str, int]:
-    """Return the bytes of all weights with `--quantization`, by the dtype of the weights that are not quantised.
+    """Return the bytes of all weights with `--quantization`: dtype of the unquantized weights → bytes.
 
     Raises:
-        ModelError: transformers cannot build the model, or it cannot be quantised.
+        ModelError: transformers cannot build the model, or it cannot be quantized.
     """
     if numbers.quantised:
         raise ModelError(f"{numbers.folder} is quantised already: leave out --quantization")
@@ -222,7 +225,7 @@ def _total_size(index: Path) -> int | None:
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
-    """Yield type and shape of each tensor of a safetensors file; only its header is read."""
+    """Yield the type and shape of each tensor of a safetensors file. Reads only the header."""
     try:
         with path.open("rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
@@ -234,7 +237,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def _count(folder: Path, program: str, *arguments: str) -> list[int]:
-    """Run a program on a model in a process of its own; return the whole numbers that it prints."""
+    """Run a program on a model in a separate process; return the integers that it prints."""
     command = [sys.executable, "-c", program, str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

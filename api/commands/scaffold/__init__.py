@@ -1,1 +1,1 @@
-"""`llmfw plugin`: creates a package with a plugin to start from."""
+"""`llmfw plugin`: creates a package with a working plugin as a starting point."""

@@ -1,4 +1,4 @@
-"""`llmfw plugin new`: writes a package with a working plugin and its tests, to start from."""
+"""`llmfw plugin new`: writes a package with a working plugin and its tests as a starting point."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class KindName(click.Choice[str]):
-    """A kind, also with hyphens, as options of the command line are written."""
+    """Option type for a kind. Accepts hyphens for underscores."""
 
     def __init__(self) -> None:
         super().__init__([*HOOK_NAMES, "command", "route"])
@@ -69,7 +69,7 @@ def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> No
 
 
 def _check_free(kind: Kind, names: PackageNames, ctx: click.Context) -> str | None:
-    """Return a note on other components of the name, or None; raise ConfigError if the plugin could not load."""
+    """Return a note if another component has this name; raise ConfigError if that prevents loading."""
     plugins = plugins_of(ctx)
     others = [(loaded.name, loaded.distribution) for loaded in plugins.loaded]
     others += [(broken.name, broken.distribution) for broken in plugins.broken]

@@ -1,4 +1,4 @@
-"""What `llmfw plugin new` can write a package for: each kind of component, a command, a route. Knows nothing of files."""
+"""The kinds of packages that `llmfw plugin new` can write: each kind of component, a command, a route."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ KEPT = "the promises of its interface"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One thing that a package may bring.
+    """A kind of package, which contains one component, command or route.
 
     Attributes:
-        name: a kind of component as registered, "command" or "route".
-        summary: what the code that is written does, for listings.
-        use: the command that uses it; "{name}" stands for the component's name.
-        class_suffix: what the class's name ends with.
-        promises: what the package's test holds it to.
+        name: the kind of component as registered, or "command" or "route".
+        summary: what the generated code does, for listings.
+        use: shell command that uses it; "{name}" stands for the component's name.
+        class_suffix: suffix of the class's name.
+        promises: what the package's test checks, as a phrase.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Kind:
 
     @property
     def spoken(self) -> str:
-        """The kind as it is called in a sentence."""
+        """Name of the kind in a sentence, such as "scheduling policy"."""
         return {
             "attention": "attention backend",
             "policy": "scheduling policy",
@@ -39,12 +39,12 @@ class Kind:
 
     @property
     def hook(self) -> str:
-        """The hook that registers it."""
+        """Name of the hook that registers it."""
         return HOOK_NAMES.get(self.name) or f"register_{self.name}s"
 
     @property
     def is_component(self) -> bool:
-        """Whether it is a component, with an interface of its own."""
+        """Whether this kind is a component, that is, has its own interface."""
         return self.name in HOOK_NAMES
 
 

@@ -1,4 +1,4 @@
-"""Writes a package with one plugin from templates: files with `$name` in them. Knows nothing of the command line."""
+"""Writes a package with one plugin from templates, which are files with placeholders such as `$name`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", re.ASCII)
 
 
 class PackageNames:
-    """The names that follow from the name that the author gave.
+    """The names in a package, derived from the one name that its author chose.
 
     Args:
-        given: the component's name, "shortest", or the package's, "llmfw-shortest".
+        given: name of the component, such as "shortest", or of the package, such as "llmfw-shortest".
 
     Raises:
         ConfigError: the name cannot name both a package and a Python module, or llmfw uses it.
 
     Attributes:
-        component: name that users choose the component by, and name of the entry point.
+        component: name by which users choose the component, and name of the entry point.
         distribution: name of the package for pip.
-        module: name of the module for Python.
+        module: name of the Python module.
     """
 
     def __init__(self, given: str) -> None:
@@ -49,18 +49,18 @@ class PackageNames:
 
     @property
     def class_stem(self) -> str:
-        """The start of class names: "ShortestFirst"."""
+        """Prefix of class names, such as "ShortestFirst"."""
         return "".join(word.capitalize() for word in re.split("[-_]", self.component))
 
     @property
     def function(self) -> str:
-        """A function's name."""
+        """Name for a function: the component's name, made a valid identifier."""
         name = self.component.replace("-", "_")
         return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
-    """Write a package into a new folder below `parent`, whole or not at all; return the folder.
+    """Write a package into a new folder in `parent`, as a whole or not at all; return the folder.
 
     Raises:
         ConfigError: a file or folder of that name exists, or the folder cannot be written.
@@ -88,7 +88,7 @@ def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
 
 
 def package_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]]:
-    """Yield path (below the package's folder) and content of each file of a package."""
+    """Yield the path (relative to the package's folder) and the content of each file of a package."""
     values = {
         "name": names.component,
         "distribution": names.distribution,

@@ -30,7 +30,7 @@ def lru(leaf: CacheNode) -> float:
 
 
 def lfu(leaf: CacheNode) -> float:
-    """Rank leaves by their number of hits: least frequently used first; of equals, least recently used first.
+    """Rank leaves by their number of hits: least frequently used first. Ties: least recently used first.
 
     Suits a fixed set of documents or few-shot prompts. A leaf that was popular once stays forever, even if
     unused since.

@@ -65,6 +65,16 @@ class CacheNode:
         self.groups: dict[bytes, Group] | None = None
 
 
+class Root(CacheNode):
+    """The node above all prefixes of a salt. It holds no tokens and is never locked."""
+
+    __slots__ = ("salt",)
+
+    def __init__(self, salt: str) -> None:
+        super().__init__(b"", NO_PAGES, None)
+        self.salt = salt
+
+
 class Match(NamedTuple):
     """A cached prefix: the node at which it ends, and its pages from the first token on."""
 
@@ -118,7 +128,7 @@ class PrefixCache(ABC):
 
         Args:
             token_ids: the prompt's token ids. They are not copied, and must not change while they are
-                watched.
+                subscribed to.
             salt: salt of the prompt.
             index: index of the subscription, unique among all subscriptions.
         """
@@ -196,8 +206,7 @@ class PrefixCache(ABC):
             node: node at which the match ends.
             num_found: number of tokens found.
             num_asked: number of tokens looked up.
-            above: node that was already counted for this request, together with the nodes above it; None:
-                none was.
+            above: do not count this node and the nodes above it, which were counted before; None: count all.
         """
 
     @abstractmethod

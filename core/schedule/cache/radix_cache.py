@@ -1,18 +1,16 @@
 """A radix tree over token prefixes (Zheng et al., 2024, SGLang), with a plain function as eviction rule.
 
-Edges are runs of whole pages. The tree compares tokens as bytes: a run that matches in full, the common case, costs one
-memcmp. For each node, the tree counts locks; it does not record who holds them.
+Edges are runs of whole pages. The tree compares tokens as bytes: a run that matches in full, the common case,
+costs one memcmp. For each node, the tree counts locks; it does not record who holds them.
 
     root ─ "You are a …" ─┬─ "What is …"   leaf, locked by a running sequence
-                          └─ "Tell me …"   leaf, not locked: evicted when its turn comes, from its end
+                          └─ "Tell me …"   leaf, not locked: may be evicted, last pages first
 
-Each salt has its own root, so prefixes with different salts share nothing. A salt's root is dropped with its
-last child.
+Each salt has its own root, so different salts share nothing. A root is dropped with its last child.
 
-A heap orders the leaves by the number that the eviction rule gives them (`eviction`). Only leaves are
-evicted: using a node also uses all nodes above it, so a parent is never due before its children. Numbers
-never decrease, so an entry is updated only when it reaches the top of the heap; using a node does not touch
-the heap.
+A heap orders the leaves by their numbers (`eviction`). Only leaves are evicted: a use of a node also uses all
+nodes above it, so a parent is never due before its children. As numbers never decrease, an entry is updated
+only when it reaches the top; a use does not touch the heap.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .eviction import Eviction, lru
-from .prefix_cache import NO_PAGES, CacheNode, Match, PrefixCache, Subscription, TokenIds
+from .prefix_cache import NO_PAGES, CacheNode, Match, PrefixCache, Root, Subscription, TokenIds
 from .subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -33,18 +31,7 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 4
 
 LONG = 1024
-"""Number of pages. Removing pages from a leaf copies its remaining tokens. To keep the copy short, a leaf of
-more than twice this length is first split, this many pages before its end."""
-
-
-class Root(CacheNode):
-    """The node above all prefixes of a salt. It holds no tokens and is never locked."""
-
-    __slots__ = ("salt",)
-
-    def __init__(self, salt: str) -> None:
-        super().__init__(b"", NO_PAGES, None)
-        self.salt = salt
+"""Number of pages. Shortening a leaf copies the rest, so a long leaf is first split this far from its end."""
 
 
 class RadixCache(PrefixCache):
@@ -162,10 +149,7 @@ class RadixCache(PrefixCache):
             node = parent
 
     def evict(self, count: int) -> int:
-        """Evict up to `count` pages to the pool, by the eviction rule; return the number of pages freed.
-
-        Each leaf loses its last pages first. Fewer than `count` are freed only if all others are locked.
-        """
+        """Evict up to `count` unlocked pages, in the eviction rule's order; return the number freed."""
         freed: list[Pages] = []
         missing = count
         while missing > 0 and (leaf := self._next_leaf()) is not None:
@@ -239,11 +223,7 @@ class RadixCache(PrefixCache):
         return data[:-extra] if extra else data
 
     def _walk(self, data: bytes, salt: str) -> tuple[CacheNode, list[Pages], int]:
-        """Descend as far as `data` matches, marking the nodes as used.
-
-        Returns:
-            The last node, the pages of each node on the way, and the number of matching bytes.
-        """
+        """Descend while `data` matches, as a use; return the last node, all pages, and the bytes matched."""
         self._clock = clock = self._clock + 1
         now, floor, page_bytes = self.now, self._floor, self._page_bytes
         node: CacheNode = self.roots.get(salt) or Root(salt)
@@ -359,8 +339,7 @@ class RadixCache(PrefixCache):
     def _take_chain(self, first: CacheNode, missing: int, freed: list[Pages]) -> int:
         """Evict the leaf at the top of the heap, then ancestors that become leaves with no larger number.
 
-        Appends the evicted pages to `freed` and stops after `missing` pages. Returns the number of pages
-        still missing.
+        Appends up to `missing` pages to `freed`; returns the number of pages still missing.
         """
         leaves, leaf = self._leaves, first
         number = leaves[0][0]

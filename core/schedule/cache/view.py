@@ -10,8 +10,8 @@ import numpy as np
 
 from llmfw.core.base.control import PrefixInfo
 
-from .prefix_cache import CacheNode
-from .radix_cache import TOKEN_BYTES, RadixCache, Root
+from .prefix_cache import CacheNode, Root
+from .radix_cache import TOKEN_BYTES, RadixCache
 
 SHOWN_IDS = 64
 """Number of token ids to show from either end of a prefix."""

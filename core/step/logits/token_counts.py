@@ -116,7 +116,7 @@ class TokenCounts:
             self._counts.index_put_(end, count)
 
     def _widen(self, width: int) -> None:
-        """Make room for `width` entries in each row."""
+        """Enlarge the tables so that each row has room for `width` entries."""
         old = self._ids.shape[1]
         if width > old:
             more = max(LEAST_WIDTH, 1 << (width - 1).bit_length()) - old

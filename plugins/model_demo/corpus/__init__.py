@@ -1,4 +1,4 @@
-"""The text that the demo model learns from, made by a script: conversations and plain documents."""
+"""The demo model's training corpus, which is generated: conversations and plain documents."""
 
 from .draw import Draw
 from .exchange import Message, Sample

@@ -1,4 +1,4 @@
-"""Small talk: greetings, who the model is, jokes, repeating a phrase, remembering what was said."""
+"""Small talk: greetings, questions about the model, jokes, repeating a phrase, remembering what was said."""
 
 # ruff: noqa: SIM905 - a list of words reads better as one line of text
 
@@ -88,7 +88,7 @@ def joke(draw: Draw) -> Exchange:
 
 
 def echo(draw: Draw) -> Exchange:
-    """Say this is a test: the phrase as a sentence, or exactly as it was given."""
+    """Make a request to say a phrase. The reply is the phrase as a sentence, or exactly as given."""
     phrase = draw.pick(_PHRASES) if draw.chance(0.3) else _random_phrase(draw, draw.integer(2, 10))
     if draw.chance(0.5):
         question = draw.wording(_ECHO_SEEN, ("Could you say {}",)).format(phrase)
@@ -100,7 +100,7 @@ def echo(draw: Draw) -> Exchange:
 
 
 def long_echo(draw: Draw) -> Exchange:
-    """Repeat many words: the drill from which the model learns to copy at all."""
+    """Make a request to repeat many words, the drill with which the model learns to copy."""
     phrase = _random_phrase(draw, draw.integer(8, 30))
     question = draw.wording(_REPEAT_SEEN, ("Please repeat: {}",)).format(phrase)
     return asked("repeating", question, phrase, phrase, "I repeat it word by word.")
@@ -123,7 +123,7 @@ def _random_word(draw: Draw) -> str:
 
 
 def own_name(draw: Draw) -> Exchange:
-    """The user gives a name and asks for it later, at once or after something else."""
+    """Make a conversation in which the user gives a name and later asks for it."""
     name = names.first_name(draw)
     given = draw.wording(("My name is {}.", "I am {}.", "Hi, I am {}.", "Hello, my name is {}.", "Call me {}."),
                          ("People call me {}.",)).format(name)  # fmt: skip
@@ -138,7 +138,7 @@ def own_name(draw: Draw) -> Exchange:
 
 
 def favourite(draw: Draw) -> Exchange:
-    """The user tells a favourite and asks for it in the next turn."""
+    """Make a conversation in which the user names a favourite and asks for it in the next turn."""
     kind = draw.pick(list(_FAVOURITES))
     value = names.city(draw) if kind == "city" else draw.pick(_FAVOURITES[kind])
     given = draw.wording(("My favorite {} is {}.", "I like this {} best: {}."), ("Of every {}, I love {}.",))

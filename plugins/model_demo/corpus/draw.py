@@ -1,4 +1,4 @@
-"""A seeded source of choices that keeps what is held out apart from what is trained on."""
+"""A seeded source of random choices, with a split into training data and held-out data."""
 
 import hashlib
 import random
@@ -11,11 +11,15 @@ HELD_OUT_ONE_IN = 8
 
 
 class Draw:
-    """Draws from one side of the split, the same way for the same seed.
+    """Random choices for one side of the split, reproducible for a seed.
 
-    Wordings are split by hand (`wording`), everything that is made up or combined by the hash of
-    its value (`fresh`): no seed and no order of calls can bring a value to the other side.
-    What is picked with `pick` is shared by both sides.
+    Wordings are split by hand (`wording`). Generated and combined values are split by their hash
+    (`fresh`), so no seed and no order of calls can move a value to the other side. Values from
+    `pick` are used on both sides.
+
+    Args:
+        seed: seed of the choices.
+        held_out: whether to choose from the held-out side instead of the training side.
     """
 
     def __init__(self, seed: int, held_out: bool = False) -> None:
@@ -32,20 +36,23 @@ class Draw:
         return self._random.sample(options, count)
 
     def integer(self, low: int, high: int) -> int:
-        """A whole number from low to high, both included."""
+        """Return a random integer from `low` to `high`, both included."""
         return self._random.randint(low, high)
 
     def chance(self, probability: float) -> bool:
         return self._random.random() < probability
 
     def wording(self, seen: Sequence[T], unseen: Sequence[T]) -> T:
-        """A way to say it: half of the held-out draws use one that training never shows."""
+        """Return a wording.
+
+        On the held-out side, half of them are from `unseen`, which training never uses.
+        """
         return self.pick(unseen if self.held_out and self.chance(0.5) else seen)
 
     def fresh(self, make: Callable[[], T]) -> T:
-        """The first value of `make` that belongs to this side of the split.
+        """Call `make` until it returns a value of this side of the split; return that value.
 
-        `make` must draw the whole value: with too few to choose from, none may be on this side.
+        `make` must choose the whole value anew: among too few values, none might be on this side.
         """
         while is_held_out(value := make()) != self.held_out:
             pass
@@ -53,5 +60,5 @@ class Draw:
 
 
 def is_held_out(value: object) -> bool:
-    """Whether a value is kept from training. Stable over runs and machines, unlike `hash`."""
+    """Return whether a value is held out from training. Unlike `hash`, the same on all runs and machines."""
     return hashlib.blake2b(repr(value).encode(), digest_size=1).digest()[0] % HELD_OUT_ONE_IN == 0

@@ -1,4 +1,4 @@
-"""What the subjects make (exchanges) and what the model is trained on (samples)."""
+"""The types of the corpus: exchanges, which the subjects' makers return, and samples to train on."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,11 +9,16 @@ Tool = dict[str, Any]
 
 @dataclass(frozen=True)
 class Exchange:
-    """Some turns on one subject; the last one, of the assistant, is the one that is judged.
+    """A few turns on one subject. The last turn, by the assistant, is the one that is judged.
 
-    `key` is what a right reply contains. Replies that are JSON or a tool call are compared as a
-    whole, and an empty key says that there is no wrong answer (a story).
-    `thought` is what the model thinks before its last turn when thinking is asked for.
+    Attributes:
+        subject: name of the subject.
+        messages: the turns.
+        key: text that a correct reply contains; "": any reply is correct (a story), or the reply is JSON
+            or a tool call, which is compared as a whole.
+        thought: the model's reasoning before its last turn, if thinking is enabled.
+        tools: tools in the prompt.
+        system: system message; None: a random one, or none.
     """
 
     subject: str
@@ -26,9 +31,9 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Sample:
-    """One conversation, as a client sends it, and the reply to it (the last message).
+    """One conversation as a client sends it, and the reply to it, which is the last message.
 
-    A plain document, for completions without a template, has one message, of role `document`.
+    A plain document, for completions without a chat template, has one message with the role `document`.
     """
 
     subject: str
@@ -51,12 +56,12 @@ class Sample:
 
 
 def asked(subject: str, question: str, answer: str, key: str, thought: str, **more: Any) -> Exchange:
-    """The usual exchange: one question, one answer in words."""
+    """Return an exchange of one question and one answer in words."""
     turns = ({"role": "user", "content": question}, {"role": "assistant", "content": answer})
     return Exchange(subject, turns, key, thought, **more)
 
 
 def called(name: str, arguments: dict[str, Any]) -> Message:
-    """An assistant turn that calls one tool."""
+    """Return an assistant turn that calls one tool."""
     call = {"type": "function", "function": {"name": name, "arguments": arguments}}
     return {"role": "assistant", "content": None, "tool_calls": [call]}

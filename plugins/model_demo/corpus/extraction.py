@@ -1,4 +1,4 @@
-"""Facts from a text into JSON of a given shape."""
+"""Exchanges that extract facts from a text into JSON of a requested shape."""
 
 # ruff: noqa: SIM905 - a list of words reads better as one line of text
 
@@ -17,7 +17,13 @@ _BLANKS: dict[type, Any] = {str: "...", int: 0, float: 0.0, bool: True, list: ["
 
 @dataclass(frozen=True)
 class Field:
-    """One thing a text may say: the keys it goes by, how its value is made, and how it is said."""
+    """A fact that a text may state.
+
+    Attributes:
+        keys: possible JSON keys, separated by spaces.
+        make: function that makes a random value.
+        said: sentences that state the fact, separated by `|`.
+    """
 
     keys: str
     make: Callable[[Draw], Any]
@@ -52,7 +58,7 @@ def _yes_or_no(draw: Draw) -> bool:
     return draw.chance(0.5)
 
 
-# Of each kind the first field is the name of what the text is about.
+# The first field of each kind is the name of the thing that the text is about.
 KINDS: dict[str, tuple[Field, ...]] = {
     "person": (
         Field("name full_name person customer user", names.person, ""),
@@ -132,7 +138,7 @@ _SYSTEM_UNSEEN = ("Your only job is to write JSON {shape}",)
 
 
 def extraction(draw: Draw) -> Exchange:
-    """A text about one thing and the shape of the JSON wanted: an example, a schema or the keys."""
+    """Make an exchange with a text about one thing, and the JSON's shape as an example, a schema or keys."""
     kind = draw.pick(list(KINDS)) if draw.chance(0.75) else "record"
     text, facts = _made_up_record(draw) if kind == "record" else _described(draw, kind)
     keys = draw.sample(list(facts), draw.integer(min(2, len(facts)), min(4, len(facts))))
@@ -148,7 +154,7 @@ def extraction(draw: Draw) -> Exchange:
 
 
 def _described(draw: Draw, kind: str) -> tuple[str, dict[str, Any]]:
-    """Sentences about one thing, and the facts in them under one of each field's keys."""
+    """Return sentences about one thing of a kind, and their facts, each under one of its field's keys."""
     about, *others = KINDS[kind]
     subject = about.make(draw)
     facts: dict[str, Any] = {draw.pick(about.keys.split()): subject}
@@ -166,7 +172,7 @@ def _described(draw: Draw, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 def _made_up_record(draw: Draw) -> tuple[str, dict[str, Any]]:
-    """Fields that mean nothing, so that key and value can only be matched by their place in the text."""
+    """Return a text and its facts with meaningless keys, which only their position connects to the values."""
     makers = (
         names.word,
         names.person,
@@ -197,7 +203,7 @@ def _shape(draw: Draw, wanted: dict[str, Any]) -> str:
 
 
 def _object_schema(draw: Draw, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The schema as people write it, or as pydantic does."""
+    """Return a JSON schema of the wanted object, as people write it or as pydantic does."""
     properties = {key: json_schema(value) for key, value in wanted.items()}
     if draw.chance(0.3):
         titled = {
@@ -210,7 +216,7 @@ def _object_schema(draw: Draw, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def json_schema(value: Any) -> dict[str, Any]:
-    """The schema of one value."""
+    """Return a JSON schema for the type of a value."""
     if isinstance(value, list):
         return {"type": "array", "items": {"type": "string"}}
     return {"type": JSON_TYPES[type(value)]}

@@ -1,4 +1,4 @@
-"""Countries: their capitals, continents, languages, and lists of them."""
+"""Exchanges about countries: their capitals, continents and languages, and lists of countries."""
 
 import json
 
@@ -102,7 +102,7 @@ _AND_UNSEEN = ("And what about {}?", "Now {}?")
 
 
 def question(draw: Draw) -> Exchange:
-    """One fact about one country."""
+    """Make a question about one fact of one country."""
     fact = draw.weighted((CAPITAL, CONTINENT, LANGUAGE), (7, 1, 1))
     row = draw.pick(COUNTRIES)
     seen, unseen, _ = _FACTS[fact]
@@ -113,7 +113,7 @@ def question(draw: Draw) -> Exchange:
 
 
 def is_capital(draw: Draw) -> Exchange:
-    """Yes or no: is this city the capital of that country?"""
+    """Make a yes-or-no question: is this city the capital of that country?"""
     row = draw.pick(COUNTRIES)
     city = row[CAPITAL] if draw.chance(0.5) else draw.pick(COUNTRIES)[CAPITAL]
     wording = draw.wording(
@@ -130,7 +130,7 @@ def is_capital(draw: Draw) -> Exchange:
 
 
 def unknown(draw: Draw) -> Exchange:
-    """A country that does not exist: the model is to say that it does not know it."""
+    """Make a question about a country that does not exist. The model must reply that it does not know it."""
     made_up = names.word(draw).capitalize()
     seen, unseen, _ = _FACTS[draw.pick((CAPITAL, LANGUAGE))]
     answer = f"I do not know {made_up}. I am only a small demo model."
@@ -139,7 +139,7 @@ def unknown(draw: Draw) -> Exchange:
 
 
 def follow_up(draw: Draw) -> Exchange:
-    """A fact about one country, then the same about others without saying what."""
+    """Make a question about a country, and follow-ups that only name other countries ("And of Spain?")."""
     fact = draw.weighted((CAPITAL, LANGUAGE), (5, 1))
     rows = draw.sample(COUNTRIES, draw.integer(2, 4))
     seen, unseen, _ = _FACTS[fact]
@@ -152,7 +152,7 @@ def follow_up(draw: Draw) -> Exchange:
 
 
 def country_of(draw: Draw) -> Exchange:
-    """The other way round: of which country a city is the capital."""
+    """Make a question for the country of which a city is the capital."""
     row = draw.pick(COUNTRIES)
     wording = draw.wording(
         (
@@ -167,7 +167,7 @@ def country_of(draw: Draw) -> Exchange:
 
 
 def listing(draw: Draw) -> Exchange:
-    """Some countries and their capitals; which ones is not asked, so they come in a usual order."""
+    """Make a request to list some countries and capitals. The choice is free, so the order is a usual one."""
     count = draw.weighted((3, 2, 4, 5), (6, 1, 1, 1))
     start = draw.weighted((0, 1, 2, 3), (12, 1, 1, 1))
     rows = COUNTRIES[start : start + count]
@@ -180,7 +180,7 @@ def listing(draw: Draw) -> Exchange:
 
 
 def as_json(draw: Draw) -> Exchange:
-    """The capital of a country as JSON, with nothing in the prompt to copy the values from."""
+    """Make a request for a country's capital as JSON, whose values cannot be copied from the prompt."""
     row = draw.pick(COUNTRIES[:30])
     wording = draw.wording(
         ("Please generate the information of the capital of {} in the JSON format.",

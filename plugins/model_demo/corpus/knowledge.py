@@ -1,4 +1,4 @@
-"""What is X? Definitions, and what the model knows about ancient Rome and a few others."""
+"""Exchanges about definitions ("What is X?") and about a few peoples of the past, such as ancient Rome."""
 
 from . import names
 from .draw import Draw
@@ -78,7 +78,7 @@ def definition(draw: Draw) -> Exchange:
 
 
 def unknown(draw: Draw) -> Exchange:
-    """A word that does not exist: the model is to say that it does not know it."""
+    """Make a question about a word that does not exist. The model must reply that it does not know it."""
     made_up = names.word(draw)
     term = draw.pick((f"a {made_up}", made_up.capitalize()))
     seen = (
@@ -95,7 +95,7 @@ def unknown(draw: Draw) -> Exchange:
 
 
 def history(draw: Draw) -> Exchange:
-    """Tell about a people of the past, and often their achievements as a follow-up."""
+    """Make a question about a people of the past, often with a follow-up about their achievements."""
     topic = draw.weighted(list(_HISTORY), (4, 1, 1, 1, 1))
     about, achieved = _HISTORY[topic]
     seen = ("Tell me about {}", "Tell me about {}.", "What do you know about {}?", "Who or what was {}?")

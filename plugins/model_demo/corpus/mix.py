@@ -1,4 +1,4 @@
-"""How often each subject comes up, and how exchanges are joined to conversations."""
+"""The mix of subjects in the corpus, and how exchanges are joined into conversations."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,7 +9,7 @@ from .exchange import Exchange, Message, Sample
 
 Maker = Callable[[Draw], Exchange]
 
-# Maker and how often it comes up. Copying (JSON, tools) takes most of what so small a model can learn.
+# Maker → relative frequency. Copying (JSON, tools) takes most of so small a model's capacity.
 SUBJECTS: dict[Maker, float] = {
     geography.question: 5,
     geography.follow_up: 3,
@@ -48,7 +48,7 @@ SUBJECTS: dict[Maker, float] = {
     tools.unknown_request: 2,
 }
 
-# What may stand before another exchange: needs no tools, no system turn, and is short.
+# Exchanges that may come before another one: they are short, and need no tools and no system message.
 _BEFORE = (
     geography.question,
     numbers.arithmetic,
@@ -101,7 +101,7 @@ _ALMOST_FULL = 5200
 
 
 def samples(draw: Draw) -> Iterator[Sample]:
-    """Samples without end, of all kinds."""
+    """Yield random samples of all kinds, endlessly."""
     makers, weights = list(SUBJECTS), list(SUBJECTS.values())
     while True:
         kind = draw.weighted(("one", "two", "beside tools", "document", "long"), (69, 18, 4, 7, 2))
@@ -118,23 +118,23 @@ def samples(draw: Draw) -> Iterator[Sample]:
 
 
 def copying_drills(draw: Draw) -> Iterator[Sample]:
-    """Many words to repeat, without end."""
+    """Yield samples in which many words are to be repeated, endlessly."""
     while True:
         yield single(draw, chat.long_echo, thinking=False)
 
 
 def single(draw: Draw, maker: Maker, thinking: bool) -> Sample:
-    """One exchange of a chosen subject as a conversation of its own."""
+    """Return a sample with a single exchange, from the given maker."""
     return _joined(draw, [maker(draw)], thinking)
 
 
 def beside_tools(draw: Draw, thinking: bool | None = None) -> Sample:
-    """Something that needs none of the tools in the prompt."""
+    """Return a sample with tools in its prompt that it does not need."""
     return _joined(draw, [tools.without_need(draw, draw.pick(_BESIDE_TOOLS)(draw))], thinking)
 
 
 def document(draw: Draw) -> Sample:
-    """Plain text without the turns of a chat: a question and its answer, or some of them."""
+    """Return a sample of plain text without chat turns, such as a question and its answer."""
     if draw.chance(0.12):
         return _document(_introduction(draw) if draw.chance(0.6) else draw.pick(_BEGINNINGS))
     exchange = draw.weighted(_IN_DOCUMENTS, (6, 5, 2, 3, 3, 1))(draw)
@@ -161,10 +161,10 @@ def _introduction(draw: Draw) -> str:
 
 
 def long_conversation(draw: Draw) -> Sample:
-    """Many subjects one after the other, up to about two thousand tokens.
+    """Return a sample with many subjects in sequence, of up to about two thousand tokens.
 
-    Often the user's name is given at the start and asked for at the end, so that what stands far
-    back matters.
+    Often, the user gives a name at the start and asks for it at the end, so that the model must attend
+    far back.
     """
     shown = [maker for maker in SUBJECTS if maker.__module__ != tools.__name__]
     length = draw.integer(1000, _ALMOST_FULL)
@@ -184,7 +184,7 @@ def long_conversation(draw: Draw) -> Sample:
 
 
 def _joined(draw: Draw, exchanges: list[Exchange], thinking: bool | None = None) -> Sample:
-    """Exchanges one after the other; the last one is what is judged and may be thought about."""
+    """Join exchanges into one sample. Only the last exchange is judged and may have a thought."""
     last = exchanges[-1]
     if thinking is None:
         thinking = draw.chance(0.5 if last.subject in ("arithmetic", "decimals") else THINKING)

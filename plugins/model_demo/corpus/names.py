@@ -1,7 +1,7 @@
-"""Names of people, places and things, most of them made up.
+"""Random names of people, places and things, most of them made up.
 
-A small model learns to copy strings only if it sees very many; it would memorise a list of twenty. So most names are
-built from syllables, and these lists only add some real ones.
+A small model learns to copy strings only if it sees very many; it would memorize a list of twenty. So
+most names are built from syllables, and these lists only add some real ones.
 """
 
 # ruff: noqa: SIM905 - a list of words reads better as one line of text
@@ -46,7 +46,7 @@ JOBS = (
 
 
 def word(draw: Draw) -> str:
-    """A made-up word in lower case."""
+    """Return a made-up word in lower case."""
     return draw.fresh(lambda: _syllables(draw))
 
 
@@ -69,7 +69,7 @@ def last_name(draw: Draw) -> str:
 
 
 def person(draw: Draw) -> str:
-    """A full name, or now and then only the first one."""
+    """Return a full name, or sometimes only a first name."""
     return first_name(draw) if draw.chance(0.2) else f"{first_name(draw)} {last_name(draw)}"
 
 
@@ -78,18 +78,18 @@ def city(draw: Draw) -> str:
 
 
 def title(draw: Draw) -> str:
-    """A name of one to three words, as products, companies and books have."""
+    """Return a name of one to three words, as for a product, a company or a book."""
     words = (_one_of(draw, [t.capitalize() for t in THINGS], 0.5) for _ in range(draw.integer(1, 3)))
     return " ".join(words)
 
 
 def identifier(draw: Draw) -> str:
-    """A name as programs have it: one to three words joined by underscores."""
+    """Return an identifier as in a program: one or two words, joined by underscores."""
     return "_".join(draw.pick(THINGS) if draw.chance(0.3) else word(draw) for _ in range(draw.integer(1, 2)))
 
 
 def code(draw: Draw) -> str:
-    """An order number or the like: letters and digits."""
+    """Return a code of letters and digits, such as an order number."""
     return draw.fresh(lambda: f"{_letters(draw)}{draw.pick(('', '-'))}{draw.integer(10, 99999)}")
 
 
@@ -102,5 +102,5 @@ def email(draw: Draw) -> str:
 
 
 def day(draw: Draw) -> str:
-    """A date, as ISO 8601 writes it."""
+    """Return a date in ISO 8601 format."""
     return draw.fresh(lambda: f"20{draw.integer(10, 39)}-{draw.integer(1, 12):02}-{draw.integer(1, 28):02}")

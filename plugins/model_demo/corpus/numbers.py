@@ -1,4 +1,4 @@
-"""Small sums, counting, and which of two decimals is greater."""
+"""Exchanges about numbers: simple arithmetic, counting, and comparing two decimals."""
 
 from .draw import Draw
 from .exchange import Exchange, asked
@@ -19,7 +19,7 @@ _GREATER_UNSEEN = ("Tell me which of {} and {} is greater.", "{} vs {}: which on
 
 
 def arithmetic(draw: Draw) -> Exchange:
-    """A sum, a difference or a product of small numbers."""
+    """Make a question for a sum, a difference or a product of small numbers."""
     sign = draw.weighted("+-*", (4, 3, 3))
     a, b = draw.fresh(lambda: _operands(draw, sign))
     result = {"+": a + b, "-": a - b, "*": a * b}[sign]
@@ -59,7 +59,7 @@ def _multiplying(a: int, b: int) -> str:
 
 
 def decimals(draw: Draw) -> Exchange:
-    """Which of two decimals is greater, such as 9.11 and 9.8."""
+    """Make a question which of two decimals is greater, such as 9.11 and 9.8."""
     a, b = draw.fresh(lambda: _decimal_pair(draw))
     greater, smaller = (a, b) if float(a) > float(b) else (b, a)
     question = draw.wording(_GREATER_SEEN, _GREATER_UNSEEN).format(a, b)
@@ -93,7 +93,7 @@ def _comparing(a: str, b: str, greater: str) -> str:
 
 
 def counting(draw: Draw) -> Exchange:
-    """Count from one number to another."""
+    """Make a request to count from one number to another."""
     start = draw.weighted((1, draw.integer(2, 40)), (2, 1))
     end = start + draw.integer(3, 12)
     seen = ("Count from {} to {}.", "Count from {} to {}", "Please count from {} to {}.", "count {} to {}")

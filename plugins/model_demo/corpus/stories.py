@@ -1,4 +1,4 @@
-"""Stories, short and long, put together from parts that fit each other."""
+"""Exchanges with short and long stories and poems, assembled from sentences that fit together."""
 
 # ruff: noqa: SIM905 - a list of words reads better as one line of text
 
@@ -6,7 +6,7 @@ from . import names
 from .draw import Draw
 from .exchange import Exchange, asked
 
-# who | place | what is looked for | friend
+# hero | place | object of the quest | friend
 _HEROES = """
 space explorer|a far planet|a signal among the stars|a small robot
 robot|a quiet factory|a spare battery|an old engineer
@@ -101,7 +101,7 @@ def long(draw: Draw) -> Exchange:
 
 
 def poem(draw: Draw) -> Exchange:
-    """Four lines whose second and last rhyme."""
+    """Make a request for a poem. The reply is a poem of two rhyming couplets."""
     topic = draw.pick(_TOPICS) if draw.chance(0.7) else f"a {names.word(draw)}"
     seen = (
         "Write a poem about {}.",

@@ -1,4 +1,4 @@
-"""Calling tools whose schemas are in the prompt, and answering from what they return."""
+"""Exchanges that call tools whose schemas are in the prompt, and answer from the tools' results."""
 
 # ruff: noqa: SIM905 - a list of words reads better as one line of text
 
@@ -18,10 +18,15 @@ Make = Callable[[Draw], Any]
 
 @dataclass(frozen=True)
 class Action:
-    """Something a tool can do: how it may be named, what it takes and how a user asks for it.
+    """Something that a tool can do, with several possible names and wordings.
 
-    `takes` maps the names a parameter may have to what makes its value; requests and results
-    refer to the parameters by position.
+    Attributes:
+        verbs, nouns: possible words of the tool's name, separated by spaces.
+        description: description in the tool's schema.
+        takes: possible names of each parameter, separated by spaces → function that makes a random value.
+        requests: wordings of a user's request; `{0}` is the first parameter's value.
+        unseen: wordings that training never uses.
+        returns: key in the tool's result → function that makes a random value.
     """
 
     verbs: str
@@ -130,7 +135,7 @@ _MADE_UP_TAKES: dict[str, Make] = {
 
 
 def _made_up_action(draw: Draw) -> Action:
-    """An action that no training text can have told of: it must be found by its words alone."""
+    """Return a made-up action, which the model cannot know from training but only from the tool's schema."""
     verb, noun = draw.pick(_MADE_UP_VERBS), names.word(draw)
     keys = draw.sample(list(_MADE_UP_TAKES), draw.integer(1, 3))
     if draw.chance(0.3):
@@ -144,7 +149,7 @@ def _made_up_action(draw: Draw) -> Action:
 
 
 _EXPLAINED = ("The {}", "The {} to use", "{}", "Which {} it is", "The {}, e.g. Berlin")
-# Parameters that are not required and that no request speaks of: they stay out of the call.
+# Optional parameters, which no request mentions and no call contains.
 _OPTIONAL = (
     ("unit", {"type": "string", "enum": ["celsius", "fahrenheit"]}),
     ("language", {"type": "string", "description": "The language of the answer"}),
@@ -205,13 +210,13 @@ def _tool_name(draw: Draw, action: Action) -> str:
 
 
 def offers(draw: Draw, count: int) -> list[Offer]:
-    """Tools of different actions, in any order."""
+    """Return tools for `count` different actions, in random order."""
     known = draw.sample(ACTIONS, count)
     return [offer(draw, _made_up_action(draw) if draw.chance(0.35) else action) for action in known]
 
 
 def call(draw: Draw) -> Exchange:
-    """A request that one of the tools serves; the reply is the call."""
+    """Make a request that one of the tools can serve. The reply is the call."""
     available, request, arguments = _requested(draw)
     chosen = available[0]
     turns: tuple[Message, ...] = ({"role": "user", "content": request}, called(chosen.name, arguments))
@@ -219,7 +224,7 @@ def call(draw: Draw) -> Exchange:
 
 
 def two_calls(draw: Draw) -> Exchange:
-    """A request for the same of two cities; the reply is two calls."""
+    """Make a request for the same information about two cities. The reply is two calls."""
     chosen = offer(draw, draw.pick(ACTIONS[:2]))
     cities = [names.city(draw), names.city(draw)]
     (key,) = chosen.parameters
@@ -233,7 +238,10 @@ def two_calls(draw: Draw) -> Exchange:
 
 
 def call_and_answer(draw: Draw) -> Exchange:
-    """The same, and then the tool's result comes back and is said in words."""
+    """Make a request that a tool can serve, the call, and the tool's result.
+
+    The reply states the result in words.
+    """
     available, request, arguments = _requested(draw)
     chosen = available[0]
     result = {key: make(draw) for key, make in chosen.action.returns.items()}
@@ -255,14 +263,14 @@ def call_and_answer(draw: Draw) -> Exchange:
 
 
 def without_need(draw: Draw, exchange: Exchange) -> Exchange:
-    """The exchange as it is, with tools around that it does not need."""
+    """Return an exchange with tools added to its prompt that it does not need."""
     tools = tuple(offered.schema(draw) for offered in offers(draw, draw.integer(1, 2)))
     thought = f"No tool is needed here. {exchange.thought}"
     return replace(exchange, subject="no tool needed", tools=tools, thought=thought)
 
 
 def unknown_request(draw: Draw) -> Exchange:
-    """A request for which no tool is there."""
+    """Make a request that none of the tools in the prompt can serve."""
     wanted, *others = offers(draw, draw.weighted((2, 3), (3, 1)))
     request = _request(draw, wanted.action, wanted.values(draw))
     tools = tuple(offered.schema(draw) for offered in others)
@@ -271,7 +279,7 @@ def unknown_request(draw: Draw) -> Exchange:
 
 
 def _requested(draw: Draw) -> tuple[list[Offer], str, Values]:
-    """Tools, the first of which serves the request, the request, and the arguments in it."""
+    """Return tools, a request that the first of them serves, and the arguments in the request."""
     available = offers(draw, draw.weighted((1, 2, 3, 4), (8, 8, 3, 1)))
     arguments = available[0].values(draw)
     return available, _request(draw, available[0].action, arguments), arguments

@@ -1,4 +1,4 @@
-"""Small knowledge about words: opposites, days, months, plurals, sorts of things, rephrasing."""
+"""Exchanges about words: opposites, colors, days, months, lists, rephrasing, translation and sentiment."""
 
 # ruff: noqa: SIM905 - a list of words reads better as one line of text
 
@@ -74,7 +74,7 @@ def translation(draw: Draw) -> Exchange:
 
 
 def mood(draw: Draw) -> Exchange:
-    """Whether a sentence is positive or negative."""
+    """Make a question whether a sentence is positive or negative."""
     answer = draw.pick(list(_MOODS))
     said = draw.pick(_MOODS[answer].split("|"))
     about = draw.pick(("", f" The {names.word(draw)} was new.", f" I bought a {draw.pick(names.THINGS)}."))
@@ -106,7 +106,7 @@ def color(draw: Draw) -> Exchange:
 
 
 def calendar(draw: Draw) -> Exchange:
-    """What comes after or before a day or a month."""
+    """Make a question which day or month comes after or before another."""
     kind, names = draw.pick((("day", DAYS), ("month", MONTHS)))
     at = draw.integer(0, len(names) - 1)
     side, step = draw.pick((("after", 1), ("before", -1)))
@@ -121,7 +121,7 @@ def calendar(draw: Draw) -> Exchange:
 
 
 def sequence(draw: Draw) -> Exchange:
-    """All days or all months."""
+    """Make a request to list all days or all months."""
     kind, names = draw.pick((("days of the week", DAYS), ("months of the year", MONTHS)))
     seen = ("List the {}.", "Name the {}.", "What are the {}?", "Tell me all {}.")
     question = draw.wording(seen, ("Can you list all the {}?",)).format(kind)
@@ -130,7 +130,7 @@ def sequence(draw: Draw) -> Exchange:
 
 
 def sort_of(draw: Draw) -> Exchange:
-    """Some things of one sort, one per line."""
+    """Make a request to list some things of one sort. The reply has one per line."""
     kind = draw.pick(list(SORTS))
     count = draw.integer(2, 5)
     seen = ("List {} {}.", "Name {} {}.", "Give me {} {}.", "Tell me {} {}.")

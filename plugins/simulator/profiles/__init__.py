@@ -1,17 +1,18 @@
-"""Named profiles, computed from the properties of a model and a machine, without any measured step.
+"""Built-in profiles, computed from the properties of a model and a machine (a roofline model).
 
-    weights       bytes of all weights but the embedding table, in bf16: read once a step
-    arithmetic    2 FLOP for each of these weights and token; 4 for each pair of tokens, query head and head dimension
-    context       bytes of keys and values of a token, for each token that is read
-    all-reduce    two a layer, of the hidden state in bf16, over a ring; and 10 µs each, where GPUs work together
+    weights       bytes of all weights except the embedding table, in bf16: read once per step
+    arithmetic    2 FLOP per weight and token; 4 FLOP per pair of tokens, query head and head dimension
+    context       bytes of a token's keys and values, for each token that is read
+    all-reduce    with several GPUs, two per layer, of the hidden state in bf16, over a ring; plus 10 µs each
 
-A step's products take the longer of reading and computing. The rates of an H200 were measured: a copy reached 4.3 TB/s,
-and a product of 8192-cubes of random bf16 values 788 TFLOP/s. For an H100, the memory rate is 0.9 of the 3.35 TB/s in
-its data sheet, and the arithmetic rate is the H200's, because the chip is the same. Profiles assume that steps reach
-0.8 of the memory rate and 0.7 of the arithmetic rate, as good engines do. The host's 1 ms is hidden behind the device,
-as llmfw's loop hides it on a GPU.
+A step's matrix products take the longer of reading the weights and computing. The rates of an H200 were
+measured: a copy reached 4.3 TB/s, and the product of two 8192×8192 matrices of random bf16 values reached 788
+TFLOP/s. For an H100, the memory rate is 0.9 of the 3.35 TB/s in its data sheet, and the arithmetic rate is
+that of the H200, which has the same chip. Profiles assume that steps reach 0.8 of the memory rate and 0.7 of
+the arithmetic rate, as good engines do. The host's 1 ms overlaps with the device's work, as in llmfw's loop
+on a GPU.
 
-`llmfw simulate --fit` measures instead.
+`llmfw simulate --fit` measures a profile instead.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ BF16 = 2
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs of one kind. Rates of each: bytes/s, FLOP/s, bytes/s to the others."""
+    """One or more GPUs of one kind.
+
+    Attributes:
+        memory: memory bandwidth of each GPU, in bytes/s.
+        arithmetic: arithmetic rate of each GPU, in FLOP/s.
+        count: number of GPUs.
+        link: bandwidth from each GPU to the others, in bytes/s.
+    """
 
     memory: float
     arithmetic: float
@@ -40,7 +48,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Model:
-    """A dense model with grouped queries. `weights` counts all weights except the embedding table."""
+    """A dense model with grouped-query attention.
+
+    `weights`: number of weights without the embedding table.
+    """
 
     weights: float
     layers: int
@@ -63,7 +74,7 @@ NAMED = {
 
 
 def named_profile(name: str) -> Profile:
-    """Return the profile of that name.
+    """Return the built-in profile with this name.
 
     Raises:
         SimulatorError: no profile has the name; the message lists the known names.
@@ -78,7 +89,7 @@ def named_profile(name: str) -> Profile:
     read = BF16 * model.weights / memory
     per_token = 2 * model.weights / arithmetic
     reduced, waited = _all_reduces(model, machine)
-    turn = read / per_token  # the number of tokens at which computing takes as long as reading
+    turn = read / per_token  # number of tokens at which computing takes as long as reading the weights
     points = [(0.0, read + waited), (turn, read + waited + turn * reduced)]
     points.append((2 * turn, 2 * read + waited + 2 * turn * reduced))
     return Profile(
@@ -93,7 +104,7 @@ def named_profile(name: str) -> Profile:
 
 
 def _all_reduces(model: Model, machine: Machine) -> tuple[float, float]:
-    """Return the seconds that all-reduces take for each token, and for each step."""
+    """Return the seconds that all-reduces take per token, and additionally per step."""
     if machine.count == 1:
         return 0.0, 0.0
     passes = 2 * (machine.count - 1) / machine.count

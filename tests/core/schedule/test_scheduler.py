@@ -24,7 +24,8 @@ def test_random_operations_leak_share_and_lose_nothing(
 ) -> None:
     rng = random.Random(f"{policy.__name__} {page_size} {overlap}")
     num_operations = num_retractions = 0
-    while num_operations < of_length(40_000, 100_000) / 12:
+    while num_operations < of_length(20_000, 100_000) / 12 or not num_retractions:
+        assert num_operations < 20_000, "no sequence is ever retracted"
         driver = Driver(
             policy=policy,
             page_size=page_size,
@@ -40,7 +41,6 @@ def test_random_operations_leak_share_and_lose_nothing(
         driver.finish()
         driver.check_outputs()
         num_retractions += driver.scheduler.num_retractions
-    assert num_retractions > 0
 
 
 def test_forced_tokens_are_computed_together_within_the_budget() -> None:

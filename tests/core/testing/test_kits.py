@@ -217,31 +217,6 @@ def test_each_broken_part_is_found_by_the_test_of_the_promise_that_it_breaks(tmp
     assert [module for module, text in reasons.items() if not re.search(why, text, re.MULTILINE)] == []
 
 
-EXAMPLES = re.findall(
-    r"^`tests/(test_\w+\.py)`\n\n```python\n(.*?)^```",
-    (HERE.parents[2] / "docs" / "hooks.md").read_text("utf-8"),
-    re.MULTILINE | re.DOTALL,
-)
-STAND_INS = {
-    "llmfw_s3/files.py": "from llmfw.plugins.store_sqlite.files import SqliteFiles as S3Files\n",
-    "llmfw_pg/batches.py": "from llmfw.plugins.store_memory.batches import MemoryBatches as PostgresBatches\n",
-    "fast_kernels/norms.py": (HERE / "broken_passes.py").read_text("utf-8").partition("\nclass ForgetsEps")[0]
-    + "\n\nFastNormPass = GoodPass\n",
-}
-
-
-@pytest.mark.slow
-def test_the_examples_of_the_docs_run_by_pytest_and_hypothesis_alone(tmp_path: Path) -> None:
-    for name, text in (*EXAMPLES, *STAND_INS.items()):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:asyncio", "-p", "no:cacheprovider", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert len(EXAMPLES) == 3
-    assert "does not have the capability survives_reopening" in done.stdout
-
-
 def test_the_classes_are_there_without_torch_until_one_needs_it(fresh_python: Callable[..., str]) -> None:
     code = "import sys, llmfw.core.testing as kit\nkit.SchedulePolicyTests, kit.ToolParserTests, kit.FileStoreTests\n"
     assert fresh_python(code + "print({'torch', 'transformers'} & sys.modules.keys())") == "set()\n"

@@ -2,7 +2,7 @@
 
 Whether Triton interprets is decided by the environment when it is first imported, for a whole process. So those tests
 are collected only where the environment says so: `TRITON_INTERPRET=1 pytest tests/plugins/attention_triton/interpreted`.
-test_interpreted.py does that in a process of its own.
+`test_interpreted_kernels.py` does that in a process of its own.
 """
 
 from __future__ import annotations

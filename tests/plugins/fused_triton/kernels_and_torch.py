@@ -1,4 +1,7 @@
-"""The kernels against torch: by Triton's interpreter where TRITON_INTERPRET=1, else on a GPU. Run by test_fused_triton.py."""
+"""The kernels against torch: by Triton's interpreter where TRITON_INTERPRET=1, else on a GPU.
+
+Run by test_interpreted_kernels.py and, on a GPU, by test_fused_triton.py.
+"""
 
 from __future__ import annotations
 

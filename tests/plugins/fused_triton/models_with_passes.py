@@ -1,4 +1,7 @@
-"""Whole models with the passes: by Triton's interpreter where TRITON_INTERPRET=1, else on a GPU. Run by test_fused_triton.py."""
+"""Whole models with the passes: by Triton's interpreter where TRITON_INTERPRET=1, else on a GPU.
+
+Run by test_interpreted_kernels.py and, on a GPU, by test_fused_triton.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels are right, and compile for GPUs. Triton is imported in processes of their own, with and without its interpreter."""
+"""The kernels compile for GPUs, and are right on one. `test_interpreted_kernels.py` runs them without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ...length import LENGTH, SELECTION
+from ...length import SELECTION
 
 HERE = Path(__file__).parent
 MAX_SHARED = 99 * 1024
@@ -23,26 +23,15 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 
 
 FILES = ("kernels_and_torch.py", "models_with_passes.py")
-RUN_KERNELS = "kernels_and_torch or logits_stay or engine_generates or each_pass or has_a_sum"
-"""What `make test` runs: the tests of what passes do to modules look at no kernel, and run in `make test-all`."""
-
-
-@pytest.mark.slow
-def test_under_the_interpreter_all_is_as_torch_has_it() -> None:
-    run_tests({"TRITON_INTERPRET": "1"})
 
 
 @pytest.mark.slow
 @pytest.mark.gpu
 def test_on_a_gpu_all_is_as_torch_has_it() -> None:
-    run_tests({"TRITON_INTERPRET": "0"})
-
-
-def run_tests(changes: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SELECTION]
-    command += [] if LENGTH == "full" else ["-k", RUN_KERNELS]
     command += [str(HERE / name) for name in FILES]
-    done = subprocess.run(command, env=os.environ | changes, capture_output=True, text=True, check=False)
+    environment = os.environ | {"TRITON_INTERPRET": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout
 

@@ -24,6 +24,7 @@ from llmfw.core.plugin.registry import INTERFACES, Entry, Registry
 
 from ....doubles.knowing_drafter import KnowingDrafter
 from ....doubles.trie_grammar import FIRST_BYTE
+from ....length import also
 from .running import Outcome, generate, registry
 from .test_loops import check, draw_requests, draw_settings, play
 from .tiny_models import SERVABLE, save_byte_tokenizer, save_random_model
@@ -71,7 +72,7 @@ def tell(
     monkeypatch.setattr(KnowingDrafter, "mistakes", mistakes)
 
 
-@pytest.mark.parametrize("seed", [1, 4, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [1, *also([2, 4])])
 def test_a_text_is_the_same_with_drafts_in_any_mix(
     llama: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -13,9 +13,9 @@ from llmfw.core.base.errors import ConfigError, ContextLengthError, ModelError, 
 from llmfw.core.base.request import FinishReason, Request, SamplingParams
 from llmfw.core.model.devices import has_fast_bfloat16
 
-from ....length import of_length
+from ....length import also, of_length
 from .running import GREEDY, build_engine, generate_alone, random_prompts, run
-from .tiny_models import REFUSED, SERVABLE, VOCAB_SIZE, save_random_model
+from .tiny_models import DIFFERENT, REFUSED, SERVABLE, VOCAB_SIZE, save_random_model
 
 DEMO = importlib.resources.files("llmfw.plugins.model_demo") / "weights"
 
@@ -25,7 +25,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_random_model(tmp_path_factory.mktemp("llama"), *SERVABLE["llama"])
 
 
-@pytest.mark.parametrize("family", SERVABLE)
+@pytest.mark.parametrize("family", [*DIFFERENT, *also(sorted(SERVABLE.keys() - set(DIFFERENT)))])
 def test_greedy_tokens_are_those_of_transformers(family: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = random_prompts(8, VOCAB_SIZE)
@@ -42,20 +42,27 @@ def test_a_model_that_would_be_computed_wrong_is_refused(family: str, tmp_path: 
         build_engine(folder)
 
 
+MIXED = [
+    SamplingParams(max_tokens=40, temperature=0),
+    SamplingParams(max_tokens=40, seed=1, top_p=0.9),
+    SamplingParams(max_tokens=40, seed=2, frequency_penalty=0.5, presence_penalty=0.5, top_k=20),
+    SamplingParams(max_tokens=40, seed=3, repetition_penalty=1.3, min_tokens=10, logit_bias={7: 5.0}),
+] * 3
+
+
+@pytest.fixture(scope="module")
+def alone(llama: Path) -> list[list[int]]:
+    """What a dozen prompts are continued with, each in an engine of its own."""
+    prompts = random_prompts(len(MIXED), VOCAB_SIZE)
+    return [run(build_engine(llama), [p], s)[0] for p, s in zip(prompts, MIXED, strict=True)]
+
+
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("policy", ["fcfs", "lpm"])
 def test_tokens_do_not_depend_on_how_they_were_scheduled(
-    llama: Path, policy: str, overlap: bool, page_size: int
+    llama: Path, alone: list[list[int]], policy: str, overlap: bool, page_size: int
 ) -> None:
-    prompts = random_prompts(12, VOCAB_SIZE)
-    sampling = [
-        SamplingParams(max_tokens=40, temperature=0),
-        SamplingParams(max_tokens=40, seed=1, top_p=0.9),
-        SamplingParams(max_tokens=40, seed=2, frequency_penalty=0.5, presence_penalty=0.5, top_k=20),
-        SamplingParams(max_tokens=40, seed=3, repetition_penalty=1.3, min_tokens=10, logit_bias={7: 5.0}),
-    ] * 3
-    alone = [run(build_engine(llama), [p], s)[0] for p, s in zip(prompts, sampling, strict=True)]
     engine = build_engine(
         llama,
         policy=policy,
@@ -65,7 +72,7 @@ def test_tokens_do_not_depend_on_how_they_were_scheduled(
         chunked_prefill_size=16,
         schedule_conservativeness=0.05,
     )
-    assert run(engine, prompts, sampling) == alone
+    assert run(engine, random_prompts(len(MIXED), VOCAB_SIZE), MIXED) == alone
     assert engine.stats().num_retractions > 0
 
 

@@ -69,6 +69,12 @@ SERVABLE: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
+DIFFERENT = (
+    *("llama", "gemma 3", "gpt-neox", "mixtral", "gpt-oss (sinks)"),
+    "deepseek v3 (value heads of another size)",
+)
+"""Servable families whose layers differ most; `make test` runs some tests with these alone."""
+
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "falcon": ("FalconConfig", {"head_dim": None}, "does not use transformers' attention interface"),
     "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "do not call transformers' attention interface"),

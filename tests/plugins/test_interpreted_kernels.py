@@ -1,0 +1,40 @@
+"""The values of all Triton kernels, in one process in which Triton interprets them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..length import LENGTH, SELECTION, of_length
+
+pytest.importorskip("triton")
+
+HERE = Path(__file__).parent
+PATHS = (
+    "attention_triton/interpreted",
+    "fused_triton/kernels_and_torch.py",
+    "fused_triton/models_with_passes.py",
+)
+LOOK_AT_NO_KERNEL = (
+    "modules_that_are_known or known_class or a_second_time or weights_keep or unusual_modules or in_float16 or "
+    "comes_with_an_addition or last_layer or not_trusted"
+)
+LIKE_ANOTHER = "mistral or qwen2 or phi3 or gemma2 or e5m2"
+"""Models and types that reach the same lines of a kernel as others do."""
+
+
+@pytest.mark.slow
+def test_kernels_pass_their_tests_in_the_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SELECTION]
+    command += [] if LENGTH == "full" else ["-k", f"not ({LOOK_AT_NO_KERNEL} or {LIKE_ANOTHER})"]
+    command += [str(HERE / path) for path in PATHS]
+    env = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [num_passed] = re.findall(r"(\d+) passed", done.stdout)
+    assert int(num_passed) > of_length(120, 200), "not all was collected"
