@@ -99,7 +99,7 @@ def test_an_exception_of_the_model_is_one_line_that_names_it(caplog: pytest.LogC
         windows_of(model)
     assert str(caught.value) == (
         "LlamaForCausalLM cannot be served: running it on a few tokens failed: "
-        "AttributeError: 'NoneType' object has no attribute 'to'"
+        "AttributeError: 'NoneType' object has no attribute 'to'; compare its config.json with the original"
     )
     [record] = [record for record in caplog.records if record.exc_info]
     assert record.levelno == logging.DEBUG
