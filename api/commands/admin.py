@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import click
 
+from llmfw.api.settings.click_types import WholeNumber
 from llmfw.core.base.unreadable import unreadable
 from llmfw.core.terminal.tables import Cell, Column, plain, print_table
 
@@ -67,7 +68,7 @@ def cache_group() -> None:
 @cache_group.command("show")
 @click.option(
     "--most",
-    type=click.IntRange(0, 1000),
+    type=WholeNumber(0, 1000),
     default=20,
     show_default=True,
     metavar="N",

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -120,20 +120,33 @@ class Names(Name):
         return f"[{'|'.join(self.also)}|NAME,…]"
 
 
+class WholeNumber(click.IntRange):
+    """Option type for a whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, str) and not _is(int, value):
+            self.fail(
+                f"{value!r:.60} is not a whole number; it must be {_bounds(self.min, self.max)}", param, ctx
+            )
+        return super().convert(value, param, ctx)
+
+
 class FiniteRange(click.FloatRange):
     """Option type for a finite number within bounds. Rejects "nan" and "inf"."""
 
-    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, str) and not _is(float, value):
+            self.fail(f"{value!r:.60} is not a number; it must be {_bounds(self.min, self.max)}", param, ctx)
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
         return number
 
 
-class ChunkSize(click.IntRange):
+class ChunkSize(WholeNumber):
     """Option type for a number of tokens, 1 or more, or -1 for "never split"."""
 
-    def convert(self, value: int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         size = super().convert(value, param, ctx)
         if size == 0:
             self.fail("0 is not a chunk size; give 1 or more, or -1 to never cut prompts", param, ctx)
@@ -147,3 +160,18 @@ class PluginName(click.ParamType[str, str]):
 
     def split_envvar_value(self, rv: str) -> list[str]:
         return rv.replace(",", " ").split()
+
+
+def _is(kind: type[int | float], text: str) -> bool:
+    """Return whether a text is a number of this kind."""
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _bounds(least: float | None, most: float | None) -> str:
+    if most is None:
+        return "a number" if least is None else f"{least} or more"
+    return f"at most {most}" if least is None else f"{least} to {most}"

@@ -67,7 +67,10 @@ def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, A
     if path.exists() and not path.is_file():
         raise click.BadParameter(f"{str(path)!r} is not a regular file", ctx, param)
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        if text.startswith("\ufeff"):
+            raise ValueError("it starts with a byte order mark; save it as UTF-8 without one")
+        return tomllib.loads(text)
     except OSError as error:
         raise click.BadParameter(f"{str(path)!r} cannot be read: {error.strerror}", ctx, param) from error
     except (RecursionError, ValueError) as error:  # not UTF-8, or not TOML

@@ -15,7 +15,7 @@ from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.setting import Declared, Setting, declared
 from llmfw.core.base.values import Values, values_of
 
-from .click_types import DEVICE, TENANT, TEXT, ChunkSize, FiniteRange, Name, Names, PluginName
+from .click_types import DEVICE, TENANT, TEXT, ChunkSize, FiniteRange, Name, Names, PluginName, WholeNumber
 from .component_options import Assignment, collect
 from .config_file import read_config
 from .key_options import ApiKey, check_key, check_keys
@@ -150,7 +150,7 @@ def _type_of(each: Declared, values: Values) -> click.ParamType[Any, Any]:
     if values.choices:
         return click.Choice(values.choices)
     if values.type is int:
-        return click.IntRange(int(values.least), None if values.most is None else int(values.most))
+        return WholeNumber(int(values.least), None if values.most is None else int(values.most))
     if values.type is float:
         return FiniteRange(values.least, values.most, min_open=values.is_open)
     return Name(each.setting.kind, also=each.setting.words) if each.setting.kind else TEXT

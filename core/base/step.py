@@ -208,10 +208,11 @@ def encode(part: Part) -> bytes:
 
 
 def decode(data: bytes, kind: type[PartT]) -> PartT:
-    """Decode a message that `encode` encoded.
+    """Decode a message that `encode` encoded. Its numbers are not checked; `step_check` does that.
 
     Raises:
         msgspec.DecodeError: the data is not of this kind.
+        RequestError: a sampling parameter is out of range.
     """
     return msgspec.msgpack.decode(data, type=kind, dec_hook=_to_array)
 
@@ -224,7 +225,10 @@ def _from_array(value: object) -> object:
 
 def _to_array(kind: object, value: Any) -> npt.NDArray[Any]:
     dtype, shape, data = value
+    if dtype not in _DTYPES or not all(type(size) is int and 0 <= size < 2**31 for size in shape):
+        raise ValueError(f"an array is {dtype!r:.40} {shape!r:.40}; it must be one of {', '.join(_DTYPES)}")
     return np.frombuffer(data, np.dtype(dtype)).reshape(shape).copy()  # which may be written to
 
 
+_DTYPES = (np.dtype(np.int64).str, np.dtype(np.int32).str)
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_from_array)

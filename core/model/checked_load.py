@@ -32,7 +32,7 @@ from .checkpoint import (
     refuse_unknown_quantization,
     unequal_experts,
 )
-from .config_file import check_numbers, read_settings, refuse_named_weights
+from .config_file import check_experts, check_numbers, read_settings, refuse_named_weights
 from .load_failure import explained, why_not
 from .model_kind import unknown_kind
 
@@ -108,6 +108,7 @@ def read_config(path: str) -> Any:
             f"model {path!r} has no config that transformers can read: {explained(error)}"
         ) from error
     refuse_unknown_quantization(hf_config, path)
+    check_experts(path, hf_config.get_text_config(decoder=True))
     return hf_config
 
 

@@ -20,7 +20,7 @@ from transformers.utils import cached_file
 
 from llmfw.core.base.errors import ModelError
 
-from .shards import shard_names
+from .shards import is_inside, shard_names
 from .small_files import read_json
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -50,12 +50,13 @@ def read_tensors(path: str) -> dict[str, StoredTensor]:
     """Return the tensors of a checkpoint by name; none if its files are missing or in an older format.
 
     Raises:
-        ModelError: its index is wrong, a file holds no tensors by name, or two files hold one tensor with other numbers.
+        ModelError: its index is wrong, a file holds no tensors by name, or two files hold one tensor with other numbers:
+            shards, or a whole file next to shards.
     """
     tensors: dict[str, StoredTensor] = {}
     places: dict[str, Path] = {}
     for file in _weight_files(path):
-        found = _safetensors(file) if file.suffix == ".safetensors" else _pickled(file)
+        found = _stored(file)
         for name in found.keys() & places.keys():
             _refuse_other_copy(name, places[name], file)
         tensors.update(found)
@@ -181,11 +182,36 @@ def _weight_files(path: str) -> list[Path]:
     """Return the weight files that transformers reads, in the format that it prefers."""
     for name in WEIGHT_FILES:
         if file := find_file(path, name):
+            if index := find_file(path, f"{name}.index.json"):
+                _refuse_other_shards(path, file, index)
             return [file]
         # Downloaded, since its file names are checked before transformers follows them.
         if index := find_file(path, f"{name}.index.json", download=True):
             return [file for shard in shard_names(path, index) if (file := find_file(path, shard))]
     return []
+
+
+def _refuse_other_shards(path: str, single: Path, index: Path) -> None:
+    """Refuse a whole file next to shards that are not its copy: transformers reads the file, its index names the shards.
+
+    Raises:
+        ModelError: a shard has a tensor that the file lacks, or one with other numbers.
+    """
+    weight_map = read_json(index).get("weight_map")
+    names = weight_map.values() if isinstance(weight_map, dict) else ()
+    whole = _stored(single)
+    for shard in sorted({name for name in names if is_inside(name) and name != single.name}):
+        file = find_file(path, shard)
+        for name in _stored(file) if file else ():
+            if name not in whole:
+                raise ModelError(
+                    f"{name} is in {file} and not in {single}, which would be read; keep the right files"
+                )
+            _refuse_other_copy(name, single, cast("Path", file))
+
+
+def _stored(file: Path) -> dict[str, StoredTensor]:
+    return _safetensors(file) if file.suffix == ".safetensors" else _pickled(file)
 
 
 def _refuse_other_copy(name: str, first: Path, second: Path) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from llmfw.core.base.errors import ModelError
@@ -23,6 +25,16 @@ ROTARY = re.compile(
     r"|original_max_position_embeddings|base_freq)$"
 )
 """Names of numbers in a dictionary of rotary parameters, or at the top as `rope_theta`, that are above 0."""
+SOFT_CAP = re.compile(r"^(?!.*router).*(soft_?cap(ping)?|logit_cap)$")
+"""Soft caps: a score becomes cap * tanh(score / cap). 0 would divide by 0; only routers have 0 for no cap."""
+SCALE = re.compile(
+    r"(^|_)(query_pre_attn_scalar|logits?_scal(e|ing)|softmax_scale|scale_(emb|depth)|rout(e|ed|er|ing)_scal(e|ing_factor)"
+    r"|(attention|embedding|residual|lm_head|output|key|logits_mup_width)_multiplier|ssm_(in|out)_multiplier)$"
+)
+"""Factors and divisors of whole layers: with 0 the layer has no effect or divides by 0, below 0 it is reversed."""
+CHOSEN_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
+ALL_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+"""Names of the number of experts that compute a token, and of the number of experts of a layer."""
 SIZE = re.compile(
     r"^(hidden_size|intermediate_size|vocab_size|head_dim|max_position_embeddings|n_embd|n_head|n_layer|n_positions|d_model"
     r"|num_(attention_heads|key_value_heads|hidden_layers))$"
@@ -71,6 +83,8 @@ def check_numbers(path: str, settings: dict[str, Any]) -> None:
 def _wanted(field: tuple[str, ...], value: Any) -> str | None:
     """Return what a field's value must be; None if its value is valid."""
     name = field[-1]
+    if name in ("rope_type", "type") and _is_in_rotary(field) and not isinstance(value, str):
+        return "a name, such as 'default'"
     if isinstance(value, float) and math.isnan(value):
         return "a finite number"
     if isinstance(value, float) and math.isinf(value):
@@ -87,17 +101,46 @@ def _wanted(field: tuple[str, ...], value: Any) -> str | None:
     if not is_text:
         return None  # a vision tower is not computed
     if EPSILON.search(name) or _is_rotary(field):
-        is_right = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-        return None if is_right else "a number above 0"
+        return _wanted_positive(value)
+    if SOFT_CAP.search(name):
+        return _wanted_positive(value, "a number above 0, or null for no cap")
+    if SCALE.search(name) and isinstance(value, int | float):
+        return _wanted_positive(value)
     if SIZE.match(name) and type(value) is int and value < 1:
         return None if value == -1 and name in NEGATIVE_MEANS_ANY else "1 or more"
     return None
 
 
+def _wanted_positive(value: Any, wanted: str = "a number above 0") -> str | None:
+    """Return what a value must be if it is not a number above 0 that a float can hold."""
+    is_right = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if not is_right:
+        return wanted
+    return None if value <= sys.float_info.max else "a number that a float can hold"
+
+
+def _is_in_rotary(field: tuple[str, ...]) -> bool:
+    return any(part in ("rope_parameters", "rope_scaling") for part in field[:-1])
+
+
 def _is_rotary(field: tuple[str, ...]) -> bool:
     name = field[-1]
-    inside = any(part in ("rope_parameters", "rope_scaling") for part in field[:-1])
-    return bool(ROTARY.search(name)) and (inside or name.startswith("rope_"))
+    return bool(ROTARY.search(name)) and (_is_in_rotary(field) or name.startswith("rope_"))
+
+
+def check_experts(path: str, text_config: Any) -> None:
+    """Refuse a config by which a token goes to more experts than there are.
+
+    Raises:
+        ModelError: names both numbers.
+    """
+    for chosen_name, total_name in product(CHOSEN_EXPERTS, ALL_EXPERTS):
+        chosen, total = (getattr(text_config, name, None) for name in (chosen_name, total_name))
+        if type(chosen) is int and type(total) is int and total > 0 and not 0 <= chosen <= total:
+            raise ModelError(
+                f"model {path!r} cannot be served: {chosen_name} is {chosen} in its config; it must be 1 to {total}, its "
+                f"{total_name}"
+            )
 
 
 def refuse_named_weights(path: str, settings: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
 from safetensors import SafetensorError, safe_open
 from torch import nn
+from transformers.configuration_utils import ALLOWED_LAYER_TYPES
 
 from llmfw.core.base.errors import LLMFWError, ModelError
 
@@ -48,6 +50,10 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
     if isinstance(error, KeyError) and error.args == (IMPLEMENTATION,):
         # The architecture has a table of its own attention classes in place of the interface.
         return f"its type ({hf_config.model_type}) does not use transformers' attention interface"
+    if isinstance(error, RuntimeError) and (
+        reason := _wrong_factors(hf_config.get_text_config(decoder=True))
+    ):
+        return reason
     if isinstance(error, KeyError) and (field := _field_with(hf_config.to_dict(), error.args[0])):
         return f"{field} is {error.args[0]!r} in its config, which transformers does not know"
     if isinstance(error, RuntimeError) and "automatic conversion of the weights" in str(error):
@@ -70,12 +76,58 @@ def _pickle_failure(error: Exception) -> str:
 
 
 def _field_with(settings: dict[str, Any], value: Any) -> str | None:
-    """Return the path of names to the config field that has this value."""
+    """Return the path of names to the config field that has this text."""
+    if not isinstance(value, str):
+        return None  # None and 1 are in any config
     for name, found in settings.items():
         if found == value:
             return name
         if isinstance(found, dict) and (inner := _field_with(found, value)):
             return f"{name}.{inner}"
+    return None
+
+
+def _wrong_factors(text_config: Any) -> str | None:
+    """Return which list of rotary factors has another length than half a head; None if none has."""
+    rotary = getattr(text_config, "rope_parameters", None) or {}
+    heads = getattr(text_config, "num_attention_heads", 1)
+    width = getattr(text_config, "head_dim", None) or text_config.hidden_size // heads
+    for where, found in {"": rotary, **rotary}.items():
+        for name in ("short_factor", "long_factor") if isinstance(found, dict) else ():
+            wanted = int(width * (found.get("partial_rotary_factor") or 1.0)) // 2
+            factors = found.get(name)
+            if factors is not None and (not isinstance(factors, list) or len(factors) != wanted):
+                has = f"{len(factors)} numbers" if isinstance(factors, list) else f"{factors!r:.60}"
+                field = ".".join(filter(None, ("rope_parameters", where, name)))
+                return (
+                    f"{field} has {has} in its config; it must have {wanted}, half the rotary width of a head"
+                )
+    return None
+
+
+def _wrong_layer_types(text: str) -> str | None:
+    """Return what is wrong with a list of layer types, from transformers' text; None if that is about something else."""
+    if found := re.search(r"`num_hidden_layers` \((.*?)\) must be .* of `(\w+)` \((\d+)\)", text):
+        return f"{found[2]} has {found[3]} entries in its config, and num_hidden_layers is {found[1]}; correct one of them"
+    if found := re.search(r"`(\w+)` entries must be in (\(.*\)) but got (\[.*\])", text):
+        allowed, given = ast.literal_eval(found[2]), ast.literal_eval(found[3])
+        wrong = next(each for each in given if each not in allowed)
+        return f"{found[1]} has {wrong!r:.60} in its config; it must have {', '.join(allowed)}"
+    return None
+
+
+def _missing_of_config(error: Exception) -> str | None:
+    """Return which field a config lacks for what it names, from an exception of transformers; None: another cause."""
+    text = str(error)
+    if found := re.search(
+        r"Missing required keys in `rope_parameters` for 'rope_type'='(.*?)': \{(.*)\}", text
+    ):
+        lacking = " and ".join(sorted(re.findall(r"'(\w+)'", found[2])))
+        return f"rope_parameters lacks {lacking} in its config, which the rope_type {found[1]!r} needs"
+    if found := re.search(r"Could not find a `(\w+)` argument in the config", text):
+        return f"{found[1]} is null or absent in its config, and layer_types names layers that need it"
+    if isinstance(error, KeyError) and error.args[0] in ALLOWED_LAYER_TYPES:
+        return f"layer_types has {error.args[0]!r} in its config, which this type of model does not compute"
     return None
 
 
@@ -86,13 +138,19 @@ def explained(error: Exception) -> str:
     if isinstance(error, StrictDataclassFieldValidationError):
         return _wrong_field(str(error))
     if isinstance(error, StrictDataclassClassValidationError):
+        if reason := _wrong_layer_types(" ".join(str(error).split())):
+            return reason
         found = re.search(r"for validator '\w+':\s*(?:\w+: )?(.*)", str(error), re.DOTALL)
         return f"its numbers do not fit together: {' '.join((found[1] if found else str(error)).split())}"
     if found := re.search(r"tried to allocate (\d+) bytes|Storage size calculation overflowed", str(error)):
         size = f"{int(found[1]) / 1e9:,.1f} GB" if found[1] else "more memory than can be counted"
         return f"one of its tensors needs {size}, which this machine does not have; check the sizes in its config"
+    if reason := _missing_of_config(error):
+        return reason
     text, kind = first_line(error), type(error).__name__
-    return text if isinstance(error, LOAD_ERRORS) or text == kind else f"{kind}: {text}"
+    if isinstance(error, LOAD_ERRORS):
+        return text
+    return f"{kind if text == kind else f'{kind}: {text}'}; compare its config.json with the original"
 
 
 def _wrong_field(text: str) -> str:

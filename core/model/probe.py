@@ -12,6 +12,7 @@ Whether anything but attention mixes the tokens of a row is `isolation.py`'s que
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -103,6 +104,8 @@ class _Recorder:
                 has_sinks=s_aux is not None,
             )
         self._note_unusual(module, index, kwargs)
+        self._note_wrong(index, softcap, "soft cap")
+        self._note_wrong(index, scaling, "scale")
         return attend_causally(query, key, value)
 
     def _window(self, index: int, mask: torch.Tensor | None, named: int | None) -> int | None:
@@ -122,6 +125,13 @@ class _Recorder:
             has = "has none" if window is None else f"has one of {window}"
             self.problems.append(f"layer {index} names a sliding window of {named}, its mask {has}")
         return window
+
+    def _note_wrong(self, index: object, given: float | None, name: str) -> None:
+        """Note a factor of the scores that is not above 0: backends take 0 for none, or divide by it."""
+        if given is not None and not 0 < float(given) < math.inf:
+            self.problems.append(
+                f"layer {index} gives attention a {name} of {float(given)}; correct its config, the {name} must be above 0"
+            )
 
     def _note_unusual(self, module: nn.Module, index: object, kwargs: dict[str, Any]) -> None:
         if kwargs.get("is_causal", getattr(module, "is_causal", True)) is False:

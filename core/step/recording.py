@@ -3,29 +3,32 @@
     header        settings and capacity, as msgpack
     each step     StepInput, TokenMasks (empty if there are none), StepOutput
 
-The header and each of a step's three messages are preceded by their length (4 bytes, little-endian). The file
-contains the token ids of prompts and outputs.
+The header and each of a step's three messages are preceded by their length and followed by a CRC-32 (4 bytes each,
+little-endian). The CRC-32 covers all messages and lengths of the file up to there, so that a damaged, lost or exchanged message is
+noticed. The file contains the token ids of prompts and outputs.
 """
 
 from __future__ import annotations
 
+import os
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from llmfw.core.base.about import version
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.base.step import StepInput, StepOutput, TokenMasks, decode, encode
 
 from .executor import Executor, ForwardPass
 from .pending import PendingOutput
 
-FORMAT = 1
+FORMAT = 2
 LENGTH = struct.Struct("<I")
 
 
@@ -73,6 +76,7 @@ class StepWriter:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._crc = 0
         try:
             open(path, "xb").close()
         except OSError as error:
@@ -89,55 +93,119 @@ class StepWriter:
 
     def _write(self, *parts: bytes) -> None:
         """Append messages with their lengths in one call, so that a crash can truncate only the last step."""
+        framed = b""
+        for part in parts:
+            length = LENGTH.pack(len(part))
+            self._crc = zlib.crc32(part, zlib.crc32(length, self._crc))
+            framed += length + part + LENGTH.pack(self._crc)
         with open(self._path, "ab") as file:
-            file.write(b"".join(LENGTH.pack(len(part)) + part for part in parts))
+            file.write(framed)
 
 
-def read_recording(path: Path) -> tuple[RecordingHeader, Iterator[RecordedStep]]:
-    """Return the header and the steps of a recording. If the last step is incomplete, it is omitted.
+class StepReader:
+    """Reads a recording: first the header, then the steps in their order.
+
+    Args:
+        path: path of the recording.
 
     Raises:
         ConfigError: the file cannot be read, or is not a recording in this format.
     """
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        header = msgspec.msgpack.decode(_read(file) or b"", type=RecordingHeader)
-    except (msgspec.DecodeError, ValueError) as error:
-        file.close()
-        raise ConfigError(f"{path} is no recording of steps: {error}. `--record-steps` writes one") from error
-    if header.format != FORMAT:
-        file.close()
-        raise ConfigError(f"{path} has format {header.format}; this version reads format {FORMAT}")
-    return header, _steps(file, path)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._crc = 0
+        try:
+            with path.open("rb") as self._file:
+                self._size = os.fstat(self._file.fileno()).st_size
+                self.header = self._header()
+                self._first = self._file.tell()
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        except (msgspec.DecodeError, ValueError) as error:
+            raise ConfigError(
+                f"{path} is no recording of steps: {error}. `--record-steps` writes one"
+            ) from error
+
+    def steps(self) -> Iterator[RecordedStep]:
+        """Yield the steps, once.
+
+        Raises:
+            ConfigError: the file holds no steps, ends within one, or is damaged.
+        """
+        number = 1
+        with self._path.open("rb") as self._file:
+            self._file.seek(self._first)
+            while self._file.tell() < self._size:
+                try:
+                    yield self._step()
+                except _CutError as error:
+                    raise ConfigError(
+                        f"{self._path} ends within step {number}, since it was cut or its server was killed; it has "
+                        f"{number - 1} whole steps"
+                    ) from error
+                except (msgspec.DecodeError, ValueError, RequestError) as error:
+                    raise damaged(self._path, number, error) from error
+                number += 1
+        if number == 1:
+            raise ConfigError(
+                f"{self._path} holds no steps: its server computed nothing, or the file was cut"
+            )
+
+    def _step(self) -> RecordedStep:
+        step, masks, output = self._read(), self._read(), self._read()
+        return RecordedStep(
+            decode(step, StepInput), decode(masks, TokenMasks) if masks else None, decode(output, StepOutput)
+        )
+
+    def _header(self) -> RecordingHeader:
+        message = self._message()
+        header = msgspec.msgpack.decode(message, type=RecordingHeader)
+        if header.format != FORMAT:
+            raise ConfigError(f"{self._path} has format {header.format}; this version reads format {FORMAT}")
+        self._check_crc(message)
+        return header
+
+    def _read(self) -> bytes:
+        message = self._message()
+        self._check_crc(message)
+        return message
+
+    def _message(self) -> bytes:
+        """Return the next message, without its length."""
+        (size,) = LENGTH.unpack(self._bytes(LENGTH.size))
+        return self._bytes(size)
+
+    def _check_crc(self, message: bytes) -> None:
+        self._crc = zlib.crc32(message, zlib.crc32(LENGTH.pack(len(message)), self._crc))
+        if self._bytes(LENGTH.size) != LENGTH.pack(self._crc):
+            raise ValueError("its bytes do not fit their CRC-32")
+
+    def _bytes(self, size: int) -> bytes:
+        # Memory for a wrong length of 4 GB is not even allocated.
+        if size > self._size - self._file.tell():
+            raise _CutError("the file ends too early")
+        return self._file.read(size)
 
 
-def _steps(file: BinaryIO, path: Path) -> Iterator[RecordedStep]:
-    with file:
-        while True:
-            step, masks, output = (_read(file) for _ in range(3))
-            if step is None or masks is None or output is None:
-                return
-            try:
-                yield RecordedStep(
-                    decode(step, StepInput),
-                    decode(masks, TokenMasks) if masks else None,
-                    decode(output, StepOutput),
-                )
-            except (msgspec.DecodeError, ValueError) as error:
-                raise ConfigError(f"{path} is damaged: {error}") from error
+class _CutError(ValueError):
+    """The file ends within a message."""
 
 
-def _read(file: BinaryIO) -> bytes | None:
-    """Return the next message; None if the file ends before the message is complete."""
-    length = file.read(LENGTH.size)
-    if len(length) < LENGTH.size:
-        return None
-    (size,) = LENGTH.unpack(length)
-    part = file.read(size)
-    return part if len(part) == size else None
+def damaged(path: Path, number: int, reason: object) -> ConfigError:
+    """Return the error for a step that cannot be read or computed."""
+    return ConfigError(f"{path} is damaged at step {number}: {reason}")
+
+
+def read_recording(path: Path) -> tuple[RecordingHeader, Iterator[RecordedStep]]:
+    """Return the header and the steps of a recording.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not a recording in this format. The iterator raises it, too, if the
+            file ends within a step or is damaged.
+    """
+    reader = StepReader(path)
+    return reader.header, reader.steps()
 
 
 class RecordingExecutor:

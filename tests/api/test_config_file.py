@@ -141,9 +141,27 @@ def test_what_is_wrong_in_the_file_is_named_with_key_and_file(write, text, messa
 
 
 @pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ("port = 8000".encode("utf-16"), "is not a TOML file: it is UTF-16; save it as UTF-8"),
+        (b"\xef\xbb\xbfport = 8000", "it starts with a byte order mark; save it as UTF-8 without one"),
+    ],
+)
+def test_a_file_in_another_encoding_is_refused(tmp_path, raw, message):
+    (tmp_path / "c.toml").write_bytes(raw)
+    result = serve("--config", tmp_path / "c.toml", "/nowhere")
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("LLMFW_PORT", "http", "Invalid value for LLMFW_PORT: 'http' is not a valid integer"),
+        (
+            "LLMFW_PORT",
+            "http",
+            "Invalid value for LLMFW_PORT: 'http' is not a whole number; it must be 0 to 65535",
+        ),
         ("LLMFW_POLICY", "lmp", "Invalid value for LLMFW_POLICY: unknown policy 'lmp'"),
         ("LLMFW_POLCY__X", "1", "Invalid value for LLMFW_POLCY__X: there is no component option 'polcy.x'"),
         ("LLMFW_STRICT_PARAMS", "maybe", "Invalid value for LLMFW_STRICT_PARAMS: 'maybe'"),

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from llmfw.api.settings.click_types import WholeNumber
 from llmfw.core.interfaces.batch_store import ENDED
 from llmfw.core.terminal.tables import Cell, Column, plain, print_table
 
@@ -40,7 +41,7 @@ def status_command(batch_id: str, watch: bool, as_json: bool, url: str | None, a
 @click.command("list")
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=20,
     show_default=True,
     metavar="N",

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from llmfw.api.settings.click_types import WholeNumber
+
 from ..remote import Remote, RemoteError, UnreachableError, server_options
 from .first_line import endpoint_of
 from .meter import ByteMeter
@@ -50,7 +52,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 )
 @click.option(
     "--output-expires-after",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="SECONDS",
     help="Delete the results on the server after this time.  [default: keep them]",
 )

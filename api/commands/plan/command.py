@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from llmfw.api.settings.click_types import WholeNumber
 from llmfw.api.settings.command import SettingsCommand
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import like, model_of, model_option
@@ -44,7 +45,7 @@ from .devices import GIB, Device, DeviceType
     "chunked_prefill_size",
     "chunk",
     default=CHUNK,
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     help="Maximum number of prompt tokens in a step.",
 )
 @like("cuda_graph_max_bs", "graphs", default=MAX_RUNNING)
@@ -52,7 +53,7 @@ from .devices import GIB, Device, DeviceType
 @click.option(
     "--request-tokens",
     "lengths",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     multiple=True,
     metavar="N",
     help="Say how many requests of this many tokens fit, prompt and output together; repeatable. Default: several lengths.",

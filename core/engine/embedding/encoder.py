@@ -63,7 +63,12 @@ class Encoder:
         module = _load_module(config, device)
         if not pooling.is_given:
             _check_guess(config.model, module)
-        _check_outputs(module)
+        size = _check_outputs(module)
+        if pooling.size not in (None, size):
+            raise ModelError(
+                f"model {config.model!r}: its pooling is for vectors of {pooling.size} dimensions, and its weights give {size}; "
+                "correct word_embedding_dimension, or take the files of one model"
+            )
         logger.info(
             "Load weight end. type=%s, dtype=%s, mem usage=%s, elapsed=%.2f s",
             *(type(module).__name__, module.dtype),
@@ -125,11 +130,11 @@ def _random_module(model: str, hf_config: Any, dtype: torch.dtype) -> Any:
         raise ModelError(f"model {model!r} cannot be built: {why_not(model, hf_config, error)}") from error
 
 
-def _check_outputs(module: PreTrainedModel) -> None:
-    """Refuse a model without finite hidden states for text alone, such as a dual encoder or an encoder-decoder.
+def _check_outputs(module: PreTrainedModel) -> int:
+    """Return the size of a model's hidden states for text alone.
 
     Raises:
-        ModelError: it cannot.
+        ModelError: it has no finite ones, such as a dual encoder or an encoder-decoder.
     """
     ids = torch.tensor([TRIAL], device=module.device)
     inputs = ", ".join(inputs_of(module.config)) or "text"
@@ -137,10 +142,11 @@ def _check_outputs(module: PreTrainedModel) -> None:
         hidden = getattr(
             module(input_ids=ids, attention_mask=torch.ones_like(ids)), "last_hidden_state", None
         )
-    if not isinstance(hidden, torch.Tensor) or hidden.shape[:2] != ids.shape:
+    if not isinstance(hidden, torch.Tensor) or hidden.dim() != 3 or hidden.shape[:2] != ids.shape:
         raise refused(module, "it does not give a hidden state for each token of a text")
     if not bool(hidden.isfinite().all()):
         raise refused(module, not_finite(module, "its hidden states"))
+    return int(hidden.shape[2])
 
 
 def _check_guess(model: str, module: PreTrainedModel) -> None:

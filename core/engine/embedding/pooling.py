@@ -20,6 +20,7 @@ from llmfw.core.model.small_files import parse_json
 
 logger = logging.getLogger(__name__)
 
+LIBRARY = "sentence_transformers."
 MODES = ("cls", "lasttoken", "max", "mean")
 _OLD_NAMES = {
     "pooling_mode_cls_token": "cls",
@@ -40,12 +41,14 @@ class Pooling:
         normalize: whether vectors are scaled to length 1.
         max_length: longest sequence in tokens that the model is meant for, or None.
         is_given: whether the model's files specify this pooling; if not, it is the default.
+        size: dimensions of the hidden states that the files name, or None.
     """
 
     mode: str
     normalize: bool
     max_length: int | None = None
     is_given: bool = True
+    size: int | None = None
 
     def __call__(
         self, hidden: torch.Tensor, mask: torch.Tensor, dimensions: list[int | None]
@@ -95,37 +98,92 @@ def load_pooling(model: str) -> Pooling:
         raise ModelError(
             f"model {model!r}: modules.json must be a list of modules, each with a path inside the model's folder"
         )
-    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
+    types = [str(module.get("type", "")) for module in modules]
+    kinds = [name.rpartition(".")[2] for name in types]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ModelError(
             f"model {model!r}: modules.json lists {', '.join(kinds)}; llmfw can do Transformer, Pooling and then "
             "Normalize or nothing"
         )
+    if others := [name for name in types if not name.startswith(LIBRARY)]:
+        raise ModelError(
+            f"model {model!r}: modules.json has a module of type {others[0]!r:.80}, which is code of its own that llmfw never "
+            f"runs; the types must begin with {LIBRARY}"
+        )
     if modules[0].get("path"):
         raise ModelError(
             f"model {model!r}: its weights are in {modules[0]['path']!r}; they must be in the folder of modules.json"
         )
-    settings = _object(model, "sentence_bert_config.json")
-    if settings.get("do_lower_case"):
+    settings = _Settings(model, "sentence_bert_config.json")
+    if settings.flag("do_lower_case"):
         raise ModelError(f"model {model!r}: do_lower_case in sentence_bert_config.json is not supported")
     _warn_of_prompt(model)
+    pooling = _Settings(model, f"{modules[1]['path']}/config.json")
+    old, new = pooling.size("word_embedding_dimension"), pooling.size("embedding_dimension")
     return Pooling(
-        _mode(model, f"{modules[1]['path']}/config.json"),
+        _mode(model, pooling),
         normalize="Normalize" in kinds,
-        max_length=settings.get("max_seq_length"),
+        max_length=settings.size("max_seq_length"),
+        size=old if new is None else new,
     )
 
 
-def _mode(model: str, name: str) -> str:
-    config = _object(model, name)
-    if not config:
-        raise ModelError(f"model {model!r}: modules.json names {name}, which is not there or empty")
-    asked = config.get("pooling_mode") or [mode for old, mode in _OLD_NAMES.items() if config.get(old)]
-    modes = [str(mode) for mode in asked] if isinstance(asked, list) else [str(asked)]
+class _Settings:
+    """A JSON object whose values have to be of the type that is asked for.
+
+    Args:
+        model: a folder, or a hub id.
+        name: name of the file; its settings are empty if it does not exist.
+    """
+
+    def __init__(self, model: str, name: str) -> None:
+        self.name = name
+        self.content = _object(model, name)
+        self._model = model
+
+    def flag(self, field: str) -> bool:
+        """Return whether a field is true; one that is absent or null is not."""
+        value = self.content.get(field)
+        if value is not None and type(value) is not bool:
+            raise self.refused(field, "true or false")
+        return bool(value)
+
+    def size(self, field: str) -> int | None:
+        """Return a number of 1 or more; None if the field is absent or null."""
+        value = self.content.get(field)
+        if value is None:
+            return None
+        if type(value) is not int or value < 1:
+            raise self.refused(field, "1 or more, or null")
+        return value
+
+    def refused(self, field: str, wanted: str) -> ModelError:
+        """Return the error for a field of another type."""
+        value = self.content.get(field)
+        return ModelError(
+            f"model {self._model!r}: {field} is {value!r:.60} in {self.name}; it must be {wanted}"
+        )
+
+
+def _mode(model: str, settings: _Settings) -> str:
+    if not settings.content:
+        raise ModelError(f"model {model!r}: modules.json names {settings.name}, which is not there or empty")
+    asked = settings.content.get("pooling_mode")
+    modes = [asked] if isinstance(asked, str) else asked
+    if not modes:
+        modes = [mode for old, mode in _OLD_NAMES.items() if settings.flag(old)]
+    if not isinstance(modes, list) or not all(isinstance(mode, str) for mode in modes):
+        raise settings.refused("pooling_mode", f"one of {', '.join(MODES)}")
     if len(modes) != 1 or modes[0] not in MODES:
         raise ModelError(
-            f"model {model!r}: {name} asks for pooling by {' and '.join(modes) or 'nothing'}; llmfw can do one of "
+            f"model {model!r}: {settings.name} asks for pooling by {' and '.join(modes) or 'nothing'}; llmfw can do one of "
             + ", ".join(MODES)
+        )
+    if settings.content.get("include_prompt") is not None and not settings.flag("include_prompt"):
+        logger.warning(
+            "include_prompt is false in %s, which is not applied: the tokens of a prompt that a client puts before its "
+            "input count as the others do",
+            settings.name,
         )
     return str(modes[0])
 

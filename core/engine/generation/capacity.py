@@ -78,8 +78,8 @@ def decide_capacity(
         num_tokens = _tokens_on_gpu(config, model, device, max_running, budget, graph_size)
     elif num_tokens is None:
         num_tokens = min(_tokens_that_fit(config, model, device), max_running * model.context_length)
-    else:
-        _check_room(config, model, device, num_tokens)
+    elif lack := missing_room(config, model, device, num_tokens):
+        raise ConfigError(f"--max-total-tokens is {num_tokens}, {lack}; lower it")
     num_pages = num_tokens // page_size
     if num_pages * page_size < 2:
         raise ConfigError(
@@ -167,14 +167,15 @@ def _fraction(config: EngineConfig, device: torch.device) -> float:
     return config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
 
 
-def _check_room(config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int) -> None:
+def missing_room(
+    config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int
+) -> str | None:
+    """Return how much memory keys and values of this many tokens lack; None if they fit."""
     stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
     needed, free = num_tokens * bytes_per_token(model.layers, stored_as), available_memory(device)
-    if needed > free:
-        raise ConfigError(
-            f"--max-total-tokens is {num_tokens}, whose keys and values take {gigabytes(needed)}; with the weights loaded, "
-            f"{gigabytes(free)} of memory are free; lower it"
-        )
+    if needed <= free:
+        return None
+    return f"whose keys and values take {gigabytes(needed)}; with the weights loaded, {gigabytes(free)} of memory are free"
 
 
 def _tokens_that_fit(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import torch
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.step_check import StepLimits, check_masks, check_output, check_step
 from llmfw.core.model.devices import choose_device
+from llmfw.core.model.load_failure import first_line
 from llmfw.core.model.models import load_model
 from llmfw.core.plugin.registry import Registry
-from llmfw.core.step.recording import RecordedStep, RecordingHeader, read_recording
+from llmfw.core.step.recording import RecordedStep, RecordingHeader, damaged, read_recording
 
 from .build import build_executor
-from .capacity import Capacity
+from .capacity import Capacity, missing_room
+
+MAX_ROWS = 1_000_000
+"""Most rows of a page table: no device runs as many sequences at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +58,71 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
         changes: settings to change, by field of `EngineConfig`, such as `attention="torch"`.
 
     Raises:
-        ConfigError: the recording cannot be read, or its model cannot be served here.
+        ConfigError: the recording cannot be read, is damaged, or its model cannot be served here.
     """
     header, steps = read_recording(path)
     config = _config(header, changes)
+    capacity = _capacity(path, header, config)
     device = choose_device(config.device)
     model = load_model(config, device, registry)
     if model.vocab_size != header.vocab_size:
         raise ConfigError(
             f"{config.model} has {model.vocab_size} tokens; the recorded model had {header.vocab_size}"
         )
-    capacity = msgspec.convert(header.capacity, Capacity)
+    if capacity.max_model_len > model.context_length:
+        raise ConfigError(
+            f"{path} has sequences of {capacity.max_model_len} tokens; {config.model} has a context of {model.context_length}"
+        )
+    num_tokens = capacity.num_pages * config.page_size
+    if lack := missing_room(config, model, device, num_tokens):
+        raise ConfigError(f"{path} has a pool of {num_tokens} tokens, {lack}; replay it on a larger device")
     executor = build_executor(config, registry, model, capacity, device).executor
+    limits = StepLimits(
+        num_rows=capacity.max_running,
+        num_pages=capacity.num_pages,
+        page_size=config.page_size,
+        max_len=capacity.max_model_len,
+        vocab_size=model.vocab_size,
+    )
     with torch.inference_mode():
         for number, recorded in enumerate(steps, 1):
-            yield ReplayedStep(number, recorded, executor.run(recorded.step, recorded.masks).token_ids)
+            try:
+                _check(recorded, limits)
+                computed = executor.run(recorded.step, recorded.masks)
+            except Exception as error:  # a step of a checked form can still be one that no scheduler plans
+                raise damaged(path, number, first_line(error)) from error
+            yield ReplayedStep(number, recorded, computed.token_ids)
+
+
+def _check(recorded: RecordedStep, limits: StepLimits) -> None:
+    check_step(recorded.step, limits)
+    if recorded.masks is not None:
+        check_masks(recorded.masks, recorded.step, limits)
+    check_output(recorded.output, recorded.step, limits)
+
+
+def _capacity(path: Path, header: RecordingHeader, config: EngineConfig) -> Capacity:
+    """Return the recorded capacity.
+
+    Raises:
+        ConfigError: it has a number that no engine has.
+    """
+    try:
+        capacity = msgspec.convert(header.capacity, Capacity)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path} is damaged: its capacity cannot be read: {error}") from error
+    most = {
+        "num_pages": int(np.iinfo(np.int32).max),
+        "max_running": MAX_ROWS,
+        "max_model_len": capacity.num_pages * config.page_size,
+        "prefill_budget": sys.maxsize,
+    }
+    for name, limit in most.items():
+        if not 1 <= getattr(capacity, name) <= limit:
+            raise ConfigError(
+                f"{path} is damaged: its capacity has {name} {getattr(capacity, name)}; it must be 1 to {limit}"
+            )
+    return capacity
 
 
 def _config(header: RecordingHeader, changes: dict[str, object]) -> EngineConfig:

@@ -25,6 +25,19 @@ def test_other_errors_keep_their_text() -> None:
     assert unreadable(RecursionError("C stack")) == "it is nested too deeply"
 
 
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("a = 1".encode("utf-16"), "it is UTF-16; save it as UTF-8"),
+        (b"a = \xe9", "it is not UTF-8 at byte 4; save it as UTF-8"),
+    ],
+)
+def test_other_encodings_are_named(raw: bytes, expected: str) -> None:
+    with pytest.raises(UnicodeDecodeError) as caught:
+        raw.decode()
+    assert unreadable(caught.value) == expected
+
+
 def test_every_reader_of_users_texts_uses_it() -> None:
     """A reader that shows `error` itself would show Python's advice."""
     houses = Path(__file__).parents[3]

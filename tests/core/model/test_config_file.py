@@ -13,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from llmfw.core.base.errors import ModelError
 from llmfw.core.model.checked_load import read_config
-from llmfw.core.model.config_file import check_numbers, read_settings
+from llmfw.core.model.config_file import check_experts, check_numbers, read_settings
 
 from ...models.config_exceptions import BASE
 from ...models.tiny_config import tiny_config
@@ -73,6 +73,30 @@ def test_a_size_is_one_or_more(folder: Path, field: str, value: int) -> None:
 )
 def test_a_field_of_another_type(folder: Path, field: str, value: object, expected: str) -> None:
     assert refusal(folder, **{field: value}).endswith(expected)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -5.0, 10**400])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "logits_soft_cap",
+        "query_pre_attn_scalar",
+        "logits_scaling",
+        "logit_scale",
+        "attention_multiplier",
+        "routed_scaling_factor",
+        "scale_emb",
+        "rope_theta",
+    ],
+)
+def test_factors_of_layers_are_above_zero(field: str, value: float) -> None:
+    with pytest.raises(
+        ModelError, match=rf"{field} is {str(value)[:50]}.*; it must be a number (above 0|that a float)"
+    ):
+        check_numbers("m", {field: value})
+    check_numbers("m", {field: 0.5, "moe_router_logit_softcapping": 0.0, "logit_scale": "inv_sqrt_d_model"})
 
 
 def test_what_models_do_have_is_right() -> None:
@@ -152,3 +176,42 @@ def test_a_check_of_transformers_is_shown_without_its_name(folder: Path) -> None
     text = refusal(folder, hidden_size=33)
     assert "its numbers do not fit together: The hidden size (33) is not a multiple" in text
     assert "StrictDataclass" not in text
+
+
+@pytest.mark.parametrize("value", [None, 5, True])
+@pytest.mark.parametrize("name", ["rope_type", "type"])
+def test_a_rotary_type_is_a_name(folder: Path, name: str, value: object) -> None:
+    expected = f"rope_parameters.{name} is {value!r} in its config.json; it must be a name, such as 'default'"
+    assert expected in refusal(folder, rope_parameters={name: value, "rope_theta": 1e4, "factor": 4.0})
+
+
+def test_a_rotary_type_without_its_fields(folder: Path) -> None:
+    rotary = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 1e4}
+    assert refusal(folder, rope_parameters=rotary).endswith(
+        "rope_parameters lacks high_freq_factor and low_freq_factor in its config, which the rope_type 'llama3' needs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("types", "expected"),
+    [
+        (["full_attention"], "layer_types has 1 entries in its config, and num_hidden_layers is 4; correct"),
+        (["full_attention", "evil", "x", "y"], "layer_types has 'evil' in its config; it must have full_att"),
+    ],
+)
+def test_wrong_layer_types(tmp_path: Path, types: list[str], expected: str) -> None:
+    tiny_config("qwen2").save_pretrained(tmp_path)
+    assert expected in refusal(tmp_path, layer_types=types)
+
+
+@pytest.mark.parametrize("value", [9, -1])
+def test_more_experts_than_there_are(tmp_path: Path, value: int) -> None:
+    tiny_config("mixtral", num_local_experts=4).save_pretrained(tmp_path)
+    expected = f"num_experts_per_tok is {value} in its config; it must be 1 to 4, its num_local_experts"
+    assert expected in refusal(tmp_path, num_experts_per_tok=value)
+
+
+def test_no_types_own_experts_are_refused() -> None:
+    for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        config = CONFIG_MAPPING[model_type](**BASE.get(model_type, {}))
+        check_experts(model_type, config.get_text_config(decoder=True))

@@ -53,6 +53,15 @@ def test_a_layer_that_names_another_window_than_its_mask_is_refused() -> None:
         windows_of(model)
 
 
+@pytest.mark.parametrize(("name", "field"), [("soft cap", "attn_logit_softcapping"), ("scale", "scaling")])
+@pytest.mark.parametrize("value", [0.0, -5.0])
+def test_a_factor_of_scores_is_above_zero(name: str, field: str, value: float) -> None:
+    model = build("gemma2")
+    setattr(model.model.layers[1].self_attn, field, value)
+    with pytest.raises(ModelError, match=f"layer 1 gives attention a {name} of {value}; correct its config"):
+        windows_of(model)
+
+
 @pytest.mark.parametrize(
     ("model_type", "reason"),
     [
@@ -90,7 +99,7 @@ def test_an_exception_of_the_model_is_one_line_that_names_it(caplog: pytest.LogC
         windows_of(model)
     assert str(caught.value) == (
         "LlamaForCausalLM cannot be served: running it on a few tokens failed: "
-        "AttributeError: 'NoneType' object has no attribute 'to'"
+        "AttributeError: 'NoneType' object has no attribute 'to'; compare its config.json with the original"
     )
     [record] = [record for record in caplog.records if record.exc_info]
     assert record.levelno == logging.DEBUG

@@ -47,6 +47,25 @@ def in_one_file(folder: Path, name: object) -> None:
     write_index(folder, {"metadata": {}, "weight_map": dict.fromkeys(tensors, name)})
 
 
+def test_a_stale_whole_file_is_refused(folder: Path) -> None:
+    """transformers reads the whole file, and the shards with the index not at all."""
+    name, whole = "model.norm.weight", folder / "model.safetensors"
+    tensors = load_file(folder.parent / "other.safetensors")
+    save_file(tensors, whole, metadata={"format": "pt"})
+    load(folder)
+    save_file(tensors | {name: tensors[name] + 1}, whole, metadata={"format": "pt"})
+    assert f"{name} is in {whole} and, with other numbers, in {folder}/model-0000" in refusal(folder)
+    save_file({k: v for k, v in tensors.items() if k != name}, whole, metadata={"format": "pt"})
+    assert f"and not in {whole}, which would be read; keep the right files" in refusal(folder)
+
+
+def test_an_index_without_shards_is_no_hindrance(folder: Path) -> None:
+    (folder.parent / "other.safetensors").rename(folder / "model.safetensors")
+    for name in (FIRST, SECOND):
+        (folder / name).unlink()
+    load(folder)
+
+
 def test_a_right_index_is_served(folder: Path) -> None:
     load(folder)
 

@@ -1,0 +1,161 @@
+"""Checks a step that came from outside against the limits of the executor that is to compute it.
+
+An executor trusts the scheduler: it uses rows, pages and positions as indices into memory without checking them. A step
+from a file may hold any numbers, and one wrong page number ends the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .step import NOT_IN_FLIGHT, RowCounts, RowStart, ScoredPrompt, StepInput, StepOutput, TokenMasks
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """Sizes of an executor.
+
+    Attributes:
+        num_rows: rows of the page table.
+        num_pages: pages of key and value storage.
+        page_size: tokens in a page.
+        max_len: longest sequence in tokens.
+        vocab_size: width of the logits.
+    """
+
+    num_rows: int
+    num_pages: int
+    page_size: int
+    max_len: int
+    vocab_size: int
+
+    @property
+    def width(self) -> int:
+        """Columns of the page table."""
+        return -(-self.max_len // self.page_size)
+
+
+def check_step(step: StepInput, limits: StepLimits) -> None:
+    """Raise ValueError, naming the column and its value, if an executor with these limits cannot compute a step."""
+    for name in ("tokens", "sources", "rows", "starts", "counts", "num_sampled", "page_places"):
+        _check_column(name, getattr(step, name), np.int64)
+    _check_column("pages", step.pages, np.int32)
+    _check_sizes(step)
+    _check_range("tokens", step.tokens, 0, limits.vocab_size - 1)
+    _check_range("sources", step.sources, NOT_IN_FLIGHT, limits.num_rows - 1)
+    _check_range("rows", step.rows, 0, limits.num_rows - 1)
+    _check_range("page_places", step.page_places, 0, limits.num_rows * limits.width - 1)
+    _check_range("pages", step.pages, 0, limits.num_pages - 1)
+    if len(np.unique(step.rows)) != len(step.rows):
+        raise ValueError("rows holds a row twice")
+    _check_pieces(step, limits)
+    for start in step.row_starts:
+        _check_row_start(start, limits)
+    for counts in step.row_counts:
+        _check_row_counts(counts, limits)
+    for scored in step.scored:
+        _check_scored(scored, step.num_tokens, limits)
+
+
+def check_masks(masks: TokenMasks, step: StepInput, limits: StepLimits) -> None:
+    """Raise ValueError if masks are not for a checked step, or forbid every token."""
+    num_sampled, width = int(step.num_sampled.sum()), -(-limits.vocab_size // 32)
+    _check_range("places", masks.places, 0, num_sampled - 1)
+    if masks.words.dtype != np.int32 or masks.words.shape != (len(masks.places), width):
+        raise ValueError(
+            f"words of its masks are {masks.words.dtype} {list(masks.words.shape)}; they must be int32 "
+            f"{[len(masks.places), width]}"
+        )
+    bits = np.unpackbits(masks.words.view(np.uint8), axis=1, bitorder="little")[:, : limits.vocab_size]
+    if not bits.any(axis=1).all():
+        raise ValueError("a mask forbids every token")
+
+
+def check_output(output: StepOutput, step: StepInput, limits: StepLimits) -> None:
+    """Raise ValueError if an output does not have one token of the vocabulary for each sampled one."""
+    num_sampled = int(step.num_sampled.sum())
+    if len(output.token_ids) != num_sampled:
+        raise ValueError(f"its output has {len(output.token_ids)} tokens, and {num_sampled} are sampled")
+    _check_range("the output's token_ids", output.token_ids, 0, limits.vocab_size - 1)
+
+
+def _check_column(name: str, column: npt.NDArray[Any], dtype: type) -> None:
+    if column.dtype != dtype or column.ndim != 1:
+        raise ValueError(
+            f"{name} is {column.dtype} {list(column.shape)}; it must be one column of {np.dtype(dtype)}"
+        )
+
+
+def _check_sizes(step: StepInput) -> None:
+    for name in ("starts", "counts", "num_sampled"):
+        _check_equal(f"{name} has %d entries, and rows has %d", len(getattr(step, name)), len(step.rows))
+    _check_equal("sources has %d entries, and tokens has %d", len(step.sources), step.num_tokens)
+    _check_equal("page_places has %d entries, and pages has %d", len(step.page_places), len(step.pages))
+    if not len(step.rows):
+        raise ValueError("it computes no token")
+
+
+def _check_pieces(step: StepInput, limits: StepLimits) -> None:
+    """Check how many tokens of each sequence are computed and sampled, and where they are."""
+    _check_range("counts", step.counts, 1, step.num_tokens)
+    _check_equal("counts add up to %d, and tokens has %d entries", int(step.counts.sum()), step.num_tokens)
+    _check_range("starts", step.starts, 0, limits.max_len - 1)
+    _check_range("starts + counts", step.kv_lens, 1, limits.max_len)
+    _check_range("num_sampled", step.num_sampled, 0, step.num_tokens)
+    if (step.num_sampled > step.counts).any():
+        raise ValueError("num_sampled is larger than counts for a sequence")
+    sampling = int(np.count_nonzero(step.num_sampled))
+    _check_equal("num_sampling is %d, and %d sequences sample", step.num_sampling, sampling)
+    if not 0 <= step.num_single <= len(step.rows) or (step.counts[: step.num_single] != 1).any():
+        raise ValueError(
+            f"num_single is {step.num_single}; it must be the number of first sequences with one token"
+        )
+
+
+def _check_row_start(start: RowStart, limits: StepLimits) -> None:
+    _check_range("row_starts.row", [start.row], 0, limits.num_rows - 1)
+    _check_range("row_starts.prompt_len", [start.prompt_len], 0, limits.max_len)
+    _check_range("row_starts.stop_token_ids", start.stop_token_ids, 0, limits.vocab_size - 1)
+    _check_range("row_starts.sampling.logit_bias", start.sampling.logit_bias, 0, limits.vocab_size - 1)
+    _check_range("row_starts.sampling.min_tokens", [start.sampling.min_tokens], 0, limits.max_len)
+    for name in ("logprobs", "prompt_logprobs"):
+        if (asked := getattr(start, name)) is not None:
+            _check_range(f"row_starts.{name}", [asked], 0, limits.vocab_size)
+
+
+def _check_row_counts(counts: RowCounts, limits: StepLimits) -> None:
+    _check_range("row_counts.row", [counts.row], 0, limits.num_rows - 1)
+    _check_column("row_counts.token_ids", counts.token_ids, np.int64)
+    _check_column("row_counts.counts", counts.counts, np.int64)
+    _check_equal(
+        "row_counts.token_ids has %d entries, and its counts %d", len(counts.token_ids), len(counts.counts)
+    )
+    _check_range("row_counts.token_ids", counts.token_ids, 0, limits.vocab_size - 1)
+    _check_range("row_counts.counts", counts.counts, 0, limits.max_len)
+
+
+def _check_scored(scored: ScoredPrompt, num_tokens: int, limits: StepLimits) -> None:
+    _check_range("scored.row", [scored.row], 0, limits.num_rows - 1)
+    _check_column("scored.token_ids", scored.token_ids, np.int64)
+    _check_range("scored.token_ids", scored.token_ids, 0, limits.vocab_size - 1)
+    _check_range("scored.first", [scored.first], 0, num_tokens - len(scored.token_ids))
+
+
+def _check_equal(text: str, one: int, other: int) -> None:
+    if one != other:
+        raise ValueError(text % (one, other))
+
+
+def _check_range(name: str, values: Iterable[int], least: int, most: int) -> None:
+    """Raise ValueError, with the first value that is out of range."""
+    if isinstance(values, np.ndarray):
+        wrong = values[(values < least) | (values > most)][:1].tolist()
+    else:
+        wrong = [value for value in values if not least <= value <= most][:1]
+    if wrong:
+        raise ValueError(f"{name} has {wrong[0]}; it must be {least} to {most}")
