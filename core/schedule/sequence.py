@@ -53,7 +53,8 @@ class SequenceState:
     Attributes:
         output: known output tokens.
         num_cached_first: number of prompt tokens found in the cache at first admission.
-        is_long: whether its prompt does not fit into one step's budget.
+        is_cut: whether its prompt is computed in small pieces while others decode, because it does not fit into one
+            step's budget, or because its log probabilities are requested, which cost more.
         is_plain: whether its events hold nothing but tokens, and its tokens need no check by a constraint.
         watch: the prefix cache's record of its cached length, while it waits or computes its prompt.
     """
@@ -64,7 +65,7 @@ class SequenceState:
         "finish_reason",
         "id",
         "index",
-        "is_long",
+        "is_cut",
         "is_plain",
         "max_tokens",
         "num_cached_first",
@@ -112,7 +113,7 @@ class SequenceState:
         self.num_cached_first: int | None = None
         self.cache_node: CacheNode | None = None
         self.watch: Watch | None = None
-        self.is_long = False
+        self.is_cut = False
         self.is_plain = False
         self.status = Status.WAITING
         self.finish_reason: FinishReason | None = None
@@ -124,6 +125,7 @@ class SequenceState:
         self.table.max_len[self.index] = self.prompt_len + self.max_tokens
         self.table.deadline[self.index] = math.inf
         self.table.is_penalised[self.index] = request.sampling.has_penalties
+        self.table.is_scored[self.index] = asks
         self.length = self.prompt_len
         self.row = -1
 

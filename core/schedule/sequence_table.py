@@ -43,6 +43,7 @@ class SequenceTable:
         num_shared_pages: number of these that the prefix cache owns.
         last_token: last known token of its output.
         is_penalised: 1 if tokens are penalised by how often they were generated.
+        is_scored: 1 if its prompt's log probabilities are requested.
         num_counted: output tokens that the executor's penalties count, with one in flight; -1: none since it got its row.
         place: place in the waiting queue.
     """
@@ -63,6 +64,7 @@ class SequenceTable:
     num_shared_pages: Ints
     last_token: Ints
     is_penalised: Ints
+    is_scored: Ints
     num_counted: Ints
     place: Ints
     came_at: Floats
@@ -80,7 +82,7 @@ class SequenceTable:
             "num_computed",
         ),
         *("num_cached", "overtaken", "row", "is_new", "num_pages", "num_shared_pages", "last_token"),
-        *("is_penalised", "num_counted", "place"),
+        *("is_penalised", "is_scored", "num_counted", "place"),
     )
     _FLOATS = ("came_at", "deadline")
 

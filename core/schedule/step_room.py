@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .deferral import Limits
@@ -15,9 +16,10 @@ class StepRoom:
     Attributes:
         limits: limits of the lane in this step.
         tokens: number of prompt tokens left.
-        piece: number of these for prompts that do not fit into one step, while others decode; None: all.
+        piece: number of these for prompts that are cut while others decode (`SequenceState.is_cut`); None: all.
         chunked: whether prompts may be cut; if not, each is computed in full.
         may_exceed: whether one prompt may exceed the limit, if prompts are not cut.
+        score_cost: number of tokens that a prompt token counts as if its log probability is requested.
     """
 
     limits: Limits
@@ -25,6 +27,7 @@ class StepRoom:
     piece: int | None
     chunked: bool
     may_exceed: bool
+    score_cost: float = 1.0
 
     @property
     def is_spent(self) -> bool:
@@ -33,8 +36,8 @@ class StepRoom:
 
     def take(self, seq: SequenceState, count: int) -> None:
         """Use room for `count` tokens of a sequence."""
-        self.tokens -= count + self.limits.tokens_per_place
-        if seq.is_long and self.piece is not None:
+        self.tokens -= math.ceil(count * self._cost(seq)) + self.limits.tokens_per_place
+        if seq.is_cut and self.piece is not None:
             self.piece -= count
 
     def next_piece(self, seq: SequenceState) -> int:
@@ -54,5 +57,13 @@ class StepRoom:
 
     def _room_for(self, seq: SequenceState) -> int:
         """Return how many tokens of a sequence fit, if its prompt may be cut."""
-        room = min(seq.num_remaining, self.tokens - self.limits.tokens_per_place)
-        return min(room, self.piece) if seq.is_long and self.piece is not None else room
+        left = self.tokens - self.limits.tokens_per_place
+        cost = self._cost(seq)
+        if cost != 1 and left > 0:
+            left = max(1, int(left / cost))
+        room = min(seq.num_remaining, left)
+        return min(room, self.piece) if seq.is_cut and self.piece is not None else room
+
+    def _cost(self, seq: SequenceState) -> float:
+        prompt = seq.prompt_logprobs
+        return 1.0 if prompt is None or prompt.is_complete else self.score_cost
