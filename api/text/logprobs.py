@@ -10,7 +10,7 @@ generated, the one that ends it too, but for what a stop string cuts off.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from llmfw.api.schemas.logprobs import ChatLogprobs, CompletionLogprobs, TokenEntry, TopLogprob
@@ -18,6 +18,7 @@ from llmfw.core.base.request import TokenLogprob
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from .scored_tokens import ScoredContent, ScoredToken, score
+from .slices import ListWriter, Slices
 from .text_stream import Delta
 
 
@@ -25,6 +26,16 @@ def chat_logprobs(deltas: Iterable[Delta]) -> ChatLogprobs | None:
     """Return the entries of an answer's pieces; None if they have no scores at all, or no tokens."""
     tokens = tokens_of(deltas)
     return ChatLogprobs([_entry(token) for token in tokens]) if tokens else None
+
+
+async def whole_chat_logprobs(deltas: Iterable[Delta], slices: Slices) -> ChatLogprobs | None:
+    """As `chat_logprobs`, for a whole answer: others run in between, and the entries are JSON already."""
+    tokens = tokens_of(deltas)
+    if not tokens:
+        return None
+    content = ListWriter(slices)
+    await content.extend(tokens, _entry, 2 * (1 + len(tokens[0].top)))  # each with its bytes as a list
+    return ChatLogprobs(content.json())
 
 
 def tokens_of(deltas: Iterable[Delta]) -> list[ScoredToken]:
@@ -48,23 +59,21 @@ def completion_logprobs(tokens: Sequence[ScoredToken], offset: int) -> Completio
 
 def prompt_tokens(
     token_ids: Sequence[int], logprobs: Sequence[TokenLogprob], tokenizer: Tokenizer, text: str
-) -> list[ScoredToken]:
-    """Return the tokens of a prompt, with starts in its text.
+) -> Iterator[ScoredToken]:
+    """Yield the tokens of a prompt, with starts in its text.
 
     Args:
         logprobs: of each token but the first.
         text: of the prompt, as the client wrote it or gets it; special tokens may be in it or not.
     """
     detokenizer, place = tokenizer.detokenizer(skip_special_tokens=False), 0
-    tokens = []
     for token_id, logprob in zip(token_ids, chain([None], logprobs), strict=True):
-        tokens.append(score(min(place, len(text)), token_id, logprob, tokenizer.token_bytes))
+        yield score(min(place, len(text)), token_id, logprob, tokenizer.token_bytes)
         piece = detokenizer.feed([token_id])
         if not text.startswith(piece, place) and text.startswith(piece.lstrip(), place):
             piece = piece.lstrip()  # a space that only stands between two words
         if text.startswith(piece, place) or tokenizer.decode([token_id]):
             place += len(piece)  # else a special token that the text does not have
-    return tokens
 
 
 def mean_logprob(tokens: Sequence[ScoredToken]) -> float:

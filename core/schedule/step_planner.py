@@ -121,6 +121,7 @@ class StepPlanner:
         )
         if piece is not None and not (len(decoding) or builder.has_decoding):
             room.piece = max(1, self._whole.tokens // 2) if self._has_short(lane) else None
+            room.weighs_piece = True
         pieces = self._pieces(prefilling, room)
         decoding, has_retracted = self._retraction.make_room(lane, decoding, pieces)
         builder.decode(decoding)

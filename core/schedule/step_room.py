@@ -20,6 +20,7 @@ class StepRoom:
         chunked: whether prompts may be cut; if not, each is computed in full.
         may_exceed: whether one prompt may exceed the limit, if prompts are not cut.
         score_cost: number of tokens that a prompt token counts as if its log probability is requested.
+        weighs_piece: whether tokens of the piece count as much, too; if not, the piece is in tokens, whatever they cost.
     """
 
     limits: Limits
@@ -28,6 +29,7 @@ class StepRoom:
     chunked: bool
     may_exceed: bool
     score_cost: float = 1.0
+    weighs_piece: bool = False
 
     @property
     def is_spent(self) -> bool:
@@ -38,7 +40,7 @@ class StepRoom:
         """Use room for `count` tokens of a sequence."""
         self.tokens -= math.ceil(count * self._cost(seq)) + self.limits.tokens_per_place
         if seq.is_cut and self.piece is not None:
-            self.piece -= count
+            self.piece -= math.ceil(count * self._cost(seq)) if self.weighs_piece else count
 
     def next_piece(self, seq: SequenceState) -> int:
         """Return how many tokens a running sequence may compute; 0 or less: none."""
@@ -57,12 +59,14 @@ class StepRoom:
 
     def _room_for(self, seq: SequenceState) -> int:
         """Return how many tokens of a sequence fit, if its prompt may be cut."""
-        left = self.tokens - self.limits.tokens_per_place
+        room = min(seq.num_remaining, self._affordable(seq, self.tokens - self.limits.tokens_per_place))
+        if not seq.is_cut or self.piece is None:
+            return room
+        return min(room, self._affordable(seq, self.piece) if self.weighs_piece else self.piece)
+
+    def _affordable(self, seq: SequenceState, tokens: int) -> int:
         cost = self._cost(seq)
-        if cost != 1 and left > 0:
-            left = max(1, int(left / cost))
-        room = min(seq.num_remaining, left)
-        return min(room, self.piece) if seq.is_cut and self.piece is not None else room
+        return tokens if cost == 1 or tokens <= 0 else max(1, int(tokens / cost))
 
     def _cost(self, seq: SequenceState) -> float:
         prompt = seq.prompt_logprobs

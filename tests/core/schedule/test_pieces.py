@@ -107,6 +107,13 @@ def test_scored_tokens_count_by_their_cost() -> None:
     assert driver.scheduler.live.num_waiting_unscored == 0
 
 
+def test_scored_prompts_leave_half_of_a_step_to_others() -> None:
+    driver = Driver(budget=BUDGET, num_tokens=1000)
+    driver.add("scored", [2] * 60, 1, prompt_logprobs=20)
+    driver.add("short", [3] * 30, 2)
+    assert counts(driver.scheduler.schedule(piece=8, score_cost=2.0)) == {"scored": BUDGET // 4, "short": 30}
+
+
 def test_deferrable_ones_by_themselves_are_not_held_to_a_piece() -> None:
     driver = Driver(budget=BUDGET, num_tokens=1000)
     driver.add("batch", [1] * 4, 100, deferrable=True)
