@@ -19,7 +19,7 @@ from llmfw.api.schemas.chat import (
     ToolCall,
 )
 from llmfw.api.text.generation import Generation, Generator, MakeText, Output
-from llmfw.api.text.logprobs import chat_logprobs
+from llmfw.api.text.logprobs import whole_chat_logprobs
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
 from llmfw.api.text.text_stream import Delta, TextStream
@@ -147,7 +147,7 @@ class ChatService:
             ChatChoice(
                 index=choice.index,
                 message=_message(deltas[choice.index], self._reasoning_fields),
-                logprobs=chat_logprobs(deltas[choice.index]),
+                logprobs=await whole_chat_logprobs(deltas[choice.index], self._generator.slices),
                 finish_reason=choice.text.finish_reason or "stop",
             )
             for choice in generation.choices

@@ -8,6 +8,7 @@ from llmfw.api.schemas.common import Usage
 from llmfw.api.schemas.logprobs import CompletionLogprobs
 from llmfw.api.text.generation import Choice, Generation
 from llmfw.api.text.logprobs import completion_logprobs, mean_logprob, prompt_tokens, tokens_of
+from llmfw.api.text.slices import ListWriter, Slices
 from llmfw.api.text.text_stream import Delta
 from llmfw.api.text.usage import usage_of
 from llmfw.core.base.errors import EngineError
@@ -22,12 +23,11 @@ class CompletionGeneration:
 
     Args:
         generation: a generation with the same number of choices for each prompt.
-        n: number of choices to return per prompt.
-        echo: whether to put the prompt before the generated text.
-        logprobs: whether to return log probabilities, with `echo` also those of the prompt.
-        scores_only: whether only the prompt's scores are requested. The engine always generates a token; it
-            is then neither returned nor counted.
-        skip_special_tokens: whether the text of a prompt given as token ids omits special tokens.
+        n: number of choices per prompt that are returned.
+        echo: whether the text includes the prompt.
+        logprobs: whether log probabilities are returned; with `echo` for the prompt, too.
+        scores_only: whether the token that the engine generates is neither returned nor counted.
+        slices: takes turns with other requests at large lists.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class CompletionGeneration:
         logprobs: bool,
         scores_only: bool,
         skip_special_tokens: bool,
+        slices: Slices,
     ) -> None:
         self.generation = generation
         self.num_prompts = len(prompts)
@@ -51,6 +52,7 @@ class CompletionGeneration:
         self._logprobs = logprobs
         self._scores_only = scores_only
         self._skip = skip_special_tokens
+        self._slices = slices
         self._per_prompt = len(generation.choices) // len(prompts)
         self._texts = [self._text(prompt) for prompt in prompts] if echo or logprobs else [""] * len(prompts)
         self._echo_logprobs: dict[int, CompletionLogprobs] = {}  # by index of the prompt
@@ -83,17 +85,13 @@ class CompletionGeneration:
         start = self.prompt_index(choice) * self._per_prompt
         return self.generation.choices[start : start + self._per_prompt]
 
-    def echo_of(self, choice: Choice) -> tuple[str, CompletionLogprobs | None]:
-        """Return the echoed prompt of a choice, and its log probabilities if requested.
-
-        Returns "" and None if the request has no `echo`. With log probabilities, this must not be called
-        before the first event of the prompt's first choice.
-        """
+    async def echo_of(self, choice: Choice) -> tuple[str, CompletionLogprobs | None]:
+        """Return the text before a choice's new text. Its log probabilities come with the first choice's first event."""
         if not self._echo:
             return "", None
         index = self.prompt_index(choice)
         if self._logprobs and index not in self._echo_logprobs:
-            self._echo_logprobs[index] = self._prompt_logprobs(self.first(choice))
+            self._echo_logprobs[index] = await self._prompt_logprobs(self.first(choice))
         return self._texts[index], self._echo_logprobs.get(index)
 
     def piece(self, choice: Choice, deltas: Sequence[Delta]) -> tuple[str, CompletionLogprobs | None]:
@@ -109,18 +107,20 @@ class CompletionGeneration:
         tokens = choice.text.rest if self._logprobs and not self._scores_only else ()
         return completion_logprobs(tokens, self._offset(choice)) if tokens else None
 
-    def joined(self, *parts: CompletionLogprobs | None) -> CompletionLogprobs | None:
-        """Join log probabilities in order; return None if the request asks for none."""
+    async def joined(self, *parts: CompletionLogprobs | None) -> CompletionLogprobs | None:
+        """Join log probabilities, as JSON already; return None if none are requested."""
         if not self._logprobs:
             return None
-        whole = CompletionLogprobs([], [], [], [])
+        tokens, own, top, offsets = (ListWriter(self._slices) for _ in range(4))
         for part in parts:
             if part is not None:
-                whole.tokens += part.tokens
-                whole.token_logprobs += part.token_logprobs
-                whole.top_logprobs += part.top_logprobs
-                whole.text_offset += part.text_offset
-        return whole
+                await tokens.extend(part.tokens, _as_it_is)
+                await own.extend(part.token_logprobs, _as_it_is)
+                await top.extend(
+                    part.top_logprobs, _as_it_is, 1 + len((part.top_logprobs or [None])[-1] or ())
+                )
+                await offsets.extend(part.text_offset, _as_it_is)
+        return CompletionLogprobs(tokens.json(), own.json(), top.json(), offsets.json())
 
     def finish_reason(self, choice: Choice) -> str | None:
         """Return why a choice ended."""
@@ -138,11 +138,23 @@ class CompletionGeneration:
     def _offset(self, choice: Choice) -> int:
         return len(self._texts[self.prompt_index(choice)])
 
-    def _prompt_logprobs(self, choice: Choice) -> CompletionLogprobs:
+    async def _prompt_logprobs(self, choice: Choice) -> CompletionLogprobs:
         prompt, logprobs = choice.request.prompt, choice.text.prompt_logprobs or []
         if len(logprobs) != len(prompt) - 1:
             raise EngineError(
                 "the engine gave no log probabilities of the prompt, though it was asked for them"
             )
         tokens = prompt_tokens(prompt, logprobs, self._tokenizer, self._texts[self.prompt_index(choice)])
-        return completion_logprobs(tokens, 0)
+        whole = CompletionLogprobs([], [], [], [])
+        weight = 1 + (len(logprobs[0].top_ids) if logprobs else 0)
+        async for some in self._slices.of(tokens, weight):
+            part = completion_logprobs(some, 0)
+            whole.tokens += part.tokens
+            whole.token_logprobs += part.token_logprobs
+            whole.top_logprobs += part.top_logprobs
+            whole.text_offset += part.text_offset
+        return whole
+
+
+def _as_it_is(item: object) -> object:
+    return item

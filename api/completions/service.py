@@ -88,6 +88,7 @@ class CompletionService:
             logprobs=num_top is not None,
             scores_only=scores_only,
             skip_special_tokens=skip,
+            slices=self._generator.slices,
         )
 
     async def reply(self, running: CompletionGeneration) -> Completion:
@@ -95,13 +96,13 @@ class CompletionService:
         deltas = await running.generation.finish()
         reply = self._empty(running)
         for index, choice in enumerate(running.best()):
-            echo, echo_logprobs = running.echo_of(choice)
+            echo, echo_logprobs = await running.echo_of(choice)
             text, logprobs = running.piece(choice, deltas[choice.index])
             reply.choices.append(
                 CompletionChoice(
                     index=index,
                     text=echo + text,
-                    logprobs=running.joined(echo_logprobs, logprobs, running.last(choice)),
+                    logprobs=await running.joined(echo_logprobs, logprobs, running.last(choice)),
                     finish_reason=running.finish_reason(choice),
                 )
             )
@@ -127,7 +128,7 @@ class CompletionService:
         if running.echoes_logprobs:
             held = dict.fromkeys(range(running.num_prompts), b"")
         else:
-            echoes = b"".join([chunks.text(c.index, running.echo_of(c)[0]) for c in choices])
+            echoes = b"".join([chunks.text(c.index, (await running.echo_of(c))[0]) for c in choices])
         async with contextlib.aclosing(running.generation.events()) as events:
             async for choice, deltas in events:
                 if choice.wait is not None:
@@ -144,7 +145,9 @@ class CompletionService:
                         yield b""
                         continue
                     siblings = running.siblings(choice)
-                    before = b"".join([chunks.text(c.index, *running.echo_of(c)) for c in siblings])
+                    text, logprobs = await running.echo_of(choice)
+                    echo = await running.joined(logprobs)
+                    before = b"".join([chunks.text(c.index, text, echo) for c in siblings])
                     data = before + held.pop(prompt)
                 yield data
         yield (chunks.usage(running.usage()) if include_usage else b"") + DONE

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from llmfw.api.schemas.native import GenerateRequest, MetaInfo, Scored
 from llmfw.api.text.generation import Choice
 from llmfw.api.text.scored_tokens import ScoredToken, score
+from llmfw.api.text.slices import ListWriter, Slices
 from llmfw.core.base.errors import EngineError, RequestError
 from llmfw.core.base.request import TokenLogprob
 from llmfw.core.interfaces.tokenizer import Tokenizer
@@ -39,48 +40,68 @@ class LogprobForm:
     """Formats log probabilities in the replies to one request.
 
     Args:
-        body: request whose `return_logprob` is true.
+        body: asks for some.
+        slices: takes turns with other requests.
     """
 
-    def __init__(self, body: GenerateRequest, tokenizer: Tokenizer) -> None:
+    def __init__(self, body: GenerateRequest, tokenizer: Tokenizer, slices: Slices) -> None:
         self._start = -1 if body.logprob_start_len is None else body.logprob_start_len
         self._with_top = bool(body.top_logprobs_num)
         self._with_text = bool(body.return_text_in_logprobs)
+        self._weight = 1 + (body.top_logprobs_num or 0)
         self._tokenizer = tokenizer
+        self._slices = slices
+        self._written: dict[int, tuple[_Lists, _Lists]] = {}  # of prompt and output, by choice
 
-    def fill(self, meta: MetaInfo, choice: Choice) -> None:
-        """Write a choice's log probabilities so far into the metadata of its reply."""
-        output = choice.text.scored_tokens
-        meta.output_token_logprobs = self._own(output)
+    async def fill(self, meta: MetaInfo, choice: Choice) -> None:
+        """Write a choice's log probabilities so far into the facts on it. Each token is formatted once."""
+        if choice.index not in self._written:
+            prompt, output = _Lists(self._slices), _Lists(self._slices)
+            if self._start >= 0:
+                await self._write(prompt, self._prompt(choice), self._weight)
+            self._written[choice.index] = prompt, output
+        prompt, output = self._written[choice.index]
+        await self._write(output, choice.text.scored_tokens[output.own.num_items :], self._weight)
+        meta.output_token_logprobs = output.own.json()
         if self._with_top:
-            meta.output_top_logprobs = self._top(output)
+            meta.output_top_logprobs = output.top.json()
         if self._start >= 0:
-            prompt = self._prompt(choice)
-            meta.input_token_logprobs = self._own(prompt)
+            meta.input_token_logprobs = prompt.own.json()
             if self._with_top:
-                meta.input_top_logprobs = self._top(prompt)
+                meta.input_top_logprobs = prompt.top.json()
 
-    def _prompt(self, choice: Choice) -> list[ScoredToken]:
-        """Return the prompt's tokens from the requested start on. The very first has no log probability."""
+    async def _write(self, lists: _Lists, tokens: Iterable[ScoredToken], weight: int) -> None:
+        async for some in self._slices.of(tokens, weight):
+            await lists.own.extend(some, self._own, 0)
+            if self._with_top:
+                await lists.top.extend(some, self._top, 0)
+
+    def _prompt(self, choice: Choice) -> Iterable[ScoredToken]:
+        """Return the prompt's tokens from the place asked for; the first has no log probability, as in SGLang."""
         token_ids, found = choice.request.prompt, choice.text.prompt_logprobs or []
         if len(found) != len(token_ids) - 1:
             raise EngineError(
                 "the engine gave no log probabilities of the prompt, though it was asked for them"
             )
         logprobs: Sequence[TokenLogprob | None] = [None, *found[self._start :]]
-        return [
+        return (
             score(0, token_id, logprob, self._tokenizer.token_bytes)
             for token_id, logprob in zip(token_ids[self._start :], logprobs, strict=False)
-        ]
+        )
 
-    def _own(self, tokens: Sequence[ScoredToken]) -> list[Scored]:
-        return [(token.logprob, token.token_id, self._text(token.bytes)) for token in tokens]
+    def _own(self, token: ScoredToken) -> Scored:
+        return token.logprob, token.token_id, self._text(token.bytes)
 
-    def _top(self, tokens: Sequence[ScoredToken]) -> list[list[Scored] | None]:
-        return [
-            [(top.logprob, top.token_id, self._text(top.bytes)) for top in token.top] or None
-            for token in tokens
-        ]
+    def _top(self, token: ScoredToken) -> list[Scored] | None:
+        return [(top.logprob, top.token_id, self._text(top.bytes)) for top in token.top] or None
 
     def _text(self, token: bytes) -> str | None:
         return token.decode("utf-8", "replace") if self._with_text else None
+
+
+class _Lists:
+    """The two lists of some tokens: their own log probabilities, and those of the most likely ones."""
+
+    def __init__(self, slices: Slices) -> None:
+        self.own = ListWriter(slices)
+        self.top = ListWriter(slices)

@@ -83,14 +83,15 @@ class NativeService:
             output=output,
             max_tokens_param="max_new_tokens",
         )
-        logprobs = None if output.logprobs is None else LogprobForm(body, tokenizer)
+        logprobs = None if output.logprobs is None else LogprobForm(body, tokenizer, self._generator.slices)
         return NativeGeneration(generation, is_list, logprobs)
 
     async def reply(self, running: NativeGeneration) -> GenerateReply | list[GenerateReply]:
         """Run a generation to its end and return the reply, or a list of replies for a list of prompts."""
         deltas = await running.generation.finish()
         replies = [
-            _reply(running, choice, _text_of(deltas[choice.index])) for choice in running.generation.choices
+            await _reply(running, choice, _text_of(deltas[choice.index]))
+            for choice in running.generation.choices
         ]
         return replies if running.is_list else replies[0]
 
@@ -106,7 +107,7 @@ class NativeService:
                 new = _text_of(deltas)
                 texts[choice.index] += new
                 if new or choice.text.finish_reason is not None:
-                    reply = _reply(running, choice, texts[choice.index])
+                    reply = await _reply(running, choice, texts[choice.index])
                     if running.is_list:
                         reply.index = choice.index
                     yield frame(msgspec.json.encode(reply))
@@ -140,7 +141,7 @@ def _text_of(deltas: Sequence[Delta]) -> str:
     return "".join([delta.text for delta in deltas if isinstance(delta, ContentDelta)])
 
 
-def _reply(running: NativeGeneration, choice: Choice, text: str) -> GenerateReply:
+async def _reply(running: NativeGeneration, choice: Choice, text: str) -> GenerateReply:
     meta = MetaInfo(
         id=choice.request.id if running.is_list else running.generation.id,
         finish_reason=_finish_reason(choice),
@@ -149,7 +150,7 @@ def _reply(running: NativeGeneration, choice: Choice, text: str) -> GenerateRepl
         cached_tokens=choice.text.num_cached_tokens,
     )
     if running.logprobs is not None:
-        running.logprobs.fill(meta, choice)
+        await running.logprobs.fill(meta, choice)
     return GenerateReply(text=text, meta_info=meta)
 
 

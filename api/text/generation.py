@@ -40,6 +40,7 @@ from .encoder import PromptEncoder
 from .engine_places import EnginePlaces
 from .grammar_check import GrammarChecker
 from .sampling import MAX_BIASES, to_sampling
+from .slices import Slices
 from .terms import Terms
 from .text_stream import Delta, TextStream
 from .threads import TextThreads
@@ -191,6 +192,7 @@ class Generator:
     Attributes:
         texts: encodes prompts outside the event loop.
         threads: thread pool for `texts` and for templates.
+        slices: takes turns at the large lists of replies.
     """
 
     def __init__(
@@ -211,6 +213,7 @@ class Generator:
         self._places = places
         self._max_biases = max_biases
         self.threads = TextThreads()
+        self.slices = Slices()
         self.texts = PromptEncoder(tokenizer, lambda: self.info.max_model_len, self.threads)
 
     @property

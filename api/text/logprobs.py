@@ -11,7 +11,7 @@ entry for each generated token, including the one that ends it, but none for tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from llmfw.api.schemas.logprobs import ChatLogprobs, CompletionLogprobs, TokenEntry, TopLogprob
@@ -19,6 +19,7 @@ from llmfw.core.base.request import TokenLogprob
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from .scored_tokens import ScoredContent, ScoredToken, score
+from .slices import ListWriter, Slices
 from .text_stream import Delta
 
 
@@ -26,6 +27,16 @@ def chat_logprobs(deltas: Iterable[Delta]) -> ChatLogprobs | None:
     """Return the log probability entries of these deltas; None if they have no scored tokens."""
     tokens = tokens_of(deltas)
     return ChatLogprobs([_entry(token) for token in tokens]) if tokens else None
+
+
+async def whole_chat_logprobs(deltas: Iterable[Delta], slices: Slices) -> ChatLogprobs | None:
+    """As `chat_logprobs`, for a whole answer: others run in between, and the entries are JSON already."""
+    tokens = tokens_of(deltas)
+    if not tokens:
+        return None
+    content = ListWriter(slices)
+    await content.extend(tokens, _entry, 2 * (1 + len(tokens[0].top)))  # each with its bytes as a list
+    return ChatLogprobs(content.json())
 
 
 def tokens_of(deltas: Iterable[Delta]) -> list[ScoredToken]:
@@ -49,23 +60,21 @@ def completion_logprobs(tokens: Sequence[ScoredToken], offset: int) -> Completio
 
 def prompt_tokens(
     token_ids: Sequence[int], logprobs: Sequence[TokenLogprob], tokenizer: Tokenizer, text: str
-) -> list[ScoredToken]:
-    """Return the scored tokens of a prompt, with their starts in its text.
+) -> Iterator[ScoredToken]:
+    """Yield the tokens of a prompt, with starts in its text.
 
     Args:
         logprobs: log probabilities of all tokens but the first.
         text: text of the prompt, as the client sent it or receives it; with or without special tokens.
     """
     detokenizer, place = tokenizer.detokenizer(skip_special_tokens=False), 0
-    tokens = []
     for token_id, logprob in zip(token_ids, chain([None], logprobs), strict=True):
-        tokens.append(score(min(place, len(text)), token_id, logprob, tokenizer.token_bytes))
+        yield score(min(place, len(text)), token_id, logprob, tokenizer.token_bytes)
         piece = detokenizer.feed([token_id])
         if not text.startswith(piece, place) and text.startswith(piece.lstrip(), place):
             piece = piece.lstrip()  # the text lacks the space that the detokenizer adds between words
         if text.startswith(piece, place) or tokenizer.decode([token_id]):
-            place += len(piece)  # otherwise a special token that the text does not contain
-    return tokens
+            place += len(piece)  # else a special token that the text does not have
 
 
 def mean_logprob(tokens: Sequence[ScoredToken]) -> float:

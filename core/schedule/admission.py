@@ -124,7 +124,7 @@ class Admission:
         if self._num_running == self._whole.places:
             self._retraction.give_way(lane)
         self._pages.attach(seq)
-        seq.is_long = seq.num_remaining > self._whole.tokens
+        seq.is_cut = seq.num_remaining > self._whole.tokens or seq.prompt_logprobs is not None
         if self._fits(seq, reserved):
             count = 0 if self._leaders.follows(seq) else room.first_piece(seq)
             if count is not None and self._extend(lane, seq, seq.num_computed + count):

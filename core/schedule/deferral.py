@@ -95,6 +95,11 @@ class Lane:
         """Number of waiting sequences."""
         return len(self.queue)
 
+    @property
+    def num_waiting_unscored(self) -> int:
+        """Number of waiting sequences, not counting those that request their prompt's log probabilities."""
+        return len(self.queue) - int(np.count_nonzero(self._table.is_scored[self.queue.indices]))
+
     def add(self, seq: SequenceState) -> None:
         """Add a waiting sequence."""
         self.queue.add(seq)

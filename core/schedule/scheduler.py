@@ -173,17 +173,20 @@ class Scheduler:
         if seq is not None:
             self._finish(seq, FinishReason.ABORT)
 
-    def schedule(self, alone: Limits | None = None, piece: int | None = None) -> BatchPlan:
+    def schedule(
+        self, alone: Limits | None = None, piece: int | None = None, *, score_cost: float = 1.0
+    ) -> BatchPlan:
         """Plan a step. The plan is empty if nothing can run before the launched step is committed.
 
         Args:
             alone: limits of deferrable sequences in a step without live ones; None: the whole step.
-            piece: maximum number of tokens that long prompts (those that need more than one step) compute in
-                total in this step while other sequences decode; None: no limit.
+            piece: maximum number of prompt tokens that split prompts (`SequenceState.is_cut`) compute in total in this
+                step while other sequences decode; None: no limit.
+            score_cost: number of tokens that a prompt token counts as if its log probability is requested.
         """
         assert self._speculation is None or not self._num_launched, "drafts need tokens that are known"
         self._pages.take_moved()
-        plan = self._planner.plan(alone, piece, may_be_empty=self._num_launched > 0)
+        plan = self._planner.plan(alone, piece, score_cost=score_cost, may_be_empty=self._num_launched > 0)
         self._num_launched += bool(plan.sequences)
         self._note_first(plan)
         if self._trace is not None and plan.sequences:

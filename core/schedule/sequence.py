@@ -54,7 +54,8 @@ class SequenceState:
     Attributes:
         output: known output tokens.
         num_cached_first: number of cached prompt tokens at the first admission; None before the first step.
-        is_long: whether the prompt exceeds one step's token budget.
+        is_cut: whether the prompt is computed in small pieces while others decode, because it exceeds one step's token
+            budget, or because its log probabilities are requested, which cost more.
         is_plain: whether events hold only tokens, and tokens need no check by a constraint.
         subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its prompt.
     """
@@ -65,7 +66,7 @@ class SequenceState:
         "finish_reason",
         "id",
         "index",
-        "is_long",
+        "is_cut",
         "is_plain",
         "max_tokens",
         "num_cached_first",
@@ -113,7 +114,7 @@ class SequenceState:
         self.num_cached_first: int | None = None
         self.cache_node: CacheNode | None = None
         self.subscription: Subscription | None = None
-        self.is_long = False
+        self.is_cut = False
         self.is_plain = False
         self.status = Status.WAITING
         self.finish_reason: FinishReason | None = None
@@ -125,6 +126,7 @@ class SequenceState:
         self.table.max_len[self.index] = self.prompt_len + self.max_tokens
         self.table.deadline[self.index] = math.inf
         self.table.is_penalised[self.index] = request.sampling.has_penalties
+        self.table.is_scored[self.index] = asks
         self.length = self.prompt_len
         self.row = -1
 

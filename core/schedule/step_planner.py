@@ -75,18 +75,20 @@ class StepPlanner:
         """Number of retractions since start."""
         return self._retraction.num_retractions
 
-    def plan(self, alone: Limits | None, piece: int | None, *, may_be_empty: bool) -> BatchPlan:
+    def plan(
+        self, alone: Limits | None, piece: int | None, *, score_cost: float = 1.0, may_be_empty: bool
+    ) -> BatchPlan:
         """Return the next step; see `Scheduler.schedule`.
 
         Args:
             may_be_empty: whether an empty step is acceptable, because a launched step is not committed yet.
         """
         builder = PlanBuilder(self._pages)
-        left = self._fill(self._live, self._whole, piece, builder)
+        left = self._fill(self._live, self._whole, piece, score_cost, builder)
         if self._deferrable.is_open:
             limits = self._beside(builder) if self._live.is_open else alone or self._whole
             if limits.places:
-                self._fill(self._deferrable, limits, left, builder)
+                self._fill(self._deferrable, limits, left, score_cost, builder)
         if builder.is_empty and not may_be_empty:
             self._lead_one(alone or self._whole, builder)
         if self._speculation is not None:
@@ -108,7 +110,9 @@ class StepPlanner:
         tokens = 0 if self._live.num_waiting else min(self._share.tokens, left)
         return replace(self._share, tokens=tokens)
 
-    def _fill(self, lane: Lane, limits: Limits, piece: int | None, builder: PlanBuilder) -> int | None:
+    def _fill(
+        self, lane: Lane, limits: Limits, piece: int | None, score_cost: float, builder: PlanBuilder
+    ) -> int | None:
         """Plan a lane's running sequences, and admit waiting ones; return the unused rest of `piece`."""
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
@@ -118,9 +122,11 @@ class StepPlanner:
             piece,
             chunked=self._chunked,
             may_exceed=limits.tokens == self._whole.tokens or not self._live.is_open,
+            score_cost=score_cost,
         )
         if piece is not None and not (len(decoding) or builder.has_decoding):
             room.piece = max(1, self._whole.tokens // 2) if self._has_short(lane) else None
+            room.weighs_piece = True
         pieces = self._pieces(prefilling, room)
         decoding, has_retracted = self._retraction.make_room(lane, decoding, pieces)
         builder.decode(decoding)
@@ -134,10 +140,10 @@ class StepPlanner:
         return room.piece
 
     def _has_short(self, lane: Lane) -> bool:
-        """Return whether a waiting sequence fits into one step; it may then overtake long ones."""
+        """Return whether a waiting sequence's prompt is not split; it may then overtake those that are."""
         indices = lane.queue.indices
         left = self._table.length[indices] - self._table.num_cached[indices]
-        return bool((left <= self._whole.tokens).any())
+        return bool(((left <= self._whole.tokens) & (self._table.is_scored[indices] == 0)).any())
 
     def _ready(self, lane: Lane, limits: Limits) -> tuple[Indices, list[SequenceState]]:
         """Return the sequences that decode next, as table indices, and those that compute prompt tokens."""

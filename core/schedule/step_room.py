@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .deferral import Limits
@@ -15,9 +16,11 @@ class StepRoom:
     Attributes:
         limits: limits of the lane in this step.
         tokens: number of prompt tokens left.
-        piece: maximum number of these tokens for long prompts, which need several steps; None: no limit.
+        piece: maximum number of these tokens for split prompts (`SequenceState.is_cut`) while others decode; None: no limit.
         chunked: whether a prompt may be split over several steps; if not, each is computed in full.
         may_exceed: whether one prompt may exceed the limit if prompts are not split.
+        score_cost: number of tokens that a prompt token counts as if its log probability is requested.
+        weighs_piece: whether tokens of the piece count the same way; if not, `piece` is in tokens, whatever they cost.
     """
 
     limits: Limits
@@ -25,6 +28,8 @@ class StepRoom:
     piece: int | None
     chunked: bool
     may_exceed: bool
+    score_cost: float = 1.0
+    weighs_piece: bool = False
 
     @property
     def is_spent(self) -> bool:
@@ -33,9 +38,9 @@ class StepRoom:
 
     def take(self, seq: SequenceState, count: int) -> None:
         """Subtract `count` tokens of a sequence from the remaining ones."""
-        self.tokens -= count + self.limits.tokens_per_place
-        if seq.is_long and self.piece is not None:
-            self.piece -= count
+        self.tokens -= math.ceil(count * self._cost(seq)) + self.limits.tokens_per_place
+        if seq.is_cut and self.piece is not None:
+            self.piece -= math.ceil(count * self._cost(seq)) if self.weighs_piece else count
 
     def next_piece(self, seq: SequenceState) -> int:
         """Return how many tokens a running sequence may compute; 0 or less if it must wait."""
@@ -54,5 +59,15 @@ class StepRoom:
 
     def _room_for(self, seq: SequenceState) -> int:
         """Return how many tokens of a sequence fit if its prompt is split."""
-        room = min(seq.num_remaining, self.tokens - self.limits.tokens_per_place)
-        return min(room, self.piece) if seq.is_long and self.piece is not None else room
+        room = min(seq.num_remaining, self._affordable(seq, self.tokens - self.limits.tokens_per_place))
+        if not seq.is_cut or self.piece is None:
+            return room
+        return min(room, self._affordable(seq, self.piece) if self.weighs_piece else self.piece)
+
+    def _affordable(self, seq: SequenceState, tokens: int) -> int:
+        cost = self._cost(seq)
+        return tokens if cost == 1 or tokens <= 0 else max(1, int(tokens / cost))
+
+    def _cost(self, seq: SequenceState) -> float:
+        prompt = seq.prompt_logprobs
+        return 1.0 if prompt is None or prompt.is_complete else self.score_cost

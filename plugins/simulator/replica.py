@@ -157,7 +157,7 @@ class Replica:
             self._next = self._plan()
 
     def _plan(self) -> BatchPlan | None:
-        plan = self.scheduler.schedule(piece=self._pieces.largest(self.scheduler.live.num_waiting))
+        plan = self.scheduler.schedule(piece=self._pieces.largest(self.scheduler.live.num_waiting_unscored))
         if not plan.sequences:
             return None
         for place in np.flatnonzero(plan.is_new).tolist():

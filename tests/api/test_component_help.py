@@ -95,7 +95,10 @@ def test_a_part_is_shown_with_its_options_and_every_way_to_set_them():
     shown = llmfw("serve", "--help-component", "policy.lpm").stdout
     assert shown.startswith("policy.lpm: longest cached prefix first")
     assert "plugin policies, of llmfw-engine 0." in shown
-    assert "  max_overtaken  (whole number, 0 or more; default: 256)\n      maximum number of later requests" in shown
+    assert (
+        "  max_overtaken  (whole number, 0 or more; default: 256)\n      maximum number of later requests"
+        in shown
+    )
     for way in ("-o policy.max_overtaken=256", "LLMFW_POLICY__MAX_OVERTAKEN=256", "[options.policy]"):
         assert f"\n  {way}" in shown
 

@@ -187,10 +187,11 @@ class Engine:
     def _schedule(self) -> BatchPlan:
         """Plan a step. If nothing can run because pins hold the pages, remove the pins."""
         self._keeper.tick()
-        piece = self._piece_budget.largest(self._scheduler.live.num_waiting)
+        piece = self._piece_budget.largest(self._scheduler.live.num_waiting_unscored)
+        score_cost = self._piece_budget.score_cost
         limits = self._deferrable_budget.limits() if self._scheduler.deferrable.is_open else None
         while True:
-            plan = self._scheduler.schedule(limits, piece=piece)
+            plan = self._scheduler.schedule(limits, piece=piece, score_cost=score_cost)
             if plan.sequences or self._loop.has_launched or not self._scheduler.has_work:
                 return plan
             assert self._keeper.give_up(), "nothing runs, and nothing can"

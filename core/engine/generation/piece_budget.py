@@ -3,6 +3,9 @@
 A prompt that does not fit into a step is computed in pieces, and each decoding sequence waits for its next token until
 the step with the piece has ended. The size of a piece follows from measured times: the time of steps without prompt
 tokens, and the time that earlier pieces added to them, by the length of the prompt already computed.
+
+The same holds for prompts of any length whose log probabilities are requested. A token of these takes longer, since its
+logits are computed, so their times are kept apart.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from statistics import median_low
 
 from llmfw.core.base.errors import ConfigError
-from llmfw.core.schedule.plan import BatchPlan
+from llmfw.core.schedule.plan import BatchPlan, PlannedSequence
 
 LEAST_PIECE = 8  # tokens of the smallest piece: a long prompt progresses on the slowest machine, too
 MOST_GROWTH = 2  # a piece is at most this many times as large as the largest measured one
@@ -21,10 +24,15 @@ NUM_REMEMBERED = 5  # measured steps of a kind, whose median counts
 WORTH = 3  # most time per token of a piece, as a multiple of that in a step of prompt tokens only
 WHOLE = 64  # least prompt tokens in a step that is measured as such
 CONTEXT_UNIT = 1024  # contexts are grouped by powers of two, starting at this many tokens
+SCORE_COST = 2.0  # cost of a scored prompt token, as a multiple of another's, until both are measured
+MOST_SCORE_COST = 16.0
+
+Kind = tuple[int, bool]
+"""A group of pieces: the level of their context, and whether the prompt's log probabilities are requested."""
 
 
 class PieceBudget:
-    """Limits the tokens of long prompts in a step in which other sequences decode.
+    """Limits the tokens of long and of scored prompts in a step in which other sequences decode.
 
     Args:
         budget: maximum number of prompt tokens in one step; long prompts may have half of them.
@@ -42,10 +50,14 @@ class PieceBudget:
         self._stretch = stretch
         self._least = min(least, self._most)
         self._ordinary: dict[int, deque[float]] = {}  # seconds, by the bits of the number of sequences
-        self._pieces: dict[int, deque[tuple[int, float]]] = {}  # sizes and seconds a token, by the context
-        self._whole: dict[int, float] = {}  # seconds a token where nothing decodes, by the context
+        self._pieces: dict[Kind, deque[tuple[int, float]]] = {}  # sizes and seconds per token
+        self._whole: dict[Kind, float] = {}  # seconds per token where nothing decodes
+        self._rates: dict[
+            bool, deque[float]
+        ] = {}  # seconds per token of such steps, of scored prompts and of others
         self._num_decoding = 1
         self._context = 0
+        self._is_scored = False
         self._num_since_ordinary = 0
         self._num_cut = 0
 
@@ -53,7 +65,7 @@ class PieceBudget:
         """Return how many tokens of long prompts the next step may hold; None: no limit. Call it once per step.
 
         Args:
-            num_waiting: number of waiting requests. The extra time of a step is multiplied by the number of prompts that
+            num_waiting: number of waiting requests whose prompts are not scored. The extra time of a step is multiplied by the number of prompts that
                 wait or are cut: with many prompts, throughput matters more than the pace of the streams.
         """
         if not self._stretch:
@@ -64,7 +76,7 @@ class PieceBudget:
             self._num_since_ordinary = 0
             return 0
         level = _level(self._context)
-        known = self._pieces.get(level) or self._pieces.get(level - 1)
+        known = self._pieces.get((level, self._is_scored)) or self._pieces.get((level - 1, self._is_scored))
         if not ordinary or not known:
             return self._least
         allowed = (self._stretch - 1) * median_low(ordinary) * max(1, self._num_cut + num_waiting)
@@ -72,18 +84,32 @@ class PieceBudget:
         size = max(allowed / max(_seconds_each(known), 1e-9), self._worth(level, known))
         return max(self._least, int(min(size, grown, self._most)))
 
+    @property
+    def score_cost(self) -> float:
+        """Number of tokens that a scored prompt token counts as, by the times of steps in which nothing decodes."""
+        plain, scored = self._rates.get(False), self._rates.get(True)
+        if not plain or not scored:
+            return SCORE_COST
+        return min(max(median_low(scored) / median_low(plain), 1.0), MOST_SCORE_COST)
+
     def learn(self, plan: BatchPlan, seconds: float) -> None:
         """Record a step's time, not counting its wait for the step before it."""
         prompts = plan.prefills
         num_decoding = len(plan.sequences) - len(prompts)
         self._num_decoding = max(1, plan.num_sampling)
-        cut = [p for p in prompts if not p.samples]
-        self._num_cut = len(cut)
+        scored = [p for p in prompts if _is_scored(p)]
+        cut = scored or [p for p in prompts if not p.samples]
+        self._num_cut = 0 if scored else len(cut)
         if cut:
             self._context = max(p.start for p in cut)
+            self._is_scored = bool(scored)
+        count = sum(p.count for p in cut)
+        kind = _level(self._context), self._is_scored
+        is_clear = len(prompts) == len(cut) and (len(cut) == 1 or bool(scored))
         if not num_decoding:
-            if len(prompts) == len(cut) == 1 and cut[0].count >= WHOLE:
-                self._whole[_level(cut[0].start)] = seconds / cut[0].count
+            self._learn_rate(prompts, scored, seconds)
+            if is_clear and count >= WHOLE:
+                self._whole[kind] = seconds / count
             return
         ordinary = self._ordinary.setdefault(num_decoding.bit_length(), deque(maxlen=NUM_REMEMBERED))
         if not prompts:
@@ -93,17 +119,24 @@ class PieceBudget:
         elif seconds < (usual := median_low(ordinary)):  # outdated: prompts make no step faster
             ordinary.clear()
             self._num_since_ordinary = ORDINARY_EVERY
-        elif len(prompts) == len(cut) == 1:
-            each = (seconds - usual) / cut[0].count
-            pieces = self._pieces.setdefault(_level(cut[0].start), deque(maxlen=NUM_REMEMBERED))
-            pieces.append((cut[0].count, each))
+        elif is_clear:
+            pieces = self._pieces.setdefault(kind, deque(maxlen=NUM_REMEMBERED))
+            pieces.append((count, (seconds - usual) / count))
+
+    def _learn_rate(
+        self, prompts: Sequence[PlannedSequence], scored: Sequence[PlannedSequence], seconds: float
+    ) -> None:
+        count = sum(p.count for p in prompts)
+        if count >= WHOLE and len(scored) in (0, len(prompts)):
+            rates = self._rates.setdefault(bool(scored), deque(maxlen=NUM_REMEMBERED))
+            rates.append(seconds / count)
 
     def _worth(self, level: int, known: Sequence[tuple[int, float]]) -> float:
         """Return the least size of a piece whose tokens share its fixed cost well enough (see WORTH).
 
         Uses the lowest measured cost, so that a disturbance from outside does not make the next piece larger.
         """
-        whole = self._whole.get(level) or self._whole.get(level - 1)
+        whole = self._whole.get((level, self._is_scored)) or self._whole.get((level - 1, self._is_scored))
         if whole is None:
             return 0.0
         return min(size * (each - whole) for size, each in known) / ((WORTH - 1) * whole)
@@ -113,6 +146,10 @@ def _seconds_each(pieces: Sequence[tuple[int, float]]) -> float:
     """Return the time per token of a piece. One slow piece counts as a disturbance; two in a row raise the time."""
     each = [seconds for _, seconds in pieces]
     return max(median_low(each), min(each[-2:]))
+
+
+def _is_scored(part: PlannedSequence) -> bool:
+    return part.seq.prompt_logprobs is not None and part.start < part.seq.prompt_len
 
 
 def _level(context: int) -> int:

@@ -30,7 +30,7 @@ class PieceDriver(Driver):
         piece = self.rng.choice([0, 1, 3, 8])
         plan = self.scheduler.schedule(piece=piece)
         if any(p.samples and not p.is_prefill and not p.seq.request.deferrable for p in plan.parts):
-            num_long = sum(p.count for p in plan.prefills if p.seq.is_long)
+            num_long = sum(p.count for p in plan.prefills if p.seq.is_cut)
             assert num_long <= piece
             self.num_cut += num_long == piece > 0
         return plan
@@ -81,6 +81,37 @@ def test_a_short_prompt_goes_past_a_long_one_where_nothing_decodes() -> None:
     assert counts(driver.scheduler.schedule(piece=8)) == {"long": BUDGET}
     driver.add("short", [3] * 20, 2)
     assert counts(driver.scheduler.schedule(piece=8)) == {"long": BUDGET // 2, "short": 20}
+
+
+def test_scored_prompts_of_any_length_have_one_piece_between_them() -> None:
+    driver = Driver(budget=BUDGET, num_tokens=1000)
+    driver.add("stream", [1] * 4, 100)
+    driver.step()
+    for i in range(2, 8):
+        driver.add(f"scored {i}", [i] * 8, 1, prompt_logprobs=20)
+    driver.add("short", [9] * 20, 2)
+    assert counts(driver.scheduler.schedule(piece=10)) == {
+        "stream": 1,
+        "scored 2": 8,
+        "scored 3": 2,
+        "short": 20,
+    }
+
+
+def test_scored_tokens_count_by_their_cost() -> None:
+    driver = Driver(budget=BUDGET, num_tokens=1000)
+    for i in range(2, 8):
+        driver.add(f"scored {i}", [i] * 10, 1, prompt_logprobs=20)
+    plan = driver.scheduler.schedule(score_cost=4.0)
+    assert counts(plan) == {"scored 2": 10, "scored 3": BUDGET // 4 - 10}
+    assert driver.scheduler.live.num_waiting_unscored == 0
+
+
+def test_scored_prompts_leave_half_of_a_step_to_others() -> None:
+    driver = Driver(budget=BUDGET, num_tokens=1000)
+    driver.add("scored", [2] * 60, 1, prompt_logprobs=20)
+    driver.add("short", [3] * 30, 2)
+    assert counts(driver.scheduler.schedule(piece=8, score_cost=2.0)) == {"scored": BUDGET // 4, "short": 30}
 
 
 def test_deferrable_ones_by_themselves_are_not_held_to_a_piece() -> None:

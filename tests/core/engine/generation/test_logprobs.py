@@ -85,9 +85,10 @@ def test_logprobs_survive_retractions(llama: Path, overlap: bool, page_size: int
         llama,
         overlap=overlap,
         page_size=page_size,
-        chunked_prefill_size=16,
+        chunked_prefill_size=32,
         max_total_tokens=260,
         schedule_conservativeness=0.05,
+        prefill_stretch=0,  # so that all of them start at once
     )
     outcomes = generate(engine, requests, seed=1)
     assert engine.stats().num_retractions > 0

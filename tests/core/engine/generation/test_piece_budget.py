@@ -10,7 +10,7 @@ import pytest
 
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.engine.generation.piece_budget import LEAST_PIECE, ORDINARY_EVERY, PieceBudget
+from llmfw.core.engine.generation.piece_budget import LEAST_PIECE, ORDINARY_EVERY, SCORE_COST, PieceBudget
 from llmfw.core.schedule.plan import BatchPlan, PlannedSequence
 from llmfw.core.schedule.sequence import SequenceState
 
@@ -192,6 +192,33 @@ def test_what_disturbs_pieces_from_outside_makes_the_next_ones_no_larger() -> No
     machine.noise = 4.0
     sizes = [size for size, _ in machine.prefill(8, LONG)]
     assert p99([1e-4 * size for size in sizes]) < 2 * machine.ordinary(8)
+
+
+def scored_step(num_decoding: int, piece: int) -> BatchPlan:
+    request = Request(id="s", prompt=[1] * 500, sampling=SamplingParams(max_tokens=5), prompt_logprobs=20)
+    decoding = PlannedSequence(SEQ, 0, 9, 1, samples=True, is_new=False, is_prefill=False)
+    scored = PlannedSequence(SequenceState(request, 0), 0, 0, piece, True, is_new=False, is_prefill=True)
+    return plan_of([decoding] * num_decoding + [scored])
+
+
+def test_scored_prompts_are_measured_apart_from_others() -> None:
+    machine = Machine(0.01, 1e-4, 0.0)
+    plain = machine.prefill(8, 20_000)[-2][0]
+    ordinary = machine.ordinary(8)
+    machine.guard.learn(scored_step(8, LEAST_PIECE), ordinary + 2e-4 * LEAST_PIECE)
+    for _ in range(9):
+        size = machine.guard.largest()
+        assert size is not None
+        machine.guard.learn(scored_step(8, size), ordinary + 2e-4 * size) if size else machine.step(8)
+    assert size == pytest.approx(plain / 2, rel=0.1)
+
+
+def test_the_cost_of_a_scored_token_is_measured() -> None:
+    machine = Machine(1e-9, 1e-4, 0.0)
+    assert machine.guard.score_cost == SCORE_COST
+    machine.step(0, 512)
+    machine.guard.learn(scored_step(0, 400), 400 * 3e-4)
+    assert machine.guard.score_cost == pytest.approx(3)
 
 
 def test_a_stretch_of_zero_bounds_nothing_and_one_below_1_is_refused() -> None:
