@@ -172,7 +172,11 @@ def test_a_capacity_that_no_engine_has(
     assert f"its capacity has {field} {value}; it must be 1 to" in verdict(tmp_path / "steps")
 
 
-@settings(max_examples=of_length(25, 250), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=of_length(25, 250),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_random_damage_is_never_all_equal(
     loaded: None, recording: Path, tmp_path: Path, data: st.DataObject
@@ -191,7 +195,11 @@ def test_random_damage_is_never_all_equal(
 
 
 @given(data=st.data())
-@settings(max_examples=of_length(60, 600), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=of_length(60, 600),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_random_numbers_never_end_the_process(
     loaded: None, recording: Path, tmp_path: Path, data: st.DataObject
 ) -> None:
