@@ -205,20 +205,20 @@ def test_scored_prompts_are_measured_apart_from_others() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     plain = machine.prefill(8, 20_000)[-2][0]
     ordinary = machine.ordinary(8)
-    machine.guard.learn(scored_step(8, LEAST_PIECE), ordinary + 2e-4 * LEAST_PIECE)
+    machine.budget.learn(scored_step(8, LEAST_PIECE), ordinary + 2e-4 * LEAST_PIECE)
     for _ in range(9):
-        size = machine.guard.largest()
+        size = machine.budget.largest()
         assert size is not None
-        machine.guard.learn(scored_step(8, size), ordinary + 2e-4 * size) if size else machine.step(8)
+        machine.budget.learn(scored_step(8, size), ordinary + 2e-4 * size) if size else machine.step(8)
     assert size == pytest.approx(plain / 2, rel=0.1)
 
 
 def test_the_cost_of_a_scored_token_is_measured() -> None:
     machine = Machine(1e-9, 1e-4, 0.0)
-    assert machine.guard.score_cost == SCORE_COST
+    assert machine.budget.score_cost == SCORE_COST
     machine.step(0, 512)
-    machine.guard.learn(scored_step(0, 400), 400 * 3e-4)
-    assert machine.guard.score_cost == pytest.approx(3)
+    machine.budget.learn(scored_step(0, 400), 400 * 3e-4)
+    assert machine.budget.score_cost == pytest.approx(3)
 
 
 def test_a_stretch_of_zero_bounds_nothing_and_one_below_1_is_refused() -> None:
