@@ -19,6 +19,7 @@ from litestar.types import ASGIApp
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.server.announcement import ready_text
 from llmfw.api.server.connections import ConnectionTable, watching
+from llmfw.api.server.forwarded import ForwardedAddress
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
@@ -276,7 +277,7 @@ def _setup_uvicorn_logging() -> None:
 
 def _uvicorn_config(app: ASGIApp, protocol: Callable[..., LimitedProtocol]) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
+        ForwardedAddress(app),
         http=protocol,  # type: ignore[arg-type]
         ws="none",  # a WebSocket protocol would take over connections without our limits
         log_config=None,

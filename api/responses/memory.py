@@ -18,6 +18,7 @@ from llmfw.core.plugin.calls import as_the_server_starts
 from .ids import response_of
 from .items import REFERENCE, Item, kind_of
 from .job import Job, failure
+from .loads import TOO_LARGE, Load
 
 logger = logging.getLogger(__name__)
 
@@ -93,12 +94,12 @@ class ResponseMemory:
         except KeyError:
             raise NotFoundError(f"there is no response {response_id[:100]!r}", param="response_id") from None
 
-    async def conversation(self, previous_id: str | None) -> list[Item]:
+    async def conversation(self, previous_id: str | None, load: Load) -> list[Item]:
         """Return the items of all turns up to and including a response; [] if the id is None.
 
         Raises:
-            RequestError: the response or one before it in the conversation does not exist, or the response
-                still runs.
+            RequestError: the response or one before it in the conversation does not exist, the response still runs, or
+                the turns are too large.
         """
         if previous_id is None:
             return []
@@ -115,23 +116,36 @@ class ResponseMemory:
                 "it can be continued when it has ended",
                 param="previous_response_id",
             )
-        return [item for record in records for item in (*_decode_items(record.input), *_output(record))]
+        num_bytes = sum(record.size for record in records)
+        try:
+            load.count(num_bytes, "previous_response_id")
+        except RequestError:
+            del records  # the error's traceback would keep them until a garbage collection
+            raise
+        items: list[Item] = []
+        for record in records:
+            items += _decode_items(record.input)
+            items += _output(record)
+            await asyncio.sleep(0)  # decoding a large turn takes a while
+        return items
 
-    async def resolved(self, given: str | Sequence[Item]) -> str | Sequence[Item]:
-        """Return an input with its references replaced by the stored items.
+    async def resolved(self, given: str | Sequence[Item], load: Load) -> str | Sequence[Item]:
+        """Return an input with its references replaced with the stored items.
 
         Raises:
-            RequestError: a referenced item is not stored here.
+            RequestError: a referenced item is not stored here, or the responses to read are too large in total.
         """
         if isinstance(given, str):
             return given
         stored: dict[str, dict[str, Item]] = {}  # response id → its items by id; each is decoded once
         return [
-            await self._referred(item.get("id"), i, stored) if kind_of(item) == REFERENCE else item
+            await self._referred(item.get("id"), i, stored, load) if kind_of(item) == REFERENCE else item
             for i, item in enumerate(given)
         ]
 
-    async def page(self, response_id: str, *, after: str | None, limit: int, newest_first: bool) -> ItemList:
+    async def page(
+        self, response_id: str, load: Load, *, after: str | None, limit: int, newest_first: bool
+    ) -> ItemList:
         """Return one page of a response's input items, including the items of earlier turns.
 
         Args:
@@ -140,12 +154,15 @@ class ResponseMemory:
 
         Raises:
             NotFoundError: the response or one before it in the conversation does not exist.
-            RequestError: the item `after` does not exist.
+            RequestError: the item `after` does not exist, or the turns are too large.
         """
         record = await self.find(response_id)
+        load.count(record.size, "response_id")
         try:
-            items = [*await self.conversation(record.previous), *_decode_items(record.input)]
+            items = [*await self.conversation(record.previous, load), *_decode_items(record.input)]
         except RequestError as error:
+            if error.code == TOO_LARGE:
+                raise
             raise NotFoundError(str(error), param="response_id", code=error.code) from error
         if newest_first:
             items.reverse()
@@ -166,10 +183,12 @@ class ResponseMemory:
             raise KeyError(response_id)
         return record
 
-    async def _referred(self, item_id: object, i: int, stored: dict[str, dict[str, Item]]) -> Item:
+    async def _referred(
+        self, item_id: object, i: int, stored: dict[str, dict[str, Item]], load: Load
+    ) -> Item:
         response_id = response_of(item_id) or "" if isinstance(item_id, str) else ""
         if response_id not in stored:
-            stored[response_id] = await self._items_of(response_id)
+            stored[response_id] = await self._items_of(response_id, f"input[{i}].id", load)
         found = stored[response_id].get(str(item_id))
         if found is not None:
             return found
@@ -177,13 +196,14 @@ class ResponseMemory:
             f"input[{i}].id is {item_id!r:.100}; no item of this id is stored here", param=f"input[{i}].id"
         )
 
-    async def _items_of(self, response_id: str) -> dict[str, Item]:
+    async def _items_of(self, response_id: str, param: str, load: Load) -> dict[str, Item]:
         """Return a response's items by id; {} if it is missing or the current request may not see it."""
         try:
             record = await self._visible(response_id)
         except KeyError:
             return {}
-        await asyncio.sleep(0)  # an in-memory store never yields to the event loop, and decoding is slow
+        load.count(record.size, param)
+        await asyncio.sleep(0)  # a store in memory never waits, and decoding a large record takes a while
         return {item["id"]: item for item in (*_decode_items(record.input), *_output(record))}
 
     async def _purge(self) -> None:
@@ -196,6 +216,11 @@ class ResponseMemory:
                 if removed:
                     logger.info("Removed %d responses whose time was over", removed)
             await asyncio.sleep(PURGE_EVERY_S)
+
+
+def refers(given: str | Sequence[Item]) -> bool:
+    """Return whether an input refers to stored items."""
+    return not isinstance(given, str) and any(kind_of(item) == REFERENCE for item in given)
 
 
 def _output(record: ResponseRecord) -> list[Item]:

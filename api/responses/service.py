@@ -33,7 +33,8 @@ from .event_log import EventLog, EventLogs, Frames
 from .ids import item_id, new_response_id
 from .items import Item, check_calls, check_items, messages_of
 from .job import Job
-from .memory import RUNNING, SERVER_ENDED, ResponseMemory
+from .loads import Loads
+from .memory import RUNNING, SERVER_ENDED, ResponseMemory, refers
 from .output import Event
 from .request import format_of, renamed, to_chat, tools_of
 from .truncation import newest_that_fits
@@ -58,6 +59,7 @@ class ResponseService:
         self._background = Background(num_places)
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._logs = EventLogs()
+        self._loads = Loads()
 
     async def close(self) -> None:
         """Stop the background responses and mark them as failed."""
@@ -186,7 +188,10 @@ class ResponseService:
         self, response_id: str, *, after: str | None, limit: int, newest_first: bool
     ) -> ItemList:
         """Return one page of a response's input items (see `ResponseMemory.page`)."""
-        return await self._memory.page(response_id, after=after, limit=limit, newest_first=newest_first)
+        async with self._loads.of(key_name.get()) as load:
+            return await self._memory.page(
+                response_id, load, after=after, limit=limit, newest_first=newest_first
+            )
 
     async def count_tokens(self, body: InputRequest) -> int:
         """Return the number of prompt tokens of a request; raise RequestError as `prepare` does."""
@@ -194,9 +199,18 @@ class ResponseService:
         return len(generation.choices[0].request.prompt)
 
     async def _generation(self, body: InputRequest, response_id: str) -> tuple[list[Item], Generation]:
-        """Return this turn's input items, and the generation that answers them and the earlier turns."""
-        earlier = await self._memory.conversation(body.previous_response_id)
-        given = await self._memory.resolved(body.input)
+        """Return the input's own items, and the generation that answers them together with earlier turns."""
+        if body.previous_response_id is None and not refers(body.input):
+            return await self._prepared(body, response_id, [], body.input)
+        async with self._loads.of(key_name.get()) as load:
+            earlier = await self._memory.conversation(body.previous_response_id, load)
+            given = await self._memory.resolved(body.input, load)
+            load.loaded()
+            return await self._prepared(body, response_id, earlier, given)
+
+    async def _prepared(
+        self, body: InputRequest, response_id: str, earlier: list[Item], given: str | Sequence[Item]
+    ) -> tuple[list[Item], Generation]:
         taken = {item["id"] for item in earlier}
         own = check_items(given, lambda i, prefix: item_id(prefix, response_id, "i", i), taken)
         items = [*earlier, *own]

@@ -15,8 +15,8 @@ TIME_PREFIX = "[%(asctime)s]"
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_CONTROLS_OF_A_LINE = re.compile(_CONTROLS.pattern.replace(r"\x0a-", r"\x0b-"))
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS_OF_A_LINE = re.compile(_CONTROLS.pattern.replace(r"\x00-\x1f", r"\x00-\x08\x0b-\x1f"))
 
 
 SEVERAL_LINES = {"several_lines": True}

@@ -95,7 +95,12 @@ def test_without_any_key_this_machine_s_clients_may(serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"x-forwarded-for": "10.1.2.3"}, {"origin": "https://a.example"}, {"host": "rebound.example:80"}],
+    [
+        {"x-forwarded-for": "10.1.2.3"},
+        {"x-forwarded-for": "admin"},
+        {"origin": "https://a.example"},
+        {"host": "rebound.example:80"},
+    ],
 )
 def test_without_any_key_others_are_told_how_to_open_it(serve: Serve, headers: dict[str, str]) -> None:
     with serve() as served:

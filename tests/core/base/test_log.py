@@ -9,7 +9,7 @@ import pytest
 
 from llmfw.core.base.log import LineFormatter, LineHandler
 
-HOSTILE = "a\n[2025-01-01 00:00:00] forged\r\x1b[2J\x9b1A\u2028\u202e\ud800"
+HOSTILE = "a\n[2025-01-01 00:00:00] forged\r\t\x1b[2J\x9b1A\u2028\u202e\ud800"
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_a_message_stays_on_its_line(written: tuple[logging.Logger, io.StringIO]
     logger.warning("%s said %s", "ä", HOSTILE)
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue().endswith(
-        r"ä said a\n[2025-01-01 00:00:00] forged\r\x1b[2J\x9b1A\u2028\u202e\ud800" + "\n"
+        r"ä said a\n[2025-01-01 00:00:00] forged\r\t\x1b[2J\x9b1A\u2028\u202e\ud800" + "\n"
     )
 
 

@@ -1,0 +1,36 @@
+"""Checks the address that a trusted proxy names in `x-forwarded-for`.
+
+uvicorn takes the header's text as the client's address, whatever it is. The address is logged, and decides what a client may do.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from litestar.types import Receive, Scope, Send
+
+UNKNOWN = "unknown"
+"""Stands for an address that cannot be read. It is not the proxy's own, which may be trusted more than its clients."""
+
+
+class ForwardedAddress:
+    """Replaces a client's address that is none by UNKNOWN, and a port that is none by 0. Must stand inside of uvicorn's own."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if client := scope.get("client"):
+            host, port = client
+            scope["client"] = (host if _is_address(host) else UNKNOWN, port if 0 <= port < 2**16 else 0)
+        await self._app(scope, receive, send)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return (getattr(address, "scope_id", None) or "a").isalnum()
