@@ -18,6 +18,7 @@ from llmfw.api.schemas.chat import (
     FunctionCall,
     ToolCall,
 )
+from llmfw.api.text.aliases import MAX_TOKENS, THINKING_BUDGET, field_given
 from llmfw.api.text.generation import Generation, Generator, MakeText, Output
 from llmfw.api.text.logprobs import chat_logprobs
 from llmfw.api.text.structured import structure_of
@@ -96,7 +97,7 @@ class ChatService:
             EngineDeadError: the engine has died.
         """
         self._generator.check(body.model)
-        max_tokens, param = _max_tokens(body)
+        param, max_tokens = field_given(body, MAX_TOKENS)
         sampling = self._generator.sampling(body, max_tokens, {"max_tokens": param})
         form = self._form(body)
         prompt_text = await self._prompt_text(body, form.tools)
@@ -194,11 +195,13 @@ class ChatService:
         self, body: ChatRequest, form: AnswerForm, prompt: str, grammar: GrammarSpec | None
     ) -> Output:
         """Return the settings of the answer other than its sampling parameters."""
+        budget_param, budget = field_given(body, THINKING_BUDGET)
         thinking = thinking_of(
             self._reasoning_parser,
             self._generator.tokenizer,
             prompt,
-            budget=body.thinking_budget,
+            budget=budget,
+            budget_param=budget_param,
             grammar_param=form.checks[0].param if form.checks else None,
             may_call=form.tool_parser is not None,
         )
@@ -232,17 +235,6 @@ class ChatService:
             )
 
         return make_text
-
-
-def _max_tokens(body: ChatRequest) -> tuple[int | None, str]:
-    """Return the limit of new tokens, and the name of the field that sets it."""
-    new, old = body.max_completion_tokens, body.max_tokens
-    if new is not None and old is not None and new != old:
-        raise RequestError(
-            f"max_completion_tokens is {new} and max_tokens is {old}; they mean the same: give one",
-            param="max_tokens",
-        )
-    return (old, "max_tokens") if new is None else (new, "max_completion_tokens")
 
 
 def _num_logprobs(body: ChatRequest) -> int | None:
