@@ -115,7 +115,7 @@ def _with_known_names(message: dict[str, Any], developer: bool) -> dict[str, Any
     Args:
         developer: whether the template has the role "developer"; if not, it is replaced by "system".
     """
-    if "reasoning" in message and "reasoning_content" not in message:
+    if message.get("reasoning") is not None and message.get("reasoning_content") is None:
         message = {**message, "reasoning_content": message["reasoning"]}
     if message["role"] == "developer" and not developer:
         message = {**message, "role": "system"}

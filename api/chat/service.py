@@ -18,6 +18,7 @@ from llmfw.api.schemas.chat import (
     FunctionCall,
     ToolCall,
 )
+from llmfw.api.schemas.common import Usage
 from llmfw.api.text.aliases import MAX_TOKENS, THINKING_BUDGET, field_given
 from llmfw.api.text.generation import Generation, Generator, MakeText, Output
 from llmfw.api.text.logprobs import chat_logprobs
@@ -40,6 +41,7 @@ from llmfw.core.interfaces.parsers import (
 from .answer_form import AnswerForm, answer_form
 from .chunks import ChatChunks, new_call_id
 from .prompt import render_prompt, render_prompt_briefly
+from .reasoning import text_class
 from .size import MAX_INLINE, chat_size
 from .thinking import is_thinking, thinking_of
 from .tool_choice import tool_use
@@ -86,7 +88,7 @@ class ChatService:
         self._tool_parser = tool_parser
         self._json_tool_parser = json_tool_parser
         self._fingerprint = fingerprint
-        self._reasoning_fields = REASONING_FIELDS[reasoning_field]
+        self._reasoning_fields = REASONING_FIELDS[reasoning_field] if reasoning_parser else ()
         self._max_messages = max_messages
 
     async def start(self, body: ChatRequest) -> Generation:
@@ -158,7 +160,7 @@ class ChatService:
             created=generation.created,
             model=self._generator.served_name,
             choices=choices,
-            usage=usage_of(generation),
+            usage=self._usage(generation),
             system_fingerprint=self._fingerprint,
         )
 
@@ -183,7 +185,14 @@ class ChatService:
                     data += chunks.finish(choice.index, choice.text.finish_reason)
                 if data:
                     yield data
-        yield (chunks.usage(usage_of(generation)) if include_usage else b"") + DONE
+        yield (chunks.usage(self._usage(generation)) if include_usage else b"") + DONE
+
+    def _usage(self, generation: Generation) -> Usage:
+        """Return the token counts; with a reasoning parser also `reasoning_tokens` where SGLang has it."""
+        usage = usage_of(generation)
+        if self._reasoning_parser is not None:
+            usage.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens
+        return usage
 
     def _form(self, body: ChatRequest) -> AnswerForm:
         """Return the form of the answer: its tools, and the grammar that the engine enforces."""
@@ -211,6 +220,7 @@ class ChatService:
         self, body: ChatRequest, sampling: SamplingParams, form: AnswerForm, prompt_text: str
     ) -> MakeText:
         reasoning = self._reasoning_parser if body.separate_reasoning is not False else None
+        make = text_class(body, reasoning)
         tool_parser = form.tool_parser
         in_reasoning = is_thinking(reasoning, prompt_text)
         reads_special = any(parser and parser.needs_special_tokens for parser in (reasoning, tool_parser))
@@ -218,7 +228,7 @@ class ChatService:
 
         def make_text(prompt: Sequence[int]) -> TextStream:
             # Unless it continues a message, an answer is decoded without the prompt, to get no leading space.
-            return TextStream(
+            return make(
                 tokenizer.detokenizer(
                     prompt if body.continue_final_message else (),
                     skip_special_tokens=body.skip_special_tokens is not False and not reads_special,
@@ -256,9 +266,8 @@ def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str]) -> ChatMe
             call = calls.setdefault(delta.index, ToolCall(new_call_id(), FunctionCall("", delta.name or "")))
             call.function.arguments += delta.arguments  # type: ignore[operator]
     message = ChatMessage(content=None if calls and not content else content)
-    if reasoning:
-        for name in reasoning_fields:
-            setattr(message, name, reasoning)
+    for name in reasoning_fields:
+        setattr(message, name, reasoning or None)
     if calls:
         message.tool_calls = list(calls.values())
     return message

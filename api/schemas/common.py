@@ -125,10 +125,11 @@ class CompletionTokensDetails(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """Token counts of a request."""
+    """Token counts of a request. `reasoning_tokens`, which is SGLang's, is in chats with a reasoning parser."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
+    reasoning_tokens: int | msgspec.UnsetType = msgspec.UNSET

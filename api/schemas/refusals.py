@@ -187,7 +187,9 @@ REFUSALS: Mapping[str, Refusal] = {
     "enable_thinking": Refusal(
         (), ("enable_thinking", "chat_template_kwargs.enable_thinking"), _KWARGS, is_of_prompt=True
     ),
-    "include_reasoning": absent(True, why="leave the thinking of the reply unread"),
+    "include_reasoning": renamed(
+        "include_reasoning", neutral=(True,), why="leave the thinking of the reply unread"
+    ),
     "reasoning_budget": renamed("thinking_budget", neutral=(-1,)),
     "reasoning_effort": renamed("reasoning_effort"),
     "reasoning_format": renamed("separate_reasoning", neutral=("auto",)),
