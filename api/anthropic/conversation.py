@@ -29,6 +29,7 @@ class Conversation:
     def __init__(self, ignored: set[str]) -> None:
         self._turns: list[Message] = []  # fields that adjacent messages extend are lists of pieces
         self._ignored = ignored
+        self._called: set[str] = set()  # ids of the tool calls so far
 
     def messages(self) -> list[Message]:
         """Return the messages as the OpenAI API has them."""
@@ -83,11 +84,15 @@ class Conversation:
     def _tool_use(self, block: Fields) -> Message:
         arguments = msgspec.json.encode(block.take("input", dict, "an object")).decode()
         function = {"name": block.take("name", str, "the tool's name"), "arguments": arguments}
-        call = {"id": block.take("id", str, "the call's id"), "type": "function", "function": function}
+        call_id = block.take("id", str, "the call's id")
+        self._called.add(call_id)
+        call = {"id": call_id, "type": "function", "function": function}
         return {"role": "assistant", "tool_calls": [call]}
 
     def _tool_result(self, block: Fields) -> Message:
         call_id = block.take("tool_use_id", str, "the id of a tool_use block")
+        if call_id not in self._called:
+            block.refuse("tool_use_id", call_id, "the id of a tool_use block in a message before it")
         content = block.raw("content")
         if not isinstance(content, str | list | None):
             block.refuse("content", content, "a string or a list of blocks")

@@ -14,7 +14,7 @@ from litestar.types import ExceptionHandlersMap
 from msgspec import UNSET
 
 from llmfw.api.http.errors import body_of, handle, status_of
-from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail
+from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail, UnsupportedThread
 from llmfw.core.base.errors import OverloadedError, TenantLimitError
 
 OVERLOADED = 529
@@ -33,7 +33,9 @@ def anthropic_error(error: Exception) -> AnthropicError:
     """Return Anthropic's error body for an exception."""
     status, detail = _status_of(error), body_of(error).error
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return AnthropicError(AnthropicErrorDetail(kind, detail.message, detail.param or UNSET))
+    refuses_thread = detail.param == "thread" and detail.code == "unsupported_parameter"
+    details = UnsupportedThread(["thread"]) if refuses_thread else UNSET
+    return AnthropicError(AnthropicErrorDetail(kind, detail.message, detail.param or UNSET, details))
 
 
 def _status_of(error: Exception) -> int:

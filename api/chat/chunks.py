@@ -30,7 +30,7 @@ class ChatChunks:
         model: served name of the model.
         fingerprint: the server's system fingerprint.
         include_usage: whether every chunk has the key `usage`, which is null in all chunks except the last.
-        reasoning_fields: fields of a delta that contain the reasoning.
+        reasoning_fields: fields of a delta that contain the reasoning, and are null if there is none.
     """
 
     def __init__(
@@ -89,6 +89,9 @@ class ChatChunks:
         return frame(_encode(msgspec.structs.replace(self._chunk, usage=usage)))
 
     def _encode(self, choice: ChatChunkChoice) -> bytes:
+        for name in self._reasoning_fields:
+            if getattr(choice.delta, name) is UNSET:
+                setattr(choice.delta, name, None)
         return frame(_encode(msgspec.structs.replace(self._chunk, choices=[choice])))
 
     def _around_text(self, choice: ChatChunkChoice) -> tuple[bytes, bytes]:

@@ -32,6 +32,7 @@ def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> 
         _check_role(message.get("role"), f"messages[{i}].role", template_source)
         _check_content(message.get("content"), f"messages[{i}].content")
         _check_tool_calls(message.get("tool_calls"), f"messages[{i}].tool_calls")
+    _check_results(messages)
     developer = not template_source or "developer" in template_source
     return [_with_known_names(message, developer) for message in messages]
 
@@ -81,13 +82,40 @@ def _check_tool_calls(calls: Any, param: str) -> None:
             )
 
 
+def _check_results(messages: Sequence[dict[str, Any]]) -> None:
+    """Raise RequestError for a tool's result without a call before it.
+
+    A result or a call without an id belongs to any. The ids of other JSON types are compared as they are written.
+    """
+    called: set[str] = set()
+    has_call = has_unnamed = False
+    for i, message in enumerate(messages):
+        for call in message.get("tool_calls") or ():
+            has_call = True
+            called.add(repr(call.get("id")))
+            has_unnamed = has_unnamed or call.get("id") is None
+        if message["role"] != "tool":
+            continue
+        call_id = message.get("tool_call_id")
+        if not has_call:
+            raise RequestError(
+                f"messages[{i}] is a tool's result, and no message before it has tool_calls; send the call, too",
+                param=f"messages[{i}].role",
+            )
+        if not (call_id is None or has_unnamed or repr(call_id) in called):
+            raise RequestError(
+                f"messages[{i}].tool_call_id is {call_id!r:.100}; it must be the id of a tool call before it",
+                param=f"messages[{i}].tool_call_id",
+            )
+
+
 def _with_known_names(message: dict[str, Any], developer: bool) -> dict[str, Any]:
     """Return a message with the names that templates expect.
 
     Args:
         developer: whether the template has the role "developer"; if not, it is replaced by "system".
     """
-    if "reasoning" in message and "reasoning_content" not in message:
+    if message.get("reasoning") is not None and message.get("reasoning_content") is None:
         message = {**message, "reasoning_content": message["reasoning"]}
     if message["role"] == "developer" and not developer:
         message = {**message, "role": "system"}

@@ -52,6 +52,8 @@ def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, An
             f"chat_template_kwargs.{wrong[0]} cannot be set by a request",
             param=f"chat_template_kwargs.{wrong[0]}",
         )
+    if body.enable_thinking is not None:
+        _enable_thinking(body.enable_thinking, kwargs, template.source)
     if body.reasoning_effort is not None:
         kwargs.setdefault("enable_thinking", body.reasoning_effort != "none")
         kwargs.setdefault("reasoning_effort", body.reasoning_effort)
@@ -59,6 +61,23 @@ def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, An
         _check_continued(body, messages[-1])
         return messages, {**kwargs, "add_generation_prompt": False, "continue_final_message": True}
     return messages, {**kwargs, "add_generation_prompt": body.add_generation_prompt is not False}
+
+
+def _enable_thinking(value: bool, kwargs: dict[str, Any], source: str) -> None:
+    """Add `enable_thinking` to the template's variables; raise RequestError if the template does not read it."""
+    shown = "true" if value else "false"
+    if "enable_thinking" not in source:
+        raise RequestError(
+            f"enable_thinking is {shown}, and this model's chat template does not read it; leave it out",
+            param="enable_thinking",
+            code="unsupported_parameter",
+        )
+    if kwargs.setdefault("enable_thinking", value) is not value:
+        raise RequestError(
+            f"enable_thinking is {shown}, and chat_template_kwargs.enable_thinking is "
+            f"{kwargs['enable_thinking']!r:.100}; they mean the same: give one",
+            param="enable_thinking",
+        )
 
 
 def _check_continued(body: ChatRequest, last: Mapping[str, Any]) -> None:

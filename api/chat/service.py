@@ -18,6 +18,8 @@ from llmfw.api.schemas.chat import (
     FunctionCall,
     ToolCall,
 )
+from llmfw.api.schemas.common import Usage
+from llmfw.api.text.aliases import MAX_TOKENS, THINKING_BUDGET, field_given
 from llmfw.api.text.generation import Generation, Generator, MakeText, Output
 from llmfw.api.text.logprobs import whole_chat_logprobs
 from llmfw.api.text.structured import structure_of
@@ -39,6 +41,7 @@ from llmfw.core.interfaces.parsers import (
 from .answer_form import AnswerForm, answer_form
 from .chunks import ChatChunks, new_call_id
 from .prompt import render_prompt, render_prompt_briefly
+from .reasoning import text_class
 from .size import MAX_INLINE, chat_size
 from .thinking import is_thinking, thinking_of
 from .tool_choice import tool_use
@@ -85,7 +88,7 @@ class ChatService:
         self._tool_parser = tool_parser
         self._json_tool_parser = json_tool_parser
         self._fingerprint = fingerprint
-        self._reasoning_fields = REASONING_FIELDS[reasoning_field]
+        self._reasoning_fields = REASONING_FIELDS[reasoning_field] if reasoning_parser else ()
         self._max_messages = max_messages
 
     async def start(self, body: ChatRequest) -> Generation:
@@ -96,7 +99,7 @@ class ChatService:
             EngineDeadError: the engine has died.
         """
         self._generator.check(body.model)
-        max_tokens, param = _max_tokens(body)
+        param, max_tokens = field_given(body, MAX_TOKENS)
         sampling = self._generator.sampling(body, max_tokens, {"max_tokens": param})
         form = self._form(body)
         prompt_text = await self._prompt_text(body, form.tools)
@@ -157,7 +160,7 @@ class ChatService:
             created=generation.created,
             model=self._generator.served_name,
             choices=choices,
-            usage=usage_of(generation),
+            usage=self._usage(generation),
             system_fingerprint=self._fingerprint,
         )
 
@@ -182,7 +185,14 @@ class ChatService:
                     data += chunks.finish(choice.index, choice.text.finish_reason)
                 if data:
                     yield data
-        yield (chunks.usage(usage_of(generation)) if include_usage else b"") + DONE
+        yield (chunks.usage(self._usage(generation)) if include_usage else b"") + DONE
+
+    def _usage(self, generation: Generation) -> Usage:
+        """Return the token counts; with a reasoning parser also `reasoning_tokens` where SGLang has it."""
+        usage = usage_of(generation)
+        if self._reasoning_parser is not None:
+            usage.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens
+        return usage
 
     def _form(self, body: ChatRequest) -> AnswerForm:
         """Return the form of the answer: its tools, and the grammar that the engine enforces."""
@@ -194,11 +204,13 @@ class ChatService:
         self, body: ChatRequest, form: AnswerForm, prompt: str, grammar: GrammarSpec | None
     ) -> Output:
         """Return the settings of the answer other than its sampling parameters."""
+        budget_param, budget = field_given(body, THINKING_BUDGET)
         thinking = thinking_of(
             self._reasoning_parser,
             self._generator.tokenizer,
             prompt,
-            budget=body.thinking_budget,
+            budget=budget,
+            budget_param=budget_param,
             grammar_param=form.checks[0].param if form.checks else None,
             may_call=form.tool_parser is not None,
         )
@@ -208,6 +220,7 @@ class ChatService:
         self, body: ChatRequest, sampling: SamplingParams, form: AnswerForm, prompt_text: str
     ) -> MakeText:
         reasoning = self._reasoning_parser if body.separate_reasoning is not False else None
+        make = text_class(body, reasoning)
         tool_parser = form.tool_parser
         in_reasoning = is_thinking(reasoning, prompt_text)
         reads_special = any(parser and parser.needs_special_tokens for parser in (reasoning, tool_parser))
@@ -215,7 +228,7 @@ class ChatService:
 
         def make_text(prompt: Sequence[int]) -> TextStream:
             # Unless it continues a message, an answer is decoded without the prompt, to get no leading space.
-            return TextStream(
+            return make(
                 tokenizer.detokenizer(
                     prompt if body.continue_final_message else (),
                     skip_special_tokens=body.skip_special_tokens is not False and not reads_special,
@@ -232,17 +245,6 @@ class ChatService:
             )
 
         return make_text
-
-
-def _max_tokens(body: ChatRequest) -> tuple[int | None, str]:
-    """Return the limit of new tokens, and the name of the field that sets it."""
-    new, old = body.max_completion_tokens, body.max_tokens
-    if new is not None and old is not None and new != old:
-        raise RequestError(
-            f"max_completion_tokens is {new} and max_tokens is {old}; they mean the same: give one",
-            param="max_tokens",
-        )
-    return (old, "max_tokens") if new is None else (new, "max_completion_tokens")
 
 
 def _num_logprobs(body: ChatRequest) -> int | None:
@@ -264,9 +266,8 @@ def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str]) -> ChatMe
             call = calls.setdefault(delta.index, ToolCall(new_call_id(), FunctionCall("", delta.name or "")))
             call.function.arguments += delta.arguments  # type: ignore[operator]
     message = ChatMessage(content=None if calls and not content else content)
-    if reasoning:
-        for name in reasoning_fields:
-            setattr(message, name, reasoning)
+    for name in reasoning_fields:
+        setattr(message, name, reasoning or None)
     if calls:
         message.tool_calls = list(calls.values())
     return message

@@ -28,6 +28,7 @@ def thinking_of(
     prompt: str,
     *,
     budget: int | None,
+    budget_param: str = "thinking_budget",
     grammar_param: str | None,
     may_call: bool = False,
 ) -> Thinking | None:
@@ -39,6 +40,7 @@ def thinking_of(
         parser: parser of the model's reasoning; None if the model does not think.
         prompt: text of the prompt.
         budget: most tokens of thinking.
+        budget_param: request field that set the budget.
         grammar_param: request field that set the grammar; None: there is no grammar.
         may_call: whether the answer may contain tool calls.
 
@@ -47,16 +49,16 @@ def thinking_of(
             for the markers.
     """
     if budget is not None and budget < 0:
-        raise RequestError(f"thinking_budget is {budget}; it must be 0 or more", param="thinking_budget")
+        raise RequestError(f"{budget_param} is {budget}; it must be 0 or more", param=budget_param)
     if budget is None and grammar_param is None:
         return None
     if parser is None or parser.closing is None:
         if budget is None:
             return None
         raise RequestError(
-            "thinking_budget needs a reasoning parser that knows where thinking ends: start the server with "
+            f"{budget_param} needs a reasoning parser that knows where thinking ends: start the server with "
             "--reasoning-parser",
-            param="thinking_budget",
+            param=budget_param,
             code="unsupported_parameter",
         )
     messages = parser.messages if may_call else None
@@ -66,7 +68,7 @@ def thinking_of(
     begin = tokenizer.marker(opening) if opening else ()
     end = tokenizer.marker(closing)
     if begin is None or end is None:
-        asked = "thinking_budget" if budget is not None else grammar_param
+        asked = budget_param if budget is not None else grammar_param
         raise RequestError(
             f"{asked} cannot be held to for a model that may think: {closing!r} is no token of this tokenizer",
             param=asked,

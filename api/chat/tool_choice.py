@@ -69,11 +69,16 @@ def tool_use(
     Raises:
         RequestError: a definition or the choice is invalid, or the choice names an unknown tool.
     """
+    # An empty list of tools goes with "auto": it says that there is nothing to choose.
+    may_lack_tools = choice in (None, "none") or (choice == "auto" and tools is not None)
     tools = tools or ()
     _check_tools(tools)
     mode, names = _read_choice(choice)
-    if not tools and mode in ("required", "named"):
-        raise RequestError(f"tool_choice is {choice!r:.100}, and there are no tools", param="tool_choice")
+    if not tools and not may_lack_tools:
+        raise RequestError(
+            f"tool_choice is {choice!r:.100}, and there are no tools; send tools, or leave it out",
+            param="tool_choice",
+        )
     if not tools or mode == "none":
         return ToolUse()
     callable = tools

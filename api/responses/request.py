@@ -91,7 +91,8 @@ def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> di
         "model": body.model,
         "messages": [*instructions, *messages],
         "tools": [_chat_tool(tool, i) for i, tool in enumerate(body.tools or ())] or None,
-        "tool_choice": _chat_choice(body.tool_choice),
+        # A Responses request may say "auto" without tools, a chat request may not.
+        "tool_choice": _chat_choice(body.tool_choice) if body.tools or body.tool_choice != "auto" else None,
         "parallel_tool_calls": body.parallel_tool_calls,
         "reasoning_effort": body.reasoning.effort if body.reasoning else None,
         "response_format": _chat_format(format_of(body)),

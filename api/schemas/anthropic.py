@@ -16,10 +16,12 @@ from .common import Body, SmallInt
 from .refusals import PROMPT_REFUSALS, REFUSALS, Refusal, of_prompt, renamed
 
 _ITS_OWN: Mapping[str, Refusal] = {
+    "compaction": of_prompt("this server does not summarize conversations"),
     "container": of_prompt("this server runs no tools itself"),
     "context_management": of_prompt("this server leaves the messages as they are", {}),
     "mcp_servers": of_prompt("this server runs no tools itself", []),
     "output_format": renamed("output_config.format"),
+    "thread": of_prompt("this server keeps no threads; send all messages, without thread"),
 }
 
 
@@ -178,12 +180,20 @@ class MessageStop(msgspec.Struct, tag="message_stop"):
     """The last event of a stream."""
 
 
+class UnsupportedThread(msgspec.Struct):
+    """Details of the refusal of `thread`, on which Anthropic's SDKs send the whole conversation without it."""
+
+    unsupported: list[str]
+    error_code: str = "thread_unsupported_request"
+
+
 class AnthropicErrorDetail(msgspec.Struct):
     """The details of an error. `param`, which Anthropic does not have, is omitted if no field is wrong."""
 
     type: str
     message: str
     param: str | UnsetType = UNSET
+    details: UnsupportedThread | UnsetType = UNSET
 
 
 class AnthropicError(msgspec.Struct, tag="error"):

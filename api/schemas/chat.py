@@ -24,7 +24,11 @@ class ChatRequest(GenerationRequest, kw_only=True):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     separate_reasoning: bool | None = None
+    include_reasoning: bool | None = None
+    stream_reasoning: bool | None = None
     thinking_budget: SmallInt | None = None
+    thinking_token_budget: SmallInt | None = None
+    enable_thinking: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     logprobs: bool | None = None
@@ -74,14 +78,15 @@ class ToolCallChunk(msgspec.Struct):
 class ChatMessage(msgspec.Struct, kw_only=True):
     """The message of an answer.
 
-    `--reasoning-field` selects which of `reasoning_content` and `reasoning` is set.
+    `--reasoning-field` selects which of `reasoning_content` and `reasoning` is set. With a reasoning parser it is null
+    if there is no reasoning, without one it is omitted.
     """
 
     role: str = "assistant"
     content: str | None = None
     refusal: None = None
-    reasoning_content: str | UnsetType = UNSET
-    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType | None = UNSET
+    reasoning: str | UnsetType | None = UNSET
     tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
@@ -112,8 +117,8 @@ class ChatDelta(msgspec.Struct, kw_only=True):
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
     refusal: UnsetType | None = UNSET
-    reasoning_content: str | UnsetType = UNSET
-    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType | None = UNSET
+    reasoning: str | UnsetType | None = UNSET
     tool_calls: list[ToolCallChunk] | UnsetType = UNSET
 
 

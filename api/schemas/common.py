@@ -18,8 +18,7 @@ MAX_CHOICES = 128
 Timeout = Annotated[float, msgspec.Meta(gt=0, le=24 * 3600)]
 """Seconds that a request may take."""
 
-CacheSalt = Annotated[str, msgspec.Meta(max_length=256)]
-
+CacheSalt = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 GRAMMAR_FIELDS = (
     "response_format",
@@ -32,6 +31,7 @@ GRAMMAR_FIELDS = (
     "guided_regex",
     "guided_choice",
     "guided_grammar",
+    "grammar",
     "structured_outputs",
 )
 """Fields that constrain the output (see `api.text.structured`)."""
@@ -80,6 +80,7 @@ class GenerationRequest(Body, kw_only=True):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
+    repeat_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[SmallInt] | None = None
@@ -105,6 +106,7 @@ class GenerationRequest(Body, kw_only=True):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
+    grammar: str | None = None
     structured_outputs: dict[str, Any] | None = None
 
     refused: ClassVar[Mapping[str, Refusal]] = REFUSALS
@@ -123,10 +125,11 @@ class CompletionTokensDetails(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """Token counts of a request."""
+    """Token counts of a request. `reasoning_tokens`, which is SGLang's, is in chats with a reasoning parser."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
+    reasoning_tokens: int | msgspec.UnsetType = msgspec.UNSET

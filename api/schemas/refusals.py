@@ -137,7 +137,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "random_seed": renamed("seed", "sampling_seed"),
     "rep_pen": renamed("repetition_penalty", neutral=(1,)),
     "repeat_last_n": tuning(_PENALTIES, -1, why="penalties count the whole text"),
-    "repeat_penalty": renamed("repetition_penalty", neutral=(1,)),
+    "repeat_penalty": renamed("repeat_penalty", "repetition_penalty", neutral=(1,)),
     "repetition_penalty": renamed("repetition_penalty", neutral=(1,)),
     "repetition_penalty_range": tuning(_PENALTIES, 0, -1, why="penalties count the whole text"),
     "samplers": absent([], "", why="the order of the samplers is fixed"),
@@ -170,7 +170,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "choice": renamed("choice"),
     "ebnf": renamed("ebnf"),
     "format": renamed("response_format", "json_schema", neutral=("",)),
-    "grammar": renamed("ebnf", neutral=("",)),
+    "grammar": renamed("grammar", "ebnf", neutral=("",)),
     "guided_choice": renamed("guided_choice", "regex"),
     "guided_decoding": renamed("structured_outputs", "json_schema", neutral=({},)),
     "guided_grammar": renamed("guided_grammar", "ebnf"),
@@ -184,8 +184,12 @@ REFUSALS: Mapping[str, Refusal] = {
     "structural_tag": renamed("structural_tag"),
     "structured_outputs": renamed("structured_outputs", "json_schema"),
     # Thinking.
-    "enable_thinking": Refusal((), ("chat_template_kwargs.enable_thinking",), _KWARGS, is_of_prompt=True),
-    "include_reasoning": absent(True, why="leave the thinking of the reply unread"),
+    "enable_thinking": Refusal(
+        (), ("enable_thinking", "chat_template_kwargs.enable_thinking"), _KWARGS, is_of_prompt=True
+    ),
+    "include_reasoning": renamed(
+        "include_reasoning", neutral=(True,), why="leave the thinking of the reply unread"
+    ),
     "reasoning_budget": renamed("thinking_budget", neutral=(-1,)),
     "reasoning_effort": renamed("reasoning_effort"),
     "reasoning_format": renamed("separate_reasoning", neutral=("auto",)),
@@ -193,7 +197,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "think": renamed("reasoning_effort"),
     "thinking": renamed("reasoning_effort", "thinking_budget"),
     "thinking_budget": renamed("thinking_budget"),
-    "thinking_token_budget": renamed("thinking_budget"),
+    "thinking_token_budget": renamed("thinking_token_budget", "thinking_budget"),
     # The prompt.
     "add_generation_prompt": of_prompt("/v1/chat/completions takes it", True),
     "auto_truncate": of_prompt("a prompt that is too long is refused, never cut", False),

@@ -10,6 +10,8 @@ import msgspec
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import SamplingParams
 
+from .aliases import REPETITION_PENALTY, field_given
+
 MAX_STOPS, MAX_STOP_LENGTH = 256, 256
 """Most stop strings of a request, and most characters of one.
 
@@ -52,7 +54,8 @@ def to_sampling(
     Raises:
         RequestError: a value is out of range.
     """
-    renamed = renamed or {}
+    penalty, _ = field_given(body, REPETITION_PENALTY)
+    renamed = {"repetition_penalty": penalty, **(renamed or {})}
     values: dict[str, Any] = {name: getattr(body, renamed.get(name, name)) for name in _SAME_NAME}
     values["max_tokens"] = max_tokens
     values["logit_bias"] = _logit_bias(getattr(body, "logit_bias", None), max_biases)

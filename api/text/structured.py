@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from llmfw.api.schemas.common import GRAMMAR_FIELDS, Body
+from llmfw.api.schemas.refusals import REFUSALS
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec
 
@@ -45,14 +46,15 @@ def structure_of(body: Body, prefix: str = "") -> Structure | None:
         prefix: prefix of the fields' names in errors, for a body inside another.
 
     Raises:
-        RequestError: two fields set a constraint, or a field is malformed; names its path.
+        RequestError: two fields set different constraints, or a field is malformed; names its path.
     """
     found = list(_structures(body, prefix))
-    if len(found) > 1:
-        first, second = found[0].param, found[1].param
-        raise RequestError(
-            f"{first} and {second} both say what the output has to be; give one of them", param=second
-        )
+    for other in found[1:]:
+        if other.spec != found[0].spec:
+            raise RequestError(
+                f"{found[0].param} and {other.param} both say what the output has to be, and differ; give one of them",
+                param=other.param,
+            )
     return found[0] if found else None
 
 
@@ -77,7 +79,7 @@ def _structures(body: Body, prefix: str) -> Iterator[Structure]:
     given = {name: getattr(body, name, None) for name in GRAMMAR_FIELDS}
     for name, value in given.items():
         param = prefix + name
-        if value is None:
+        if value is None or REFUSALS[name].passes(value):
             continue
         if name == "response_format":
             yield from _response_format(value, param)
@@ -230,6 +232,7 @@ _FIELDS: dict[str, Callable[[Any, str], GrammarSpec]] = {
     "guided_regex": _regex,
     "guided_choice": _choice,
     "guided_grammar": _ebnf,
+    "grammar": _ebnf,
 }
 
 _STRUCTURED_OUTPUTS: dict[str, Callable[[Any, str], GrammarSpec]] = {

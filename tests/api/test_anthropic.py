@@ -254,12 +254,16 @@ def test_tokens_are_counted_as_a_message_has_them(client: anthropic.Anthropic) -
 
 def test_what_changes_nothing_is_reported(server: Served) -> None:
     block = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
+    use = {"type": "tool_use", "id": "x", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "x", "content": "no", "is_error": True}
     reply = post(
         server,
         {
             "metadata": {"user_id": "me", "mood": "good"},
-            "messages": [{"role": "user", "content": [block, result]}],
+            "messages": [
+                {"role": "assistant", "content": [use]},
+                {"role": "user", "content": [result, block]},
+            ],
         },
     )
     names = reply.headers["llmfw-ignored-params"].split(", ")

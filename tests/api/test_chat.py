@@ -39,7 +39,12 @@ def test_a_reply_is_what_the_sdk_s_type_says(server: Served) -> None:
 def test_keys_that_openai_requires_are_there_and_others_absent(server: Served) -> None:
     [choice] = server.chat("Hello").json()["choices"]
     assert choice.keys() == {"index", "message", "finish_reason", "logprobs"}
-    assert choice["message"] == {"role": "assistant", "content": "Hello", "refusal": None}
+    assert choice["message"] == {
+        "role": "assistant",
+        "content": "Hello",
+        "refusal": None,
+        "reasoning_content": None,
+    }
 
 
 def test_usage_counts_all_tokens_and_those_of_the_prefix_cache(sdk: openai.OpenAI) -> None:
@@ -74,7 +79,7 @@ def test_chunks_come_in_the_order_that_clients_rely_on(server: Served) -> None:
         chunk["choices"][0] for chunk in chunks if chunk["choices"] and chunk["choices"][0]["finish_reason"]
     ]
     assert sorted(choice["index"] for choice in finishes) == [0, 1, 2]
-    assert all(choice["delta"] == {} for choice in finishes)
+    assert all(choice["delta"] == {"reasoning_content": None} for choice in finishes)
 
 
 def test_usage_comes_last_alone_and_only_if_asked_for(server: Served) -> None:
@@ -137,7 +142,7 @@ def test_reasoning_is_split_off_and_counted(server: Served) -> None:
 def test_reasoning_stays_in_the_text_if_the_client_wants_it_there(server: Served) -> None:
     message = server.chat("<think>Hmm.</think>Yes.", separate_reasoning=False).json()["choices"][0]["message"]
     assert message["content"] == "<think>Hmm.</think>Yes."
-    assert "reasoning_content" not in message
+    assert message["reasoning_content"] is None
 
 
 def test_reasoning_that_the_prompt_opened_is_reasoning(server: Served) -> None:

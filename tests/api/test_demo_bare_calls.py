@@ -67,7 +67,7 @@ def test_one_call_comes_in_each_choice_and_in_a_stream_the_same(
     ]
     for of_choice, made in zip(whole, calls, strict=True):
         assert (of_choice["finish_reason"], of_choice["message"]["content"]) == (reason, None)
-        assert ("reasoning_content" in of_choice["message"]) == thinks
+        assert bool(of_choice["message"]["reasoning_content"]) == thinks
         [(_, arguments)] = made
         jsonschema.validate(json.loads(arguments), SCHEMA)
     assert streamed(bare.chat("Tell me a story.", stream=True, **body).text) == calls

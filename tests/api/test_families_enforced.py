@@ -177,7 +177,7 @@ def gpt_oss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def test_gpt_oss_thinks_before_a_call(gpt_oss: Served) -> None:
     thoughts = [
-        choice["message"].get("reasoning_content", "") for choice in choices(gpt_oss, tool_choice="required")
+        choice["message"]["reasoning_content"] or "" for choice in choices(gpt_oss, tool_choice="required")
     ]
     assert any(thoughts)
     assert all(thought.isalpha() for thought in thoughts if thought)
@@ -207,5 +207,5 @@ def test_gpt_oss_s_text_beside_strict_tools_is_the_final_channel_s(gpt_oss: Serv
 
 def test_a_budget_closes_gpt_oss_s_thinking_before_a_call(gpt_oss: Served) -> None:
     for choice in choices(gpt_oss, tool_choice="required", thinking_budget=2):
-        assert len(choice["message"].get("reasoning_content", "")) <= 2
+        assert len(choice["message"]["reasoning_content"] or "") <= 2
         check_calls(choice["message"]["tool_calls"])

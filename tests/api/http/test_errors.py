@@ -50,7 +50,7 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, Any]:
         ({"max_tokens": 0}, "max_tokens", "0"),
         ({"max_tokens": 1.5}, "max_tokens", "1.5"),
         ({"max_completion_tokens": -5}, "max_completion_tokens", "-5"),
-        ({"max_completion_tokens": 5, "max_tokens": 6}, "max_tokens", "6"),
+        ({"max_completion_tokens": 5, "max_tokens": 6}, "max_completion_tokens", "6"),
         ({"min_tokens": 9, "max_tokens": 3}, "min_tokens", "9"),
         ({"presence_penalty": 3}, "presence_penalty", "3"),
         ({"frequency_penalty": -3}, "frequency_penalty", "-3"),

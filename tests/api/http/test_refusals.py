@@ -131,9 +131,9 @@ def test_every_route_refuses_what_it_would_ignore(server: Served, path: str) -> 
         path, body
     )
     url = path if path.startswith("/") else f"/v1/{path}"
-    reply = server.post(url, {**body, "repeat_penalty": 1.0, "mirostat_tau": 5})
+    reply = server.post(url, {**body, "num_beams": 1, "mirostat_tau": 5})
     assert (reply.status_code, reply.headers["llmfw-ignored-params"]) == (200, "mirostat_tau")
-    for name, value in (("repeat_penalty", 1.1), ("typical_p", 0.9), ("enable_thinking", False)):
+    for name, value in (("num_beams", 2), ("typical_p", 0.9), ("template", "a")):
         reply = server.post(url, {**body, name: value})
         assert reply.status_code == 400
         assert f"{name} is " in reply.json()["error"]["message"]
