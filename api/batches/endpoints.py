@@ -30,6 +30,8 @@ from llmfw.core.base.errors import (
     StorageError,
 )
 
+from .paths import SUPPORTED, TASKS
+
 
 class Answering(Protocol):
     """The services that handle request bodies (`api.services.Answering`)."""
@@ -69,11 +71,11 @@ class Endpoints:
     def __init__(self, answering: Answering, *, strict: bool) -> None:
         self._answering = answering
         self._strict = strict
-        self._replies: Mapping[str, tuple[str, _Reply]] = {
-            "/v1/chat/completions": ("generate", self._chat),
-            "/v1/completions": ("generate", self._completion),
-            "/v1/embeddings": ("embed", self._embedding),
-            "/v1/responses": ("generate", self._response),
+        self._replies: Mapping[str, _Reply] = {
+            "/v1/chat/completions": self._chat,
+            "/v1/completions": self._completion,
+            "/v1/embeddings": self._embedding,
+            "/v1/responses": self._response,
         }
 
     @property
@@ -88,12 +90,11 @@ class Endpoints:
 
     def check(self, path: str) -> None:
         """Raise RequestError if jobs cannot use this endpoint on this server."""
-        if path not in self._replies:
-            supported = ", ".join(self._replies)
+        if path not in TASKS:
             raise RequestError(
-                f"endpoint is {path[:200]!r}; this server runs batches for {supported}", param="endpoint"
+                f"endpoint is {path[:200]!r}; this server runs batches for {SUPPORTED}", param="endpoint"
             )
-        needed, task = self._replies[path][0], self._answering.generator.info.task
+        needed, task = TASKS[path], self._answering.generator.info.task
         if needed != task:
             does = {"embed": "embeds", "generate": "generates"}
             raise RequestError(
@@ -143,7 +144,7 @@ class Endpoints:
     async def _patiently(self, path: str, body: bytes) -> tuple[msgspec.Struct, list[str]]:
         while True:
             try:
-                return await self._replies[path][1](body)
+                return await self._replies[path](body)
             except OverloadedError as error:
                 await asyncio.sleep(error.retry_after_s)
 

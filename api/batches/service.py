@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
 from llmfw.core.interfaces.file_store import FileStore
 
+from .completion_window import window_seconds
 from .endpoints import Answering, Endpoints
 from .job import log_change
 from .job_context import JobContext
@@ -33,13 +33,9 @@ from .work_marks import WorkMarks
 
 PURPOSE = "batch"
 MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata; lengths in characters
-MAX_WINDOW_S = 30 * 24 * 3600
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 VALIDATING, RUNNING = 2, 32  # most jobs in each state at once
 RETRY_S = 0.2
 LISTED_ERRORS = 20  # per job in a list; a page with all errors could take a hundred megabytes
-
-_WINDOW = re.compile(r"([1-9][0-9]{0,7})([smhd])")
 
 
 class BatchService:
@@ -86,7 +82,7 @@ class BatchService:
             StorageError: the job cannot be stored now.
         """
         self._endpoints.check(body.endpoint)
-        seconds = _window(body.completion_window)
+        seconds = window_seconds(body.completion_window)
         _check_metadata(body.metadata or {})
         record = _record(body, seconds, self._ownership.tenant)
         async with self._deleting:
@@ -204,18 +200,6 @@ def _record(body: CreateBatchRequest, seconds: int, tenant: str) -> BatchRecord:
         metadata=body.metadata,
         tenant=tenant,
     )
-
-
-def _window(given: str) -> int:
-    """Return the seconds in a completion window such as "24h"; raise RequestError if it is not allowed."""
-    found = _WINDOW.fullmatch(given)
-    seconds = int(found[1]) * SECONDS[found[2]] if found else 0
-    if not 0 < seconds <= MAX_WINDOW_S:
-        raise RequestError(
-            f"completion_window is {given[:100]!r}; it must be '24h', or another number of s, m, h or d up to '30d'",
-            param="completion_window",
-        )
-    return seconds
 
 
 def _check_metadata(metadata: dict[str, str]) -> None:

@@ -14,10 +14,12 @@ from llmfw.core.base.unreadable import unreadable
 from llmfw.core.terminal.tables import Cell, Column, plain, print_table
 
 from .figures import percent, seconds
-from .remote import URL_OPTION, Remote, check
+from .remote import KEY_VARIABLE, URL_OPTION, Remote, check
 
 _Command = Callable[..., Any]
 _Reply = dict[str, Any]
+
+_KEY_VARIABLES = ("LLMFW_ADMIN_API_KEY", KEY_VARIABLE)
 
 
 def admin_options(command: _Command) -> _Command:
@@ -31,7 +33,7 @@ _OPTIONS = (
     URL_OPTION,
     click.option(
         "--api-key",
-        envvar=["LLMFW_ADMIN_API_KEY", "OPENAI_API_KEY"],
+        envvar=_KEY_VARIABLES,
         metavar="KEY",
         help="API key, sent as a bearer token: the server's --admin-api-key if it has one.",
     ),
@@ -45,7 +47,7 @@ def ask(method: str, path: str, url: str | None, api_key: str | None, **options:
     Raises:
         RemoteError: the server cannot be reached, or answers with an error.
     """
-    with Remote(url, api_key).requests() as client:
+    with Remote(url, api_key, " or ".join(_KEY_VARIABLES)).requests() as client:
         reply = client.request(method, path, **options)
         check(reply)
         found: _Reply = reply.json()

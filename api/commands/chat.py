@@ -34,7 +34,7 @@ def chat_command(
     if text is not None:
         chat.ask(text)
         return
-    click.echo(f"{chat.model} at {remote.url}; /help lists the commands, Ctrl-D ends.", err=True)
+    click.echo(f"{chat.model} at {remote.url}; /help lists the commands, /exit ends.", err=True)
     commands = {
         "/reset": ("forget the conversation", lambda _: chat.reset()),
         "/system": ("TEXT: forget it, and set the system prompt", chat.set_system),

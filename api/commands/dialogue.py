@@ -14,6 +14,7 @@ from llmfw.core.base.errors import LLMFWError
 Commands = Mapping[str, tuple[str, Callable[[str], None]]]
 """Maps a command's name, with its slash, to its help and a function that takes the text after the name."""
 
+_ENDS = ("/exit", "/quit")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -58,7 +59,9 @@ class Screen:
 
 
 def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[], str]) -> None:
-    """Answer one line after the other until the input ends (Ctrl-D). Ctrl-C stops the current answer only.
+    """Answer one line after the other until the input ends (Ctrl-D), or until /exit or /quit.
+
+    Ctrl-C stops the current answer only.
 
     Prints errors of llmfw and continues.
 
@@ -76,6 +79,8 @@ def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[
         except KeyboardInterrupt:
             click.echo(err=True)
             continue
+        if line in _ENDS:
+            return
         try:
             if line.startswith("/"):
                 _run(line, commands)
@@ -106,4 +111,5 @@ def _run(line: str, commands: Commands) -> None:
         click.echo(f"There is no command {name}.", err=True)
     for known, (about, _) in commands.items():
         click.echo(f"{known:9} {about}", err=True)
-    click.echo("/help     show this; Ctrl-C stops an answer, Ctrl-D ends", err=True)
+    click.echo("/exit     end the conversation, as /quit and Ctrl-D do", err=True)
+    click.echo("/help     show this; Ctrl-C stops an answer", err=True)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Generator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
 from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.server_url import server_url
 from llmfw.core.base.unreadable import unreadable
 
 if TYPE_CHECKING:
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://127.0.0.1:30000"
 CONNECT_TIMEOUT_S = 5.0
+KEY_VARIABLE = "OPENAI_API_KEY"
 READ_TIMEOUT_S = 600.0  # allows for a long queue before the first token
+UNAUTHORIZED = 401
 
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _Command = Callable[..., Any]
 
 
@@ -48,13 +54,23 @@ class Remote:
     """Client of one OpenAI-compatible server.
 
     Args:
-        url: URL of the server, with or without `/v1` at its end; None: DEFAULT_URL.
+        url: URL of the server, with or without `http://` and `/v1`; None: DEFAULT_URL.
         api_key: API key, sent as a bearer token; None: none is sent.
+        key_variable: environment variable of the key, for the message of a refused key.
+
+    Raises:
+        RemoteError: the URL is not one of a server.
     """
 
-    def __init__(self, url: str | None, api_key: str | None) -> None:
-        self.url = (url or DEFAULT_URL).rstrip("/").removesuffix("/v1")
+    def __init__(self, url: str | None, api_key: str | None, key_variable: str = KEY_VARIABLE) -> None:
+        try:
+            self.url = server_url(DEFAULT_URL if url is None else url)
+        except ValueError as error:
+            raise RemoteError(f"--url {error}") from error
         self._is_default = url is None
+        self._key_hint = (
+            f"{'check' if api_key else 'give'} the key: --api-key KEY, or {key_variable} in the environment"
+        )
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     @cached_property
@@ -108,6 +124,8 @@ class Remote:
     def requests(self, read_timeout_s: float = READ_TIMEOUT_S) -> Generator[httpx.Client, None, None]:
         """Yield an HTTP client for the server. Converts httpx's exceptions to RemoteErrors.
 
+        Adds to a 401 how to give the key.
+
         Raises:
             UnreachableError: the server gave no complete answer.
             RemoteError: the URL is invalid, or another error of httpx occurred.
@@ -120,13 +138,29 @@ class Remote:
                 base_url=self.url, headers=self._headers, timeout=timeout, verify=self._tls
             ) as client:
                 yield client
+        except RemoteError as error:
+            if error.status != UNAUTHORIZED:
+                raise
+            raise RemoteError(f"{error}; {self._key_hint}", error.status) from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            hint = "; start one with 'llmfw serve', or name another by --url" if self._is_default else ""
-            raise UnreachableError(f"no server answers at {self.url}: {error}{hint}") from error
+            reason = _ERRNO.sub("", str(error)) or type(error).__name__
+            raise UnreachableError(
+                f"no server answers at {self.url}: {reason}; {self._what_to_do(reason)}"
+            ) from error
         except (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError) as error:
             raise UnreachableError(f"{self.url}: {type(error).__name__}: {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise RemoteError(f"{self.url}: {type(error).__name__}: {error}") from error
+
+    def _what_to_do(self, reason: str) -> str:
+        """Return what to do if no server answers."""
+        if "WRONG_VERSION_NUMBER" in reason:
+            return "it does not speak TLS: write http:// in --url"
+        if self._is_default:
+            return "start one with 'llmfw serve', or name another by --url"
+        if urlsplit(self.url).port is None:
+            return "--url names no port, and llmfw's is 30000 unless --port chose another"
+        return "is it running, and is --url right?"
 
 
 def remote_options(command: _Command) -> _Command:
@@ -200,10 +234,13 @@ def _read_schema(ctx: click.Context, param: click.Parameter, value: Any) -> dict
 
 
 URL_OPTION = click.option(
-    "--url", "--base-url", metavar="URL", help=f"URL of the server.  [default: {DEFAULT_URL}]"
+    "--url",
+    "--base-url",
+    metavar="URL",
+    help=f"URL of the server; http:// may be left out.  [default: {DEFAULT_URL}]",
 )
 _API_KEY = click.option(
-    "--api-key", envvar="OPENAI_API_KEY", metavar="KEY", help="API key, sent as a bearer token."
+    "--api-key", envvar=KEY_VARIABLE, metavar="KEY", help="API key, sent as a bearer token."
 )
 _OPTIONS = (
     URL_OPTION,

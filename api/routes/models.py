@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from litestar import get
 from litestar.handlers import HTTPRouteHandler
@@ -21,7 +22,7 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
     card = ModelCard(
         id=generator.served_name,
         created=int(time.time()),
-        root=generator.info.model,
+        root=root_of(generator.info.model, generator.served_name),
         max_model_len=generator.info.max_model_len,
     )
 
@@ -38,3 +39,8 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
         return json_response(card)
 
     return [list_models, retrieve_model]
+
+
+def root_of(model: str, served_name: str) -> str:
+    """Return a hub id as it is; for a folder the served name, so that clients see no path of this machine."""
+    return served_name if Path(model).is_dir() else model

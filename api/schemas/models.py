@@ -6,7 +6,11 @@ import msgspec
 
 
 class ModelCard(msgspec.Struct, kw_only=True):
-    """A served model. Tools for vLLM or SGLang read `root` and `max_model_len`."""
+    """A served model. Tools for vLLM or SGLang read `root` and `max_model_len`.
+
+    Attributes:
+        root: hub id; for a folder the same as `id`.
+    """
 
     id: str
     object: str = "model"

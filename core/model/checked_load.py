@@ -50,6 +50,7 @@ CACHE_SCALES = re.compile(r"(^|\.)(k|v|kv)_scale$")
 """Scales of stored keys and values, which `kv.scales` reads."""
 EXTRA_HEADS = re.compile(r"(^|\.)mtp[^.]*\.")
 """Heads that predict several tokens ahead, which llmfw does not use."""
+_LAYER = re.compile(r"\.\d+\.")
 EXTRA_LAYER_PARTS = ("eh_proj", "enorm", "hnorm", "shared_head")
 """Modules that a layer has only if it is such a head: DeepSeek V3, GLM 4 MoE and others number it as another layer."""
 
@@ -327,5 +328,15 @@ def _sorted(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _listed(names: tuple[str, ...], limit: int) -> str:
-    rest = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+    """Return the first names as text, and the number of the others. Names that differ in their layer alone are one."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_LAYER.sub(".*.", name, count=1), []).append(name)
+    listed = [_with_others(group) for group in groups.values()]
+    rest = sum(len(group) for group in list(groups.values())[limit:])
+    return ", ".join(listed[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _with_others(group: list[str]) -> str:
+    others = len(group) - 1
+    return f"{group[0]} (and in {others} other layer{'s' if others > 1 else ''})" if others else group[0]

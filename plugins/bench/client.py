@@ -11,16 +11,23 @@ from typing import Any
 
 import msgspec
 
+from llmfw.core.base.server_url import server_url
+
 from .errors import BenchError
 from .reply import Reply, error_message, parse_stream
 from .transport import Transport, TransportError
+
+UNAUTHORIZED = 401
+
+_KEY_HINT = "give the key by --api-key KEY, or by OPENAI_API_KEY in the environment"
+_REACH_HINT = "is it running, and is --url right?"
 
 
 class CompletionClient:
     """Sends streaming requests to one server.
 
     Args:
-        base_url: URL of the server, with or without `/v1`.
+        base_url: URL of the server, with or without `http://` and `/v1`.
         api: "completions" or "chat".
         model: name of the model to request; "": call `find_model` before any request.
         api_key: API key, sent as a bearer token.
@@ -44,7 +51,10 @@ class CompletionClient:
         extra: dict[str, Any] | None = None,
         timeout: float = 600.0,
     ) -> None:
-        self.base_url = base_url.rstrip("/").removesuffix("/v1")
+        try:
+            self.base_url = server_url(base_url)
+        except ValueError as error:
+            raise BenchError(f"--url {error}") from error
         self.api = api
         self.model = model
         self.exact_length = True
@@ -65,10 +75,11 @@ class CompletionClient:
         try:
             answer = await self._transport.exchange("GET", "/v1/models")
         except TransportError as error:
-            raise BenchError(f"{url} cannot be reached: {error}") from error
+            raise BenchError(f"{url} cannot be reached: {error}; {_REACH_HINT}") from error
         if answer.status != 200:
             reason = error_message(answer.body)
-            raise BenchError(f"{url} answers {answer.status}: {reason}; name the model with --model")
+            hint = _KEY_HINT if answer.status == UNAUTHORIZED else "name the model with --model"
+            raise BenchError(f"{url} answers {answer.status}: {reason}; {hint}")
         try:
             self.model = str(msgspec.json.decode(answer.body)["data"][0]["id"])
         except (msgspec.DecodeError, LookupError, TypeError) as error:
@@ -90,9 +101,10 @@ class CompletionClient:
             self.exact_length = False
             reply = await self.complete(content, wanted=1)
         if reply.status is None:
-            raise BenchError(f"{self.base_url} cannot be reached: {reply.error}")
+            raise BenchError(f"{self.base_url} cannot be reached: {reply.error}; {_REACH_HINT}")
         if reply.error is not None:
-            raise BenchError(f"{self.base_url}{self._path}: {reply.error}")
+            hint = f"; {_KEY_HINT}" if reply.status == UNAUTHORIZED else ""
+            raise BenchError(f"{self.base_url}{self._path}: {reply.error}{hint}")
         return reply
 
     async def complete(self, content: dict[str, Any], wanted: int, turn: int = 0) -> Reply:

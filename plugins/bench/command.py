@@ -43,7 +43,7 @@ def _epilog() -> str:
     default="http://127.0.0.1:30000",
     show_default=True,
     metavar="URL",
-    help="URL of the server.",
+    help="URL of the server; http:// may be left out.",
 )
 @click.option(
     "--workload", default=ALL, show_default=True, metavar="NAME", help="Workload of the list below, or all."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 import time
 from collections.abc import Mapping
@@ -81,8 +82,15 @@ class Transport:
         except TimeoutError as error:
             raise TransportError(f"no connection within {self._timeout:g} s") from error
         except OSError as error:
-            raise TransportError(os.strerror(error.errno) if error.errno else str(error)) from error
+            raise TransportError(_reason(error)) from error
         return await reader.done
+
+
+def _reason(error: OSError) -> str:
+    """Return why there is no connection. Names and TLS have error numbers of their own."""
+    if isinstance(error, (socket.gaierror, ssl.SSLError)):
+        return error.strerror or str(error)
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 class _Reader(asyncio.Protocol):

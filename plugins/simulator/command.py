@@ -63,10 +63,8 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
 @click.option(
     "--page-size",
     type=_POSITIVE,
-    default=16,
-    show_default=True,
     metavar="N",
-    help="Tokens per page of the KV cache.",
+    help="Tokens per page of the KV cache.  [default: that of the server that recorded the trace, else 16]",
 )
 @click.option(
     "--max-running-requests",

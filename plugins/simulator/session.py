@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -23,7 +23,10 @@ from .replay import replay
 from .replica import EngineSettings
 from .routers import ROUTERS
 from .table import COLUMNS, check_plot, plot, rows
-from .trace import TraceRequest, read_trace
+from .trace import TraceRequest, read_trace, recorded_page_size
+
+PAGE_SIZE = 16
+"""Page size for traces that do not name one."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Settings:
     options: dict[str, str]
     profile: str
     kv_tokens: int
-    page_size: int
+    page_size: int | None
     max_running: int
     chunk: int
     stretch: float
@@ -52,7 +55,12 @@ class Settings:
     def engine(self) -> EngineSettings:
         """The settings of each replica."""
         return EngineSettings(
-            self.kv_tokens, self.page_size, self.max_running, self.chunk, self.stretch, self.eviction
+            self.kv_tokens,
+            self.page_size or PAGE_SIZE,
+            self.max_running,
+            self.chunk,
+            self.stretch,
+            self.eviction,
         )
 
     def described(self) -> dict[str, object]:
@@ -86,6 +94,8 @@ def simulate(path: Path, settings: Settings) -> None:
     makers = {spelling: policy_maker(spelling, settings.options, registry) for spelling in settings.policies}
     profile = choose_profile(settings.profile)
     trace = read_trace(path, limit=settings.limit, block_size=settings.block_size)
+    if settings.page_size is None:
+        settings = replace(settings, page_size=recorded_page_size(trace) or PAGE_SIZE)
     bound = {"infinite_hit_rate": round(infinite_hit_rate(trace), 6)} if settings.infinite else {}
     results: list[Figures] = []
     waits: dict[str, Floats] = {}

@@ -7,7 +7,7 @@ of blocks: equal ids mean equal prefixes. For tokens, see `tokens`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,7 @@ class Line(msgspec.Struct, frozen=True):
             prompt does not fill.
         max_tokens: limit that the client set; None: the length of the output.
         priority, tenant, cache_salt, deferrable: as in `llmfw.core.Request`.
+        page_size: tokens in a page of the server that recorded the line.
     """
 
     timestamp: float
@@ -50,6 +51,7 @@ class Line(msgspec.Struct, frozen=True):
     tenant: int | str = 0
     cache_salt: str = ""
     deferrable: bool = False
+    page_size: _Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class TraceRequest:
         output_blocks: numbers of the blocks of prompt and output, from block `prompt_len // block_size` on; empty if
             the trace does not record the output.
         block_size: tokens in a block.
+        page_size: tokens in a page of the server that recorded the request; None: not known.
     """
 
     number: int
@@ -79,6 +82,7 @@ class TraceRequest:
     tenant: str
     salt: str
     deferrable: bool
+    page_size: int | None = None
 
     @property
     def length(self) -> int:
@@ -107,6 +111,21 @@ def read_trace(
     numbers: dict[tuple[int, int], int] = {}
     first = lines[0].timestamp
     return [_request(i, line, line.timestamp - first, block_size, numbers) for i, line in enumerate(lines)]
+
+
+def recorded_page_size(trace: Iterable[TraceRequest]) -> int | None:
+    """Return the page size of the server that recorded a trace; None if the trace does not name one.
+
+    Raises:
+        SimulatorError: the requests name several.
+    """
+    sizes = {request.page_size for request in trace} - {None}
+    if len(sizes) > 1:
+        listed = ", ".join(map(str, sorted(size for size in sizes if size)))
+        raise SimulatorError(
+            f"the trace was recorded with pages of {listed} tokens; choose one with --page-size"
+        )
+    return next(iter(sizes), None)
 
 
 def _lines(path: Path, block_size: int) -> Iterator[Line]:
@@ -172,4 +191,5 @@ def _request(
         tenant=str(line.tenant),
         salt=line.cache_salt,
         deferrable=line.deferrable,
+        page_size=line.page_size,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -129,7 +130,10 @@ def test_a_batch_is_cancelled_and_keeps_what_it_has(slow: Served, running: str) 
     wait_until(lambda: lines_done() > 0)
     result = llmfw(slow, "cancel", running, "--wait")
     assert result.exit_code == 0, result.stderr
-    assert f"{running} is cancelled: 500 of 500 lines" in result.stderr
+    assert re.search(
+        rf"{running} was cancelled: \d+ of 500 lines have a result, \d+ failed or did not run", result.stderr
+    )
+    assert f"Results: llmfw batch results {running} --output FILE --errors FILE --url" in result.stderr
     assert texts_of(llmfw(slow, "results", running).stdout)
 
 
@@ -176,10 +180,40 @@ def test_the_endpoint_is_that_of_the_first_line(tmp_path: Path, url: str) -> Non
     assert endpoint_of(tmp_path / "in.jsonl") == "/v1/completions"
 
 
-def test_an_endpoint_that_is_given_goes_before(server: Served, mixed: Path) -> None:
-    result = llmfw(server, "submit", str(mixed), "--endpoint", "/v1/moderations")
-    assert result.exit_code == 1
-    assert "400 from the server: endpoint is '/v1/moderations'" in result.stderr
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--endpoint", "/v1/moderations"],
+            "--endpoint is '/v1/moderations'; batches are for /v1/chat/completions,",
+        ),
+        (["--endpoint", "embeddings"], "--endpoint is 'embeddings', and the first line of "),
+        (["--window", "25"], "'25' is no time; write a number of s, m, h or d up to 30d"),
+        (["--window", "31d"], "'31d' is no time"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_uploading(mixed: Path, options: list[str], message: str) -> None:
+    result = CliRunner().invoke(
+        build_cli(), ["batch", "submit", str(mixed), "--url", "127.0.0.1:9", *options]
+    )
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_a_file_for_another_route_is_not_uploaded(tmp_path: Path) -> None:
+    path = write_requests(tmp_path / "in.jsonl", [request("a") | {"url": "/v1/chat"}])
+    result = CliRunner().invoke(build_cli(), ["batch", "submit", str(path), "--url", "127.0.0.1:9"])
+    assert result.exit_code == 2
+    assert "is '/v1/chat'; batches are for /v1/chat/completions" in result.stderr
+
+
+def test_an_endpoint_may_be_given_without_its_version(server: Served, mixed: Path) -> None:
+    assert llmfw(server, "submit", str(mixed), "--endpoint", "completions").exit_code == 0
+
+
+def test_a_running_cancelling_says_how_to_see_its_end(slow: Served, running: str) -> None:
+    result = llmfw(slow, "cancel", running)
+    assert f"To see its end: llmfw batch status {running} --watch --url" in result.stderr
 
 
 @pytest.mark.slow

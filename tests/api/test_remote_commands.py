@@ -157,7 +157,12 @@ def test_errors_in_other_forms_are_shown_too(body: str, message: str) -> None:
 def test_a_key_is_sent_and_a_missing_one_explained(tmp_path: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="sesame") as locked:
         assert llmfw("chat", "--url", locked.url, "--api-key", "sesame", "Hi").stdout == "Hi\n"
-        assert "401 from the server: an API key is needed" in llmfw("chat", "--url", locked.url, "Hi").stderr
+        refused = llmfw("chat", "--url", locked.url, "Hi").stderr
+        assert "401 from the server: an API key is needed" in refused
+        assert refused.endswith("give the key: --api-key KEY, or OPENAI_API_KEY in the environment\n")
+        wrong = llmfw("chat", "--url", locked.url, "--api-key", "x", "Hi").stderr
+        assert wrong.endswith("check the key: --api-key KEY, or OPENAI_API_KEY in the environment\n")
+        assert "LLMFW_ADMIN_API_KEY or OPENAI_API_KEY" in llmfw("cache", "show", "--url", locked.url).stderr
 
 
 def test_where_no_server_is_the_way_to_start_one_is_shown(
@@ -171,10 +176,35 @@ def test_where_no_server_is_the_way_to_start_one_is_shown(
     assert "llmfw serve" not in llmfw("chat", "--url", nowhere, "Hi").stderr
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:9", "ftp://x", "http://[", "http://a b"])
+@pytest.mark.parametrize("url", ["", "ftp://x", "http://[", "http://a b"])
 def test_a_url_that_is_none_is_an_error(url: str) -> None:
-    with pytest.raises(RemoteError):
-        Remote(url, None).first_model()
+    with pytest.raises(RemoteError, match=r"--url '.*' is not a URL"):
+        Remote(url, None)
+
+
+def test_the_scheme_of_a_url_may_be_left_out(server: Served) -> None:
+    url = server.url.removeprefix("http://")
+    assert llmfw("chat", "--url", url, "Hello").stdout == "Hello\n"
+    assert llmfw("cache", "show", "--url", url, "--json").exit_code == 0
+    assert llmfw("batch", "list", "--url", url).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("127.0.0.1:9", r"no server answers at http://127.0.0.1:9: Connection refused; is it running"),
+        ("127.0.0.1", r"no server answers at .*names no port, and llmfw's is 30000"),
+    ],
+)
+def test_an_unreachable_server_says_what_to_check(url: str, advice: str) -> None:
+    result = llmfw("chat", "--url", url, "Hi")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert re.search(advice, result.stderr)
+
+
+def test_tls_to_a_plain_server_is_explained(server: Served) -> None:
+    result = llmfw("chat", "--url", server.url.replace("http", "https"), "Hi")
+    assert "it does not speak TLS: write http:// in --url" in result.stderr
 
 
 def test_the_default_url_is_the_server_s_own() -> None:
@@ -213,6 +243,13 @@ def test_a_conversation_goes_on_after_errors_and_ctrl_c(capsys: pytest.CaptureFi
     assert "(stopped)" in shown
     assert "Error: it failed" in shown
     assert "There is no command /what." in shown
+
+
+@pytest.mark.parametrize("end", ["/exit", "/quit", " /quit "])
+def test_a_conversation_ends_by_exit_or_quit(end: str) -> None:
+    asked: list[str] = []
+    converse(asked.append, {}, reader("one", end, "two"))
+    assert asked == ["one"]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from litestar import get
 
 from llmfw.api.app.app import create_app
 from llmfw.api.app.plugin_routes import usable_routes
+from llmfw.api.routes.models import root_of
 from llmfw.api.services.services import ModelComponents, Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
@@ -55,6 +56,16 @@ def test_a_model_s_slash_may_be_encoded_or_not(server: Served, name: str) -> Non
     card = httpx.get(f"{server.url}/v1/models/{name}").json()
     assert card["id"] == "org/echo"
     assert card["max_model_len"] == 512
+
+
+def test_a_model_card_shows_no_path(tmp_path: Path) -> None:
+    assert root_of(str(tmp_path), "my-model") == "my-model"
+    assert root_of("org/on-the-hub", "my-model") == "org/on-the-hub"
+
+
+def test_a_model_card_belongs_to_llmfw(server: Served) -> None:
+    card = httpx.get(f"{server.url}/v1/models").json()["data"][0]
+    assert (card["root"], card["owned_by"]) == (server.client.info.model, "llmfw")
 
 
 @pytest.mark.parametrize("name", ["echo", "org/echo/more", "org"])

@@ -1,4 +1,4 @@
-"""Reads the endpoint of a file of requests from its first line."""
+"""Chooses the endpoint of a file of requests, which its first line names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from codecs import BOM_UTF8
 from pathlib import Path
 
 import click
+
+from llmfw.api.batches.paths import SUPPORTED, TASKS
 
 LONGEST_LINE = 64 * 2**20
 
@@ -30,5 +32,31 @@ def endpoint_of(path: Path) -> str:
             f"the first line of {str(path)!r} is no request of a batch: "
             '{"custom_id": …, "method": "POST", "url": "/v1/chat/completions", "body": {…}}'
         ) from None
+    return _with_v1(url)
+
+
+def chosen_endpoint(path: Path, given: str | None) -> str:
+    """Return the endpoint of a file of requests.
+
+    Args:
+        given: value of `--endpoint`, with or without `/v1`; None: the endpoint that the first line names.
+
+    Raises:
+        click.UsageError: batches cannot have this endpoint, or the first line names another one.
+    """
+    named = endpoint_of(path)
+    endpoint = named if given is None else _with_v1(given)
+    if endpoint not in TASKS:
+        where = f"the url of the first line of {str(path)!r}" if given is None else "--endpoint"
+        raise click.UsageError(f"{where} is {given or named!r}; batches are for {SUPPORTED}")
+    if endpoint != named:
+        raise click.UsageError(
+            f"--endpoint is {given!r}, and the first line of {str(path)!r} has the url {named!r}; all lines of a batch "
+            "have one url: leave out --endpoint"
+        )
+    return endpoint
+
+
+def _with_v1(url: str) -> str:
     url = "/" + url.strip("/")
     return url if url.startswith("/v1/") else "/v1" + url

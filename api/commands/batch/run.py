@@ -25,7 +25,7 @@ from llmfw.core.base.log import setup_logging
 from llmfw.core.plugin.model_name import resolve_model
 
 from ..serve import build_configs
-from .first_line import endpoint_of
+from .first_line import chosen_endpoint
 from .meter import LineMeter
 from .wait import BatchError
 from .words import counts_in_words, show_errors
@@ -100,7 +100,7 @@ def run_command(
     name = model_of(model, model_option)
     errors = errors or output.with_name(f"{output.stem}.errors{output.suffix}")
     _check_paths(file, output, errors)
-    endpoint = endpoint or endpoint_of(file)
+    endpoint = chosen_endpoint(file, endpoint)
     folder_path = Path(storage).expanduser() if storage else output.with_name(f"{output.name}.llmfw")
     plugins = plugins_of(click.get_current_context())
     resolved = resolve_model(name, plugins.registry, values["options"])

@@ -12,7 +12,7 @@ from llmfw.core.terminal.tables import Cell, Column, plain, print_table
 
 from ..remote import Remote, server_options
 from .server import BatchServer, Job
-from .wait import BatchError, report_end, wait_for_end
+from .wait import BatchError, report_end, summary_of, wait_for_end
 from .words import count_in_words, counts_of, describe, time_in_words
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's reply as JSON.")
@@ -71,10 +71,13 @@ def cancel_command(batch_id: str, wait: bool, url: str | None, api_key: str | No
     job = server.cancel(batch_id)
     if wait and job["status"] not in ENDED:
         job = wait_for_end(server, batch_id)
+    if job["status"] == "cancelled":
+        click.echo(summary_of(server, job), err=True)
+        return
     how = f"{batch_id} is {plain(job['status'])}: {count_in_words(job)}"
-    if job["status"] in ENDED - {"cancelled"}:
+    if job["status"] in ENDED:
         raise BatchError(f"{how}; it had ended before it could be cancelled")
-    click.echo(how, err=True)
+    click.echo(f"{how}. To see its end: llmfw batch status {batch_id} --watch{server.flag}", err=True)
 
 
 def _print(job: Job) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
+from llmfw.api.batches.completion_window import window_seconds
 from llmfw.api.settings.click_types import WholeNumber
+from llmfw.core.base.errors import RequestError
 
 from ..remote import Remote, RemoteError, UnreachableError, server_options
-from .first_line import endpoint_of
+from .first_line import chosen_endpoint
 from .meter import ByteMeter
 from .server import BatchServer, Job
 from .wait import report_end, wait_for_end
@@ -31,6 +33,17 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return pairs
 
 
+def _checked_window(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Callback of `--window`: return a time that a server accepts as completion window."""
+    try:
+        window_seconds(value)
+    except RequestError:
+        raise click.BadParameter(
+            f"{value!r} is no time; write a number of s, m, h or d up to 30d, as in 24h", ctx, param
+        ) from None
+    return value
+
+
 @click.command("submit", short_help="Upload a file of requests, and start a batch with it.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -40,6 +53,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "--window",
     default="24h",
     show_default=True,
+    callback=_checked_window,
     metavar="TIME",
     help="Give up requests that have not run after this time.",
 )
@@ -68,7 +82,7 @@ def submit_command(
     waiting, not the batch.
     """
     server = BatchServer(Remote(url, api_key))
-    body = _to_body(endpoint or endpoint_of(file), **options)
+    body = _to_body(chosen_endpoint(file, endpoint), **options)
     job = _create(server, body, _upload(server, file))
     click.echo(job["id"])
     if wait:

@@ -52,11 +52,16 @@ def report_end(server: BatchServer, job: Job) -> None:
     """
     if job["status"] == "failed":
         raise BatchError(f"{job['id']} has failed: its file cannot be run, for the reasons above")
-    how = f"{job['id']} {_ENDS.get(job['status'], job['status'])}: {count_in_words(job)}"
-    results = _how_to_get_results(server, job)
+    summary = summary_of(server, job)
     if job["status"] != "completed":
-        raise BatchError(f"{how}.{results}")
-    click.echo(f"{how}.{results}", err=True)
+        raise BatchError(summary)
+    click.echo(summary, err=True)
+
+
+def summary_of(server: BatchServer, job: Job) -> str:
+    """Return how a batch ended, with its counts, and how to get its results."""
+    how = f"{job['id']} {_ENDS.get(job['status'], job['status'])}: {count_in_words(job)}"
+    return f"{how}.{_how_to_get_results(server, job)}"
 
 
 _ENDS = {"completed": "has completed", "cancelled": "was cancelled", "expired": "has expired"}

@@ -13,6 +13,8 @@ from llmfw.core.terminal.tables import plain
 NUM_ERRORS = 10
 """Most errors of a batch to show."""
 
+_CUT_SHORT = ("cancelled", "expired")
+
 
 def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:
     """Return the numbers of lines with a result, of failed lines, and of all lines."""
@@ -22,8 +24,14 @@ def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def count_in_words(job: dict[str, Any]) -> str:
-    """Return a batch's counts as text, as in "3 of 5 lines, 1 of them failed"."""
-    return counts_in_words(*counts_of(job))
+    """Return a batch's counts as text, as in "3 of 5 lines, 1 of them failed".
+
+    Of a batch that was cut short, says how many lines have a result, because the others count as failed.
+    """
+    done, failed, total = counts_of(job)
+    if job.get("status") in _CUT_SHORT:
+        return f"{done - failed} of {total} lines have a result, {failed} failed or did not run"
+    return counts_in_words(done, failed, total)
 
 
 def counts_in_words(done: int, failed: int, total: int) -> str:

@@ -100,7 +100,9 @@ def build_generation_engine(
     Raises:
         ConfigError: something cannot be found, loaded or served; the message says what and why.
     """
-    recorder = Recorder(config.record_requests) if config.record_requests is not None else None
+    recorder = (
+        Recorder(config.record_requests, config.page_size) if config.record_requests is not None else None
+    )
     step_writer = StepWriter(config.record_steps) if config.record_steps is not None else None
     device = choose_device(config.device)
     policies, drafter = _check_names(config, registry)

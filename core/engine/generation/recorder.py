@@ -28,16 +28,22 @@ BLOCK_BYTES = 4 * BLOCK
 class Recorder(QuietTrace):
     """Writes a trace to a new file. The file must not exist, because hashes of two recordings cannot be compared.
 
+    Args:
+        path: path of the file.
+        page_size: tokens in a page of the KV cache, which a replay has to know.
+        clock: returns the current time in seconds.
+
     Raises:
         ConfigError: the file cannot be made.
     """
 
-    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: str, page_size: int, clock: Callable[[], float] = time.monotonic) -> None:
         try:
             open(path, "xb").close()
         except OSError as error:
             raise ConfigError(f"--record-requests {path} cannot be made: {error.strerror}") from error
         self._path, self._clock, self._began, self._key = path, clock, clock(), os.urandom(16)
+        self._page_size = page_size
         self._arrivals: dict[str, float] = {}  # milliseconds
         self._tenants: dict[str, int] = {}
 
@@ -61,6 +67,7 @@ class Recorder(QuietTrace):
             "priority": request.priority,
             "tenant": self._tenants[request.tenant],
             "deferrable": request.deferrable,
+            "page_size": self._page_size,
         }
         try:
             with open(self._path, "ab") as file:

@@ -146,7 +146,8 @@ def test_the_table_has_a_row_for_each_workload(metronome, bench):
             "http://127.0.0.1:9/v1/models cannot be reached: Connection refused",
         ),
         (["--base-url", "http://127.0.0.1:9", "--model", "m"], "http://127.0.0.1:9 cannot be reached"),
-        (["--base-url", "nonsense"], "'nonsense' is not a URL"),
+        (["--url", "a-.invalid"], "http://a-.invalid/v1/models cannot be reached: "),
+        (["--base-url", "no:sense"], "'no:sense' is not a URL"),
         (["--prompt-mode", "ids", "--api", "chat"], "--prompt-mode ids"),
     ],
 )
@@ -155,6 +156,7 @@ def test_what_cannot_work_is_one_line_and_exit_1(bench, arguments, named):
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert len(shown.stderr.splitlines()) == 1
     assert named in shown.stderr
+    assert "Unknown error" not in shown.stderr
 
 
 def test_a_server_that_answers_with_an_error_is_named(metronome, bench):

@@ -50,6 +50,23 @@ def test_json_is_one_object_a_policy_with_these_fields(simulate, trace):
     assert found[0]["settings"]["speed"] == 50
 
 
+@pytest.mark.parametrize(
+    ("recorded", "options", "used"), [(4, [], 4), (None, [], 16), (4, ["--page-size", "8"], 8)]
+)
+def test_a_recording_is_replayed_with_its_page_size(simulate, tmp_path, recorded, options, used):
+    lines = [line(0, [1, 2], 5, page_size=recorded), line(1, [1, 3], 5, page_size=recorded)]
+    [text] = simulate(write(tmp_path / "t.jsonl", lines), "--json", *options).stdout.splitlines()
+    assert json.loads(text)["settings"]["page_size"] == used
+
+
+def test_recordings_with_several_page_sizes_need_the_option(simulate, tmp_path):
+    mixed = write(tmp_path / "t.jsonl", [line(0, [1], 5, page_size=1), line(1, [2], 5, page_size=16)])
+    shown = simulate(mixed)
+    assert shown.exit_code == 1
+    assert "recorded with pages of 1, 16 tokens; choose one with --page-size" in shown.stderr
+    assert simulate(mixed, "--page-size", "16").exit_code == 0
+
+
 def test_the_same_command_prints_the_same(simulate, trace):
     arguments = (
         trace,

@@ -38,7 +38,7 @@ def sequence(number: int, prompt: list[int], output: list[int], **fields: object
 def record(path: Path, sequences: list[SequenceState]) -> list[TraceRequest]:
     """Record sequences that come 250 ms after each other and end in the opposite order; read them back."""
     clock = Clock()
-    recorder = Recorder(str(path), clock)
+    recorder = Recorder(str(path), 4, clock)
     for seq in sequences:
         clock.now += 0.25
         recorder.arrived(seq)
@@ -57,6 +57,7 @@ def test_times_and_lengths_are_read_back(tmp_path):
         [sequence(0, PROMPT, OUTPUT, priority=3, tenant="x"), sequence(1, PROMPT[:7], [], tenant="y")],
     )
     assert (first.prompt_len, first.output_len, first.max_tokens) == (40, 50, 64)
+    assert (first.page_size, second.page_size) == (4, 4)
     assert (first.priority, first.tenant, second.tenant, second.arrival_s) == (3, "0", "1", 0.25)
     assert (second.prompt_len, second.output_len) == (7, 1)  # it was given up before it had a token
 
@@ -92,12 +93,12 @@ def test_salts_and_starts_hash_differently(tmp_path):
 def test_a_recording_that_is_there_is_not_overwritten(tmp_path):
     (tmp_path / "r.jsonl").write_text("precious")
     with pytest.raises(ConfigError, match=r"--record-requests .*r\.jsonl cannot be made: File exists"):
-        Recorder(str(tmp_path / "r.jsonl"))
+        Recorder(str(tmp_path / "r.jsonl"), 1)
 
 
 def test_an_engine_records_finished_and_aborted_requests(tmp_path):
     folder = save_random_model(tmp_path / "model", *SERVABLE["llama"])
-    engine = build_engine(folder, record_requests=str(tmp_path / "r.jsonl"))
+    engine = build_engine(folder, record_requests=str(tmp_path / "r.jsonl"), page_size=4)
     for request_id, output in (("a", 5), ("b", 50)):
         sampling = SamplingParams(temperature=0, max_tokens=output)
         engine.add(Request(id=request_id, prompt=list(range(2, 30)), sampling=sampling))
@@ -107,4 +108,5 @@ def test_an_engine_records_finished_and_aborted_requests(tmp_path):
     trace = read_trace(tmp_path / "r.jsonl")
     assert sorted(request.max_tokens for request in trace) == [5, 50]
     assert all(request.output_len == 5 and request.prompt_len == 28 for request in trace)
+    assert all(request.page_size == 4 for request in trace)
     assert trace[0].blocks[0] == trace[1].blocks[0]
