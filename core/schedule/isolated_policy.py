@@ -91,7 +91,7 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
     """Build the policy with this name.
 
     Args:
-        registry: registry that holds it.
+        registry: registry that holds the policy.
         name: policy name, as "name" or "plugin/name".
         options: options by "policy.key"; options of other kinds of components are ignored.
 

@@ -152,7 +152,7 @@ class SequenceState:
 
     @property
     def num_remaining(self) -> int:
-        """Number of tokens that no launched step has computed."""
+        """Number of tokens, known or in flight, that are neither computed nor part of a launched step."""
         return self.length - self.num_computed
 
     @property
@@ -181,7 +181,8 @@ class SequenceState:
     def jump_token(self) -> int | None:
         """The next token if the constraint forces it and it can be appended without sampling, else None.
 
-        That requires that no token is in flight, and that the request does not ask for log probabilities.
+        A token is appended without sampling only if no token is in flight and the request does not ask for
+        log probabilities.
         """
         if self.constraint is None or self.num_in_flight or self.request.logprobs is not None:
             return None

@@ -153,7 +153,7 @@ class SequencePages:
             self._clean.spoil(row, 0)
 
     def short(self, indices: Indices) -> Indices:
-        """Return the indices of sequences that need a page for one more token.
+        """Return the indices of those sequences that need another page for one more token.
 
         Args:
             indices: table indices of sequences whose pages hold all computed tokens.

@@ -10,14 +10,15 @@ from .sequence import SequenceState
 
 @dataclass(slots=True)
 class StepRoom:
-    """Remaining prompt tokens of one step for a lane.
+    """What is left of a lane's prompt-token budget in one step.
 
     Attributes:
         limits: limits of the lane in this step.
-        tokens: number of prompt tokens left.
-        piece: maximum number of these tokens for long prompts, which need several steps; None: no limit.
-        chunked: whether a prompt may be split over several steps; if not, each is computed in full.
-        may_exceed: whether one prompt may exceed the limit if prompts are not split.
+        tokens: number of prompt tokens left in the budget.
+        piece: how many of these may go to long prompts (those that need several steps); None: no separate
+            limit.
+        chunked: whether a prompt may be split over several steps; if not, it is computed in a single step.
+        may_exceed: if prompts are not split, whether a single prompt may exceed the budget.
     """
 
     limits: Limits
@@ -28,11 +29,11 @@ class StepRoom:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no tokens are left for another sequence."""
+        """Whether the budget has no tokens left for another sequence."""
         return self.tokens - self.limits.tokens_per_place <= 0
 
     def take(self, seq: SequenceState, count: int) -> None:
-        """Subtract `count` tokens of a sequence from the remaining ones."""
+        """Subtract `count` tokens of a sequence from the budget."""
         self.tokens -= count + self.limits.tokens_per_place
         if seq.is_long and self.piece is not None:
             self.piece -= count
@@ -53,6 +54,6 @@ class StepRoom:
         return seq.num_remaining if is_first and self.may_exceed else None
 
     def _room_for(self, seq: SequenceState) -> int:
-        """Return how many tokens of a sequence fit if its prompt is split."""
+        """Return how many tokens of a sequence fit into the budget if its prompt is split."""
         room = min(seq.num_remaining, self.tokens - self.limits.tokens_per_place)
         return min(room, self.piece) if seq.is_long and self.piece is not None else room

@@ -21,8 +21,8 @@ from .tenants import Tenants
 def take_turns(order: Ordering, waiting: Waiting, tenants: Tenants) -> Ordering:
     """Return an order in which the least served tenant comes first, as with the policy `fair`.
 
-    Each request adds its tokens to compute to its tenant's counter, as if it were admitted, before the next
-    is ordered. Requests that the policy holds back stay last.
+    Before the next request is ordered, each request's uncached tokens are added to its tenant's counter, as
+    if the request had been admitted. Requests that the policy holds back stay last.
     """
     if tenants.num_open_keys < 2 or not _are_several_keys(waiting.tenant, tenants.is_key):
         return order

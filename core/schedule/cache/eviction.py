@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Eviction = Callable[["CacheNode"], float]
 
 TICKS = 2**48
-"""Factor that is larger than the cache's clock (`last_use`) ever gets."""
+"""Factor that exceeds every value of the cache's clock (`last_use`), so `last_use` only breaks ties."""
 
 
 def lru(leaf: CacheNode) -> float:
