@@ -1,8 +1,8 @@
 """Computes log probabilities of tokens from logits, for the requests that want them.
 
-They are the model's own log probabilities: the natural logarithm of the softmax of its float32 logits, before
-temperature, penalties, bias and masks. Only the rows of such requests are computed, in slices to save memory,
-since a row is as wide as the vocabulary.
+The values are the model's own log probabilities: the natural logarithm of the softmax of the float32 logits,
+before temperature, penalties, bias and masks. Rows are computed in slices to save memory, because a row is as
+wide as the vocabulary.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -
         limits: filters that the rows use.
     """
     vocab_size = logits.shape[-1]
-    # If a row's probabilities are NaN, the result is still some token, because the sums below are never 0.
+    # If a row's probabilities are NaN, the result is still a valid token, as the sums below are never 0.
     probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(1 / vocab_size)
     keys = probs.view(torch.int32)
     whole: torch.Tensor | int = ONE
