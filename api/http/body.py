@@ -184,7 +184,11 @@ def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
 
 
 def fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """Return the fields of a JSON object; raise RequestError if it is no object or has too many fields."""
+    """Return the fields of a JSON object.
+
+    Raises:
+        RequestError: the JSON is not an object, or has too many fields.
+    """
     try:
         fields = _fields_decoder.decode(raw)
     except (ValueError, RecursionError) as error:  # decoding to a Struct does not check skipped values

@@ -13,7 +13,7 @@ MAX_PIPELINED = 16
 """Most requests on one connection that wait for the reply to an earlier one."""
 
 FREE_CHUNKS, MIN_CHUNK_BYTES = 1024, 64
-"""Limit of a chunked body: FREE_CHUNKS chunks of any size, plus one for each MIN_CHUNK_BYTES of its bytes."""
+"""Limit on the chunks of a body: FREE_CHUNKS chunks of any size, plus one chunk per MIN_CHUNK_BYTES."""
 
 SMALL_BODY_BYTES = 2**20
 """Largest body of routes that take ids and settings but no text: batches, uploads, administration."""
@@ -25,9 +25,9 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         connections: most connections open at a time.
         connections_per_address: most connections open at a time from one IP address.
-        header_bytes: most bytes of a request line and its headers together.
+        header_bytes: maximum size of a request line and its headers together, in bytes.
         headers: most header fields of a request.
-        url_bytes: most bytes of path and query together.
+        url_bytes: maximum size of path and query together, in bytes.
         header_timeout_s: most seconds from the first byte of a request (or the start of a connection) to the
             end of its headers.
         body_timeout_s: most seconds to wait for a body, in addition to its transfer time at MIN_BYTES_PER_S.
@@ -51,8 +51,8 @@ class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one JSON body, and of all bodies together.
 
     Attributes:
-        body_bytes: most bytes of one body.
-        buffered_bytes: most bytes of all bodies that are being received.
+        body_bytes: maximum size of one body, in bytes.
+        buffered_bytes: maximum size of all bodies that are being received, in bytes.
         depth: most levels of nested objects and arrays.
         values: most values of any type: strings, numbers, objects, arrays, ...
         nodes: most objects, arrays and member names, which take more time and memory than other values.

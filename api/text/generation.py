@@ -45,7 +45,7 @@ from .text_stream import Delta, TextStream
 from .threads import TextThreads
 
 MAX_SETTINGS_BYTES = 2**24
-"""Most bytes of the settings of all choices of a request."""
+"""Maximum size of the settings of all choices of a request, in bytes."""
 
 MakeText = Callable[[Sequence[int]], TextStream]
 """Takes a prompt's token ids; returns a new text stream for one choice."""
