@@ -19,10 +19,10 @@ class Window:
     """Limit on the lines in flight of all jobs.
 
     Args:
-        batch: most requests that the engine runs at once.
+        batch: maximum number of requests that the engine runs at once.
 
     Attributes:
-        limit: most lines that may be in flight now.
+        limit: maximum number of lines that may be in flight now.
     """
 
     def __init__(self, batch: int) -> None:

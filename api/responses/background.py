@@ -17,9 +17,10 @@ from llmfw.core.base.errors import OverloadedError, TenantLimitError
 from .job import Job
 
 MAX_OPEN = 1000
-"""Most responses that run or are queued."""
+"""Maximum number of responses that run or are queued."""
 MAX_OF_TENANT = MAX_OPEN // 2
-"""Most responses of one tenant that run or are queued, so that there is always room for others."""
+"""Maximum number of responses of one tenant that run or are queued, so that there is always room for
+others."""
 MAX_OPEN_BYTES = 256 * 2**20
 """Maximum size in bytes of the bodies of all responses that run or are queued. One tenant may use half of
 it."""

@@ -286,7 +286,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._check_head()
 
     def evict(self) -> None:
-        """End this connection, which waits for its client, to make room for another one."""
+        """End this connection, which waits for its client, to make room for another connection."""
         if self._expects is _Expects.START:
             self.transport.close()
         else:

@@ -186,7 +186,7 @@ class Generator:
         grammar_checker: checker of grammars; None: no structured output.
         sampling_defaults: SamplingParams field → the model's default, for requests that leave it unset.
         places: bounds the choices of one client request that are in the engine at once; None: no bound.
-        max_biases: most entries of logit_bias.
+        max_biases: maximum number of entries of logit_bias.
 
     Attributes:
         texts: encodes prompts outside the event loop.

@@ -22,7 +22,7 @@ MIN_SLICE_S = 0.005
 
 
 class Pool:
-    """Child processes, and the queues of jobs that wait for one.
+    """Child processes, and the queues of jobs that wait for a child.
 
     Args:
         limits: limits of all jobs and children.

@@ -1,4 +1,4 @@
-"""Sends clients' grammars from the API process to the supervisor, which it starts, and awaits verdicts."""
+"""Starts the grammar supervisor from the API process, sends it clients' grammars and awaits the verdicts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PING_S = 5.0
 SILENT_S = 20.0
 """Seconds without a message after which a supervisor is killed and replaced."""
 BUILD_S = 300.0
-"""The same limit while the supervisor builds the backend, because it cannot answer then."""
+"""Limit in place of `SILENT_S` while the supervisor builds the backend and cannot answer pings."""
 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 """Environment variables that keep libraries from starting threads, since threads do not survive a fork."""

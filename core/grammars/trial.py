@@ -95,7 +95,7 @@ class _Trial:
                 return
 
     def _go_on(self, state: Grammar, mask: np.ndarray) -> bool:
-        """Accept the forced tokens, or else a random allowed one; return False if the output has ended."""
+        """Advance by the forced tokens or a random allowed one; return False if the output has ended."""
         tokens: Sequence[int] = state.forced()[:MAX_FORCED]
         if not tokens:
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))

@@ -57,7 +57,7 @@ class Constraint:
 
     Args:
         request: the output's request. If there is a grammar, the request must have an end-of-sequence token.
-        grammar: grammar in its initial state, not shared; None: only the thinking is limited.
+        grammar: grammar in its initial state, used by this output only; None: only the thinking is limited.
         calls: record of the calls of the grammar's backend; None: failures are not attributed to a plugin.
         on_cost: function called when the grammar has taken too much CPU time or is too complex.
 

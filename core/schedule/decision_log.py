@@ -72,7 +72,7 @@ class _Record:
         self.num_left_out = 0
 
     def run(self, kind: str, now: float, step: int, reason: str = "") -> _Run:
-        """Extend and return the last run if this decision equals it; else add and return a new run."""
+        """Add a decision to the last run if both are equal, else to a new run; return the run."""
         last = self.runs[-1] if self.runs else None
         if last is not None and last.kind == kind and _is_same(last.reason, reason):
             last.until, last.last, last.reason = now, step, reason

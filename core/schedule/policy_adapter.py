@@ -1,4 +1,5 @@
-"""Builds a policy's input from sequences, pool and queue, and converts its answers into sequences."""
+"""Builds a policy's input from sequences, pool and queue, and converts the policy's answers into
+sequences."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Scheduler:
         self._desk.policy = policy
 
     def add(self, request: Request, constraint: Constraint | None = None) -> None:
-        """Add a request to the waiting ones. The caller must have checked that it fits into the pool."""
+        """Add a request to the waiting ones. The caller must ensure that the request fits into the pool."""
         seq = SequenceState(request, self._num_arrived, constraint, self._table)
         self._num_arrived += 1
         self._sequences[request.id] = seq

@@ -1,9 +1,8 @@
 """Computes steps on a device: `StepInput` in, `StepOutput` out.
 
-A step has two halves, the forward pass and sampling, so that the grammars' masks that sampling needs can be
-computed on the host during the forward pass. Neither half waits for the device. The last sampled token of
-each row stays on the device, so the next step can be launched before this step's tokens have reached the
-host.
+A step has two halves, the forward pass and sampling. During the forward pass, the host can compute the
+grammars' masks, which only sampling needs. Neither half waits for the device. The last sampled token of each
+row stays on the device, so the next step can be launched before this step's tokens have reached the host.
 
 An executor handles rows, pages and tokens. It does not depend on requests, and shares no mutable data with
 the scheduler.

@@ -11,7 +11,7 @@ import click
 from llmfw.core.terminal.tables import plain
 
 NUM_ERRORS = 10
-"""Most errors of a batch to show."""
+"""Maximum number of errors of a batch to show."""
 
 
 def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:

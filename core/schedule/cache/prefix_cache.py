@@ -1,7 +1,8 @@
 """Interface of a prefix cache, and an implementation that caches nothing (`--disable-radix-cache`).
 
-A cache owns the pages that it gets by `insert`, until it evicts them to the pool. A sequence that uses cached
-pages locks the node at which the pages end; the cache does not evict a locked node or any node above it.
+`insert` gives pages to the cache, which owns them until it evicts them to the pool. A sequence that uses
+cached pages locks the node at which the pages end; the cache does not evict a locked node or any node above
+it.
 """
 
 from __future__ import annotations

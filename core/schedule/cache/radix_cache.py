@@ -96,7 +96,7 @@ class RadixCache(PrefixCache):
         return Match(node, _concatenate(path))
 
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
-        """Return how many tokens `match` would find. Does not count as a use or split an edge."""
+        """Return how many tokens `match` would find. Neither counts as a use nor splits an edge."""
         node: CacheNode | None = self.roots.get(salt)
         if node is None:
             return 0

@@ -115,7 +115,7 @@ class Subscriptions:
             node: node at which the matches of the leaf's subscriptions end now: the leaf, or the leaf's
                 parent if no page is left.
             num_pages: number of lost pages.
-            key: the first lost page.
+            key: token ids of the first lost page, as bytes.
         """
         if not leaf.groups:
             return

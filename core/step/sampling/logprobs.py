@@ -64,7 +64,7 @@ class RowLogprobs:
 def num_looked_for(k: int, vocab_size: int) -> int:
     """Return how many most likely tokens to compute if `k` are wanted: 0, 20, or a larger power of two.
 
-    So requests that want different numbers of tokens can mostly be computed together.
+    Rounding up lets most requests that want different numbers of tokens share one computation.
     """
     return min(vocab_size, max(MOST_LIKELY, 1 << (k - 1).bit_length())) if k else 0
 

@@ -25,7 +25,7 @@ from .randomness import uniform
 from .select import Limits, sample_selected
 
 GREEDY_TEMPERATURE = 1e-5
-"""Temperature below which the most likely token is chosen, because dividing the logits could overflow."""
+"""Temperature below which the most likely token is chosen, because dividing by it could overflow."""
 
 GREEDY, AMONG_FEW, AMONG_MANY, UNFILTERED = 0, 1, 2, 3
 """Kinds of sampling: the most likely token; with filters, from at most MAX_CANDIDATES tokens; with filters,
