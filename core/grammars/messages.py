@@ -1,4 +1,7 @@
-"""Messages between the API process, the grammar supervisor and its children: msgpack in the frames of `core.ipc.wire`."""
+"""Messages between the API process, the grammar supervisor and its children.
+
+Messages are encoded with msgpack, in the frames of `core.ipc.wire`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates how many tokens the running sequences will still need, and corrects the estimate after a retraction.
+"""Estimates how many tokens running sequences will still need; corrects the estimate after a retraction.
 
 As in SGLang, the estimate is a fraction (the ratio) of the tokens that running sequences may still generate.
 The ratio starts at 0.7 times `--schedule-conservativeness`, and falls linearly to 14% of its start over 600

@@ -56,7 +56,8 @@ class SequenceState:
         num_cached_first: number of cached prompt tokens at the first admission; None before the first step.
         is_long: whether the prompt exceeds one step's token budget.
         is_plain: whether events hold only tokens, and tokens need no check by a constraint.
-        subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its prompt.
+        subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its
+            prompt.
     """
 
     __slots__ = (

@@ -46,8 +46,8 @@ def above_share(
     """Yield the running sequences that may be retracted for the first waiting one, by their tenants' shares.
 
     A tenant's share is the maximum number of running sequences divided by the number of API keys with
-    requests. If the waiting sequence's tenant runs less than its share, sequences of tenants above their
-    share are yielded, from the tenant with the most sequences first, until that tenant is down to its share.
+    requests. If the waiting sequence's tenant runs fewer sequences than its share, sequences of tenants
+    above their share are yielded, each from the tenant that runs the most after the previous ones are gone.
 
     Args:
         first: the first waiting sequence.

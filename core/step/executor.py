@@ -43,7 +43,7 @@ class ForwardPass:
     Attributes:
         step: input of the step.
         logits: logits from which to sample, float32: [S, vocab].
-        prompt_logits: logits of scored prompt tokens, in the model's dtype: [P, vocab]; None if there are none.
+        prompt_logits: logits of scored prompt tokens, in the model's dtype: [P, vocab]; None: no such tokens.
         rows: page table row of each sampled token, on the device: [S].
     """
 

@@ -51,7 +51,8 @@ def conformance_class(
         fixtures: values of fixtures, by name; they override the values that the component declares.
 
     Raises:
-        ConfigError: no such component, option or fixture exists, or the component's `conformance` cannot be imported.
+        ConfigError: no such component, option or fixture exists.
+        ComponentError: the component or its `conformance` cannot be imported.
     """
     entry = load_plugins().registry.find(kind, name)
     component = entry.load()

@@ -1,8 +1,9 @@
-"""Eviction rules: plain functions from a leaf to a number. The cache evicts the leaf with the smallest number first.
+"""Eviction rules: plain functions from a leaf to a number.
 
-A leaf's number must never decrease while the leaf is in the cache: the cache computes it when it adds the
-leaf to its heap, and again when the leaf reaches the top. A rule reads the attributes of `CacheNode`. The
-cache never calls a rule for an inner node; the node becomes a leaf when its last child is evicted.
+The cache evicts the leaf with the smallest number first. A leaf's number must never decrease while the leaf
+is in the cache: the cache computes it when it adds the leaf to its heap, and again when the leaf reaches the
+top. A rule reads the attributes of `CacheNode`. The cache never calls a rule for an inner node; the node
+becomes a leaf when its last child is evicted.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class Subscription:
         leads: rank as a leader: 0 if no sequence is computing the prompt's next tokens; otherwise larger, the
             more certain it is that they are computed soon.
         keeps: whether the cache locks the cached part of the prompt.
-        group: the cache's group that holds this subscription; None if the cache has no groups or the subscription has
-            ended.
+        group: the cache's group that holds this subscription; None if the cache has no groups or the
+            subscription has ended.
     """
 
     __slots__ = ("group", "index", "keeps", "leads", "num_tokens", "salt", "token_ids")
@@ -115,8 +115,9 @@ class PrefixCache(ABC):
 
     Prompts with different salts share no prefix.
 
-    This class implements subscriptions in the simplest way: it matches every subscribed prompt again. A cache for
-    thousands of subscriptions should override these methods and track which subscriptions a change affects.
+    This class implements subscriptions in the simplest way: it matches every subscribed prompt again. A cache
+    for thousands of subscriptions should override these methods and track which subscriptions a change
+    affects.
     """
 
     def __init__(self) -> None:
@@ -150,7 +151,7 @@ class PrefixCache(ABC):
         subscription.leads = rank
 
     def take_moved(self) -> list[Subscription]:
-        """Update `num_tokens` of all subscriptions; return the subscriptions that changed since the last call."""
+        """Update `num_tokens` of all subscriptions; return those that changed since the last call."""
         moved = []
         for subscription in self._subscriptions.values():
             before, subscription.num_tokens = (
@@ -237,7 +238,7 @@ class PrefixCache(ABC):
 
     @abstractmethod
     def evict(self, count: int) -> int:
-        """Free at least `count` pages to the pool, or all unlocked pages if there are fewer; return the number freed."""
+        """Free at least `count` pages, or all unlocked ones if there are fewer; return the number freed."""
 
     @property
     @abstractmethod

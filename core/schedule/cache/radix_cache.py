@@ -280,7 +280,7 @@ class RadixCache(PrefixCache):
         return leaf
 
     def _walk_on(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> None:
-        """Descend from `node`, where a subscription was parked, and park the subscription where its match ends now."""
+        """Move a subscription that was parked at `node` down to the node where its match ends now."""
         group = self._park(subscription, node, num_tokens)
         if subscription.keeps:
             self.lock(group.node)
@@ -290,7 +290,7 @@ class RadixCache(PrefixCache):
             self._parked.walked(subscription)
 
     def _park(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> Group:
-        """Descend from `node` as far as a subscription matches, and park the subscription there. Not counted as a use."""
+        """Descend from `node` as far as a subscription matches, and park it there. Not a use of the nodes."""
         token_ids, page_size = subscription.token_ids, self._pool.page_size
         while child := node.children.get(token_ids[num_tokens : num_tokens + page_size].tobytes()):
             data = token_ids[num_tokens : num_tokens + len(child.key) // TOKEN_BYTES].tobytes()
@@ -301,7 +301,7 @@ class RadixCache(PrefixCache):
         return self._parked.park(subscription, node, num_tokens)
 
     def _split(self, node: CacheNode, at: int) -> CacheNode:
-        """Split a node's edge after `at` bytes; return the new upper part. Both parts keep the node's locks."""
+        """Split a node's edge after `at` bytes; return the new upper node. Both nodes keep the locks."""
         parent = node.parent
         assert parent is not None
         num_upper = at // self._page_bytes

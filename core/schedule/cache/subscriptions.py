@@ -1,15 +1,16 @@
-"""Finds the subscribed prompts that a change of a radix tree affects, without visiting the other subscriptions.
+"""Finds the subscribed prompts that a change of a radix tree affects, without visiting the others.
 
-A subscription is parked at the node where its match ends, in the group of subscriptions with the same next page:
+A subscription is parked at the node where its match ends, in the group of subscriptions with the same next
+page:
 
     root ─ "You are a …" ─┬─ "What is …"    groups: {"the weather": [w1, w2], nothing: [w3]}
                           └─ "Tell me …"    groups: {}
 
-Here w1 and w2 have the same next page, which is not cached, and w3 is cached in full. A new child of a node affects one
-group: the group of the child's first page, whose members descend further. If a leaf loses its last pages, all
-groups parked at it are affected: the first lost page becomes the next page of all their subscriptions, so the
-groups merge. After that, shortening the leaf again costs the same for any number of subscriptions. The
-subscriptions' `num_tokens` are updated only by `take_moved`.
+Here w1 and w2 have the same next page, which is not cached, and w3 is cached in full. A new child of a node
+affects one group: the group of the child's first page, whose members descend further. If a leaf loses its
+last pages, all groups parked at it are affected: the first lost page becomes the next page of all their
+subscriptions, so the groups merge. After that, shortening the leaf again costs the same for any number of
+subscriptions. The subscriptions' `num_tokens` are updated only by `take_moved`.
 
 This module reads nodes but does not change the tree; the cache traverses the tree and splits nodes.
 """
