@@ -22,7 +22,7 @@ LOOK_S = 1.0
 SETTLE_S = 0.1
 """Seconds for which a changed file must stay the same before it is read; an editor may write it in pieces."""
 MAX_SETTLE = 20
-"""Most waits of SETTLE_S for a file. If it still changes after that, it is read anyway."""
+"""Maximum number of waits of SETTLE_S for a file. If it still changes after that, it is read anyway."""
 
 
 class Keyring:

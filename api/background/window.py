@@ -1,7 +1,7 @@
 """Limits the batch lines in flight, and lets the jobs that send them take turns.
 
-The limit keeps the engine's batch full, with a small queue behind it: more lines in the engine's queue would
-only take memory, and time to abort. Jobs share the limit evenly, whatever their size.
+The limit keeps the engine's batch full, with a small queue behind it. More queued lines would only use memory
+and take longer to abort. Jobs share the limit evenly, regardless of their size.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Window:
     """Limit on the lines in flight of all jobs.
 
     Args:
-        batch: most requests that the engine runs at once.
+        batch: maximum number of requests that the engine runs at once.
 
     Attributes:
-        limit: most lines that may be in flight now.
+        limit: maximum number of lines that may be in flight now.
     """
 
     def __init__(self, batch: int) -> None:

@@ -50,7 +50,10 @@ def accused(record: BatchRecord, lines: Iterable[int], points: int, done: Collec
 
 
 def crashed_as_a_whole(record: BatchRecord) -> BatchRecord:
-    """Return the record with one more crash of the job as a whole (see `WHOLE_JOB`)."""
+    """Return the record with `num_crashes` increased by one.
+
+    Called if the server died while it worked on the job as a whole (see `WHOLE_JOB`).
+    """
     return msgspec.structs.replace(record, num_crashes=record.num_crashes + 1)
 
 

@@ -12,7 +12,7 @@ from llmfw.core.interfaces.chat_template import ChatTemplate
 from .messages import check_messages
 
 MAX_KWARGS = 1000
-"""Most entries of chat_template_kwargs; the template library copies and checks each of them."""
+"""Maximum number of entries of chat_template_kwargs; the template library copies and checks each of them."""
 
 _RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
 

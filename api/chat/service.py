@@ -67,7 +67,7 @@ class ChatService:
             grammar can describe.
         fingerprint: the server's system fingerprint.
         reasoning_field: a key of REASONING_FIELDS.
-        max_messages: most messages of a chat, and most parts of one message.
+        max_messages: maximum number of messages of a chat, and of parts of one message.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def chat_size(
     """Return the size of a chat.
 
     Args:
-        max_messages: most messages, and most parts of one message.
+        max_messages: maximum number of messages, and of parts of one message.
 
     Raises:
         RequestError: the chat has more messages or parts.

@@ -39,7 +39,7 @@ def thinking_of(
     Args:
         parser: parser of the model's reasoning; None if the model does not think.
         prompt: text of the prompt.
-        budget: most tokens of thinking.
+        budget: maximum number of tokens of thinking.
         budget_param: request field that set the budget.
         grammar_param: request field that set the grammar; None: there is no grammar.
         may_call: whether the answer may contain tool calls.

@@ -56,7 +56,7 @@ def run_check(
         options: options of the component, "kind.key" → value.
         fixtures: values for fixtures of the component's test class.
         home: folder of the component's own code.
-        timeout: most seconds that one test may take.
+        timeout: maximum number of seconds that one test may take.
         show: called with each promise when its tests have ended.
     """
     start = time.monotonic()

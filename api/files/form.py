@@ -23,10 +23,10 @@ from .disposition import read_parameters
 MEDIA_TYPE = "multipart/form-data"
 MAX_FIELD_BYTES = 4096
 MAX_OVERHEAD = 2**18
-"""Most bytes of a form in addition to its file."""
+"""Maximum size of a form without its file, in bytes."""
 
 MAX_PART_HEADER_BYTES = 4224
-"""Most bytes of each header of a form part. One header contains the file's name."""
+"""Maximum size of each header of a form part, in bytes. One header contains the file's name."""
 
 PIECE = 2**18
 """Minimum number of bytes to pass on at once, except at the end of the file."""
@@ -62,7 +62,7 @@ class FileForm:
         file_field: name of the field with the file; the file is required.
         fields: name of each other field → function that takes its value and raises RequestError if it is
             wrong.
-        max_file_bytes: most bytes of the file.
+        max_file_bytes: maximum size of the file, in bytes.
         needs_name: whether the file must have a file name.
 
     Attributes:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from llmfw.core.base.errors import StorageError, StorageFullError
 
 LOOK_BYTES = 16 * 2**20
-"""Bytes of a file that arrive between two checks of the disk."""
+"""Number of bytes of a file that arrive between two checks of the disk."""
 MAX_SHARE = 20
 """Caps the reserve at a twentieth (1/20) of the disk."""
 

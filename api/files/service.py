@@ -41,7 +41,7 @@ FILES = "files"
 """The store's space for the files that clients see."""
 
 EXPIRED_AT_ONCE = 50
-"""Most expired files to remove before the lock is released for other callers."""
+"""Maximum number of expired files to remove before the lock is released for other callers."""
 
 _ANCHOR_FIELD, _SECONDS_FIELD = "expires_after[anchor]", "expires_after[seconds]"
 

@@ -24,7 +24,7 @@ MAX_SHOWN_BYTES = 2**18
 """Largest body that is decoded a second time, to show the wrong value in an error."""
 
 MAX_FIELDS = 1000
-"""Most members of a body, and of each object in it that is a Body itself."""
+"""Maximum number of members of a body, and of each object in it that is a Body itself."""
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 CheckedT = TypeVar("CheckedT", bound=Body)
@@ -184,7 +184,11 @@ def report_ignored(names: list[str], strict: bool) -> dict[str, str]:
 
 
 def fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """Return the fields of a JSON object; raise RequestError if it is no object or has too many fields."""
+    """Return the fields of a JSON object.
+
+    Raises:
+        RequestError: the JSON is not an object, or has too many fields.
+    """
     try:
         fields = _fields_decoder.decode(raw)
     except (ValueError, RecursionError) as error:  # decoding to a Struct does not check skipped values

@@ -26,7 +26,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The requested page of a list.
 
     Attributes:
-        limit: most items of the page.
+        limit: maximum number of items of the page.
         after: id of the last item before the page; None: the first page.
         newest_first: whether the list starts with the newest item.
     """

@@ -17,11 +17,13 @@ from llmfw.core.base.errors import OverloadedError, TenantLimitError
 from .job import Job
 
 MAX_OPEN = 1000
-"""Most responses that run or are queued."""
+"""Maximum number of responses that run or are queued."""
 MAX_OF_TENANT = MAX_OPEN // 2
-"""Most responses of one tenant that run or are queued, so that there is always room for others."""
+"""Maximum number of responses of one tenant that run or are queued, so that there is always room for
+others."""
 MAX_OPEN_BYTES = 256 * 2**20
-"""Most bytes of the bodies of all responses that run or are queued. One tenant may use half of them."""
+"""Maximum size in bytes of the bodies of all responses that run or are queued. One tenant may use half of
+it."""
 RETRY_S = 10.0
 
 
@@ -43,7 +45,7 @@ class Background:
 
         Args:
             tenant: tenant of the job; "" for a client without a key, to which only the server's limits apply.
-            num_bytes: bytes of the job's body.
+            num_bytes: size of the job's body, in bytes.
 
         Raises:
             TenantLimitError: the tenant has reached its limit of jobs or bytes.

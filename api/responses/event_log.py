@@ -52,7 +52,7 @@ class EventLog:
         max_bytes: limit of `num_bytes`; if it is exceeded, the older half of the frames is dropped.
 
     Attributes:
-        num_bytes: bytes of the stored frames.
+        num_bytes: total size of the stored frames, in bytes.
         ended: whether the last frame was added.
     """
 
@@ -126,7 +126,8 @@ class EventLogs:
     """The logs of running and ended background responses.
 
     Args:
-        max_ended: most bytes of all ended logs; if they exceed it, the oldest ended logs are removed.
+        max_ended: maximum size of all ended logs together, in bytes. Beyond it, the oldest ended logs are
+            removed.
     """
 
     def __init__(self, max_ended: int = MAX_ENDED) -> None:

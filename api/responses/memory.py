@@ -150,7 +150,7 @@ class ResponseMemory:
 
         Args:
             after: id of the last item of the previous page; None: the first page.
-            limit: most items of the page.
+            limit: maximum number of items of the page.
 
         Raises:
             NotFoundError: the response or one before it in the conversation does not exist.

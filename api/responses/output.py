@@ -1,6 +1,6 @@
 """Converts the deltas of a generation to output items, and to the events that report their growth.
 
-An item ends when a delta of another kind arrives, or of another call. Each event gets a new item object, so
+An item ends when a delta of another kind, or of another call, arrives. Each event gets a new item object, so
 that later deltas do not change the event. Lifecycle events and sequence numbers are added elsewhere
 (`event_log`).
 """

@@ -80,9 +80,9 @@ async def event_stream(
     An error before the first frame is raised, so that the client gets a normal error reply.
 
     Args:
-        receive: as in `while_connected`.
-        starting: returns the iterator of frames; cancelled if the client disconnects. The first frame, which
-            may be empty, must come as soon as the request has been accepted.
+        receive: `receive` of the request, whose body has been read (see `while_connected`).
+        starting: coroutine that returns the iterator of frames; cancelled if the client disconnects. The
+            first frame, which may be empty, must come as soon as the request has been accepted.
     """
 
     async def first() -> tuple[AsyncGenerator[bytes, None], bytes]:

@@ -13,7 +13,7 @@ SmallInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """A 32-bit integer, so that no accepted value can overflow in later computations."""
 
 MAX_CHOICES = 128
-"""Most choices of one prompt."""
+"""Maximum number of choices of one prompt."""
 
 Timeout = Annotated[float, msgspec.Meta(gt=0, le=24 * 3600)]
 """Seconds that a request may take."""

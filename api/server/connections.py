@@ -16,12 +16,12 @@ CHECK_INTERVAL_S = 1.0
 LOG_INTERVAL_S = 10.0
 TCP_ESTABLISHED = 1  # first byte of Linux's struct tcp_info
 MAX_LEAVING = 256
-"""Most refused connections that stay open to deliver their reply.
+"""Maximum number of refused connections that stay open to deliver their reply.
 
 They do not count towards the other limits.
 """
 MAX_EARLY = 64
-"""Most requests that run before their whole body has arrived."""
+"""Maximum number of requests that run before their whole body has arrived."""
 
 
 class Connection(Protocol):
@@ -35,7 +35,7 @@ class Connection(Protocol):
         """
 
     def evict(self) -> None:
-        """End the connection to make room for another one."""
+        """End the connection to make room for another connection."""
 
 
 class _Peer:
@@ -53,8 +53,8 @@ class ConnectionTable:
     """All connections of a server.
 
     Args:
-        most: most connections open at a time.
-        most_per_address: most connections open at a time from one address.
+        most: maximum number of connections open at a time.
+        most_per_address: maximum number of connections open at a time from one address.
     """
 
     def __init__(self, most: int, most_per_address: int) -> None:

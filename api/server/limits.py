@@ -10,10 +10,10 @@ MIN_BYTES_PER_S = 1024
 """Slowest allowed average rate of a body and of a reply, once their timeout has passed."""
 
 MAX_PIPELINED = 16
-"""Most requests on one connection that wait for the reply to an earlier one."""
+"""Maximum number of requests on one connection that wait for the reply to an earlier one."""
 
 FREE_CHUNKS, MIN_CHUNK_BYTES = 1024, 64
-"""Limit of a chunked body: FREE_CHUNKS chunks of any size, plus one for each MIN_CHUNK_BYTES of its bytes."""
+"""Limit on the chunks of a body: FREE_CHUNKS chunks of any size, plus one chunk per MIN_CHUNK_BYTES."""
 
 SMALL_BODY_BYTES = 2**20
 """Largest body of routes that take ids and settings but no text: batches, uploads, administration."""
@@ -23,17 +23,18 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one connection, and of all connections together.
 
     Attributes:
-        connections: most connections open at a time.
-        connections_per_address: most connections open at a time from one IP address.
-        header_bytes: most bytes of a request line and its headers together.
-        headers: most header fields of a request.
-        url_bytes: most bytes of path and query together.
-        header_timeout_s: most seconds from the first byte of a request (or the start of a connection) to the
-            end of its headers.
-        body_timeout_s: most seconds to wait for a body, in addition to its transfer time at MIN_BYTES_PER_S.
-        send_timeout_s: most seconds for which a client may leave sent bytes unread, in addition to their
-            transfer time at MIN_BYTES_PER_S.
-        idle_timeout_s: most seconds between two requests of a connection.
+        connections: maximum number of connections open at a time.
+        connections_per_address: maximum number of connections open at a time from one IP address.
+        header_bytes: maximum size of a request line and its headers together, in bytes.
+        headers: maximum number of header fields of a request.
+        url_bytes: maximum size of path and query together, in bytes.
+        header_timeout_s: maximum number of seconds from the first byte of a request (or the start of a
+            connection) to the end of its headers.
+        body_timeout_s: maximum number of seconds to wait for a body, in addition to its transfer time at
+            MIN_BYTES_PER_S.
+        send_timeout_s: maximum number of seconds for which a client may leave sent bytes unread, in addition
+            to their transfer time at MIN_BYTES_PER_S.
+        idle_timeout_s: maximum number of seconds between two requests of a connection.
     """
 
     connections: int
@@ -51,11 +52,12 @@ class BodyLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one JSON body, and of all bodies together.
 
     Attributes:
-        body_bytes: most bytes of one body.
-        buffered_bytes: most bytes of all bodies that are being received.
-        depth: most levels of nested objects and arrays.
-        values: most values of any type: strings, numbers, objects, arrays, ...
-        nodes: most objects, arrays and member names, which take more time and memory than other values.
+        body_bytes: maximum size of one body, in bytes.
+        buffered_bytes: maximum size of all bodies that are being received, in bytes.
+        depth: maximum nesting depth of objects and arrays.
+        values: maximum number of values of any type: strings, numbers, objects, arrays, ...
+        nodes: maximum number of objects, arrays and member names, which take more time and memory than other
+            values.
     """
 
     body_bytes: int

@@ -88,7 +88,7 @@ class Pace:
             self._timer = asyncio.get_running_loop().call_at(self._free_at, self._next)
 
     def _next(self) -> None:
-        """Give the turn to the first piece of work of the cheapest class."""
+        """Start the work that has waited longest in the cheapest class with any waiting work."""
         self._timer = None
         for waiting in self._waiting:
             while waiting:

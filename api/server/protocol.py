@@ -33,7 +33,7 @@ DRAINED_BYTES_PER_S = 16 * 2**20
 
 
 MAX_HELD_BYTES = 2**15
-"""Bytes of a body to buffer before its request starts, which reads the rest as it arrives."""
+"""Number of bytes of a body to buffer before its request starts. The request reads the rest as it arrives."""
 
 LARGE_BYTES = 2**12
 """Size of a body above which to check, before its request starts, that the client is still connected."""
@@ -233,10 +233,10 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._table.heard(self)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Start a request once its body has arrived, or MAX_HELD_BYTES of it, or EARLY_S have passed.
+        """Start a request once its whole body or MAX_HELD_BYTES of it has arrived, or after EARLY_S.
 
-        At most MAX_EARLY requests start before their body has arrived, so slow bodies cost little more than
-        their bytes.
+        At most MAX_EARLY requests run before their whole body has arrived, so a slow body costs little more
+        than its buffer.
         """
         if cycle is not self.cycle or not cycle.more_body or cycle.waiting_for_100_continue:
             self._start(cycle, app)
@@ -286,7 +286,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._check_head()
 
     def evict(self) -> None:
-        """End this connection, which waits for its client, to make room for another one."""
+        """End this connection, which waits for its client, to make room for another connection."""
         if self._expects is _Expects.START:
             self.transport.close()
         else:
@@ -335,7 +335,10 @@ class LimitedProtocol(HttpToolsProtocol):
         return RefusedError(431, "headers_too_large", f"the request's headers have more than {limit} bytes")
 
     def _stop(self, refusal: RefusedError) -> RefusedError:
-        """Store and return a refusal to raise in a callback; the parser replaces it by its own error."""
+        """Store a refusal, and return it for a parser callback to raise.
+
+        It is stored because the parser replaces exceptions of callbacks with its own error.
+        """
         self._refusal = refusal
         return refusal
 

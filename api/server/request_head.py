@@ -66,7 +66,7 @@ def _host_problem(named: bytes | None, version: str, headers: Headers) -> HeadPr
 
 
 def _expect_problem(headers: Headers) -> HeadProblem | None:
-    """Return which expectation the server does not know (RFC 9110, section 10.1.1)."""
+    """Return the problem if the header `expect` is unsupported, else None (RFC 9110, section 10.1.1)."""
     for name, value in headers:
         if name == b"expect" and value.strip().lower() != b"100-continue":
             message = f"the request has the header expect: {_shown(value)}; only 100-continue is known, or leave it out"

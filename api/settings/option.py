@@ -80,7 +80,10 @@ class SettingOption(click.Option):
 
 
 class Elsewhere(str):
-    """Source of a wrong value, for errors that name a more exact source than the option can."""
+    """A `param_hint` that already names where a wrong value came from, such as a key of a file.
+
+    `SettingOption` keeps such a hint, and sets its own hint in all other errors.
+    """
 
 
 def _metavar(of: Any) -> str | None:

@@ -15,7 +15,7 @@ from llmfw.core.interfaces.tokenizer import LONG_TEXT, Tokenizer
 from .threads import TextThreads
 
 MAX_TOKENS = 2**20
-"""Most tokens of all prompts of a request together, unless the context is longer."""
+"""Maximum number of tokens of all prompts of a request together, unless the context is longer."""
 
 CHARACTERS_A_TOKEN = 4
 """A text with more characters than this per token of the context is first counted in slices."""
@@ -42,7 +42,7 @@ class PromptEncoder:
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens of all prompts of a request together."""
+        """Maximum number of tokens of all prompts of a request together."""
         return max(MAX_TOKENS, self._context())
 
     async def encode(

@@ -46,7 +46,7 @@ from .text_stream import Delta, TextStream
 from .threads import TextThreads
 
 MAX_SETTINGS_BYTES = 2**24
-"""Most bytes of the settings of all choices of a request."""
+"""Maximum size of the settings of all choices of a request, in bytes."""
 
 MakeText = Callable[[Sequence[int]], TextStream]
 """Takes a prompt's token ids; returns a new text stream for one choice."""
@@ -187,7 +187,7 @@ class Generator:
         grammar_checker: checker of grammars; None: no structured output.
         sampling_defaults: SamplingParams field → the model's default, for requests that leave it unset.
         places: bounds the choices of one client request that are in the engine at once; None: no bound.
-        max_biases: most entries of logit_bias.
+        max_biases: maximum number of entries of logit_bias.
 
     Attributes:
         texts: encodes prompts outside the event loop.

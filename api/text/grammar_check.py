@@ -126,9 +126,9 @@ class GrammarChecker:
     async def _ask(
         self, key: Key, spec: GrammarSpec, tenant: str, prover: GrammarProver
     ) -> GrammarSpec | _Refusal:
-        """Have a grammar compiled; return it, prepared, or the refusal.
+        """Have the prover compile a grammar; return the prepared spec, or the refusal.
 
-        Concurrent requests share one compilation.
+        Concurrent requests for the same grammar share one compilation.
         """
         shared = self._shared.get(key)
         if shared is None:

@@ -13,13 +13,13 @@ from llmfw.core.base.request import SamplingParams
 from .aliases import REPETITION_PENALTY, field_given
 
 MAX_STOPS, MAX_STOP_LENGTH = 256, 256
-"""Most stop strings of a request, and most characters of one.
+"""Maximum number of stop strings of a request, and of characters of one stop string.
 
 Every token's text is searched for all of them.
 """
 
 MAX_BIASES = 16_384
-"""Most entries of logit_bias, which is sent with each choice."""
+"""Maximum number of entries of logit_bias, which is sent with each choice."""
 
 _SAME_NAME = (
     "min_tokens",
@@ -49,7 +49,7 @@ def to_sampling(
         max_tokens: value of `max_tokens`, whose field has a different name in each API.
         renamed: SamplingParams field → request field, if they differ; errors name the request field.
         defaults: SamplingParams field → default that replaces SamplingParams' own.
-        max_biases: most entries of logit_bias.
+        max_biases: maximum number of entries of logit_bias.
 
     Raises:
         RequestError: a value is out of range.

@@ -29,8 +29,8 @@ class Likely(msgspec.Struct, frozen=True):
     """A candidate token for one position of the text.
 
     Attributes:
-        bytes: bytes of its text; may be part of a character.
-        logprob: natural logarithm of its probability.
+        bytes: the token's text in UTF-8; may be part of a character.
+        logprob: natural logarithm of the token's probability.
     """
 
     token_id: int
@@ -42,10 +42,10 @@ class ScoredToken(msgspec.Struct, frozen=True):
     """A token of a text.
 
     Attributes:
-        start: start of its text, in characters from the start of the whole text.
-        bytes: bytes of its text; may be part of a character.
+        start: start of the token's text, in characters from the start of the whole text.
+        bytes: the token's text in UTF-8; may be part of a character.
         logprob: log probability; None for the first token of a prompt.
-        top: the most likely tokens at its position, the most likely first.
+        top: the most likely tokens at the token's position, the most likely first.
     """
 
     start: int

@@ -27,7 +27,8 @@ MAX_NAMED = 5  # wrong token ids that an error names
 
 
 MAX_DECODED = 2**17
-"""Most token ids in all lists of a /detokenize request together. Decoding a million takes a second.
+"""Maximum number of token ids in all lists of a /detokenize request together. Decoding a million takes a
+second.
 
 If the limit of a single list is larger, that limit applies instead.
 """
@@ -145,7 +146,7 @@ class TokenizationService:
 
     @property
     def _most(self) -> int:
-        """Most token ids to decode per list: CHARACTERS_A_TOKEN times the context length."""
+        """Maximum number of token ids to decode per list: CHARACTERS_A_TOKEN times the context length."""
         return CHARACTERS_A_TOKEN * self._generator.info.max_model_len
 
     def _refuse_length(self, length: int, param: str) -> NoReturn:

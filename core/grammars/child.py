@@ -32,7 +32,7 @@ STACK_BYTES = 4 * 2**20
 (`engine.grammars`), so a grammar that compiles here also compiles there."""
 
 MAX_GROWTH = 16 * 2**20
-"""Number of bytes by which a child's memory may grow before the child is replaced."""
+"""Growth of a child's memory, in bytes, beyond which the child is replaced."""
 
 SLOW_NICENESS = 5
 

@@ -25,8 +25,9 @@ class FairQueue:
     def add(self, job: Job) -> bool:
         """Append a job; return False if the queue is full and rejects it.
 
-        A full queue still accepts a job whose tenant would have fewer jobs than the tenant with the most. The
-        caller must then call `shed`, which removes the newest job of the latter.
+        A full queue still accepts a job if its tenant would then have fewer jobs than the tenant with the
+        most jobs. The caller must then call `shed`, which removes the newest job of the tenant with the most
+        jobs.
         """
         if self._size >= self._limit and len(self._lines.get(job.tenant, ())) + 1 >= self._longest():
             return False

@@ -1,4 +1,7 @@
-"""Messages between the API process, the grammar supervisor and its children: msgpack in the frames of `core.ipc.wire`."""
+"""Messages between the API process, the grammar supervisor and its children.
+
+Messages are encoded with msgpack, in the frames of `core.ipc.wire`.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on the cost of one grammar, and on the number of grammars that are compiled or queued.
 
     Attributes:
-        deadline_s: CPU time after which a child is killed, in seconds. Twice that is the limit of its wall
-            time.
+        deadline_s: CPU time after which a child is killed, in seconds. The limit on wall time is twice as
+            long.
         memory_mb: memory that a child may allocate in addition to the backend's own, in MiB.
         workers: maximum number of children for quick grammars; slow grammars have one fewer, but at least
             one.
         quick_s: CPU time after which a grammar counts as slow, in seconds.
-        quick_chars: length in characters beyond which a grammar's source counts as slow from the start.
+        quick_chars: length of a grammar's source, in characters, beyond which the grammar counts as slow from
+            the start.
         max_quick, max_slow: maximum number of waiting grammars in each queue; further ones are rejected as
             overload.
         step_ms: maximum CPU time of one step of a compiled grammar, in milliseconds.

@@ -22,7 +22,7 @@ MIN_SLICE_S = 0.005
 
 
 class Pool:
-    """Child processes, and the queues of jobs that wait for one.
+    """Child processes, and the queues of jobs that wait for a child.
 
     Args:
         limits: limits of all jobs and children.
@@ -46,13 +46,13 @@ class Pool:
         return [*self._running, *self._idle]
 
     def add(self, job: Job, now: float) -> None:
-        """Add a job. It gets exactly one answer, unless it is cancelled."""
+        """Add a job, which gets exactly one verdict unless it is cancelled."""
         is_slow = len(job.spec.source) > self._limits.quick_chars
         self._put(self._slow if is_slow else self._quick, job)
         self.advance(now)
 
     def cancel(self, job_id: int, now: float) -> None:
-        """Remove a job, killing its child if it runs. The job gets no answer."""
+        """Remove a job, and kill its child if the job runs. The job gets no verdict."""
         if not (self._quick.remove(job_id) or self._slow.remove(job_id)):
             for child in self._running:
                 if child.job is not None and child.job.id == job_id:
@@ -76,7 +76,7 @@ class Pool:
         """Kill or demote children that exceed a time limit, and start waiting jobs.
 
         Returns:
-            The time of the next call; None if no job runs.
+            The time at which to call `advance` next; None if no job runs.
         """
         for child in list(self._running):
             used_s = child.cpu_s(now)

@@ -1,4 +1,4 @@
-"""API side of compiling clients' grammars: starts the supervisor, sends it grammars and awaits verdicts."""
+"""Starts the grammar supervisor from the API process, sends it clients' grammars and awaits the verdicts."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ logger = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-m", "llmfw.core.grammars.supervisor")
 TRIES = 2
-"""Number of times that a grammar is sent if the supervisor ends without an answer."""
+"""Maximum number of supervisors to which a grammar is sent, if they end without an answer."""
 
 PING_S = 5.0
 """Seconds between two pings to a supervisor that has a job."""
 SILENT_S = 20.0
 """Seconds without a message after which a supervisor is killed and replaced."""
 BUILD_S = 300.0
-"""Replaces `SILENT_S` while the supervisor builds the backend, when it cannot answer."""
+"""Limit in place of `SILENT_S` while the supervisor builds the backend and cannot answer pings."""
 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 """Environment variables that keep libraries from starting threads, since threads do not survive a fork."""
@@ -67,7 +67,8 @@ class GrammarProver:
     Args:
         launch: function that returns the supervisor's settings; called in a thread when a supervisor is
             started.
-        command: command that starts a supervisor, whose standard input is the socket to it.
+        command: command that starts a supervisor; the standard input of the supervisor is a socket to the API
+            process.
     """
 
     def __init__(self, launch: Callable[[], Launch], command: Sequence[str] = COMMAND) -> None:

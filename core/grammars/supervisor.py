@@ -28,7 +28,7 @@ from .trial import prove
 
 
 class Supervisor:
-    """The supervisor's event loop, which serves one API process.
+    """Event loop of the process that supervises grammar compilation for one API process.
 
     Args:
         sock: socket connected to the API process.

@@ -22,8 +22,8 @@ from .messages import Limits
 FEW_STEPS, FEW_STEPS_S = 2, 0.002
 MANY_STEPS, MANY_STEPS_S = 64, 0.5
 BYTES_A_CHAR = 32
-"""Minimum size of a compiled grammar per character. The measured size may be too small if freed memory was
-reused."""
+"""Lower bound of a compiled grammar's size, in bytes per character of its source. The measured size may be
+too small if freed memory was reused."""
 MAX_FORCED = 256
 """Maximum number of forced tokens to try in a step."""
 
@@ -95,7 +95,7 @@ class _Trial:
                 return
 
     def _go_on(self, state: Grammar, mask: np.ndarray) -> bool:
-        """Accept the forced tokens, or else a random allowed one; return False if the output has ended."""
+        """Advance by the forced tokens or a random allowed one; return False if the output has ended."""
         tokens: Sequence[int] = state.forced()[:MAX_FORCED]
         if not tokens:
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))

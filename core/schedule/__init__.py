@@ -1,5 +1,5 @@
-"""Scheduling without tensors: chooses which sequences run, their pages, shared prefixes and drafts.
+"""Scheduling: chooses the sequences of each step, their pages, shared prefixes and drafts.
 
-The scheduler needs no model: property tests, the simulator and policy authors drive it with integers and
-numpy alone.
+The scheduler uses neither tensors nor a model, so property tests, the simulator and policy authors can drive
+it with integers and numpy alone.
 """

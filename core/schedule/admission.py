@@ -22,8 +22,8 @@ class Admission:
         pages: source of the sequences' pages.
         live, deferrable: the sequences of each class.
         desk: adapter that calls the policy.
-        retraction: retracts deferrable sequences that live ones need to replace.
-        leaders: decides which sequences follow others.
+        retraction: retracts deferrable sequences whose rows or pages live ones need.
+        leaders: decides which sequences wait for a prefix that another sequence computes.
         whole: maximum number of sequences and prompt tokens in a step.
         trace: receives each decision; None: decisions are not traced.
     """
@@ -91,7 +91,7 @@ class Admission:
         return self._live.num_running + self._deferrable.num_running
 
     def _why_closed(self, lane: Lane, room: StepRoom) -> str:
-        """Return why no sequence of a lane can be admitted; "" if one may be."""
+        """Return why no sequence of a lane can be admitted; "" if one might fit."""
         if room.is_spent:
             return "the step's budget of prompt tokens is spent"
         taken = lane.num_running if lane is self._live else self._num_running
@@ -100,7 +100,7 @@ class Admission:
         return f"no place: {self._num_running} requests run"
 
     def _trace_waits(self, indices: Indices, reason: str) -> None:
-        """Trace why these sequences wait, in the policy's order. `reason` is that of the first sequence."""
+        """Trace why these sequences, in the policy's order, wait. `reason` applies only to the first one."""
         if self._trace is not None:
             for num_ahead, seq in enumerate(self._table.sequences(indices)):
                 self._trace.waits(seq, reason if num_ahead == 0 else "others come first", num_ahead)
@@ -115,7 +115,7 @@ class Admission:
         return sum(each.ratio.expected_tokens(self._table, each.running_indices, size) for each in lanes)
 
     def _start(self, lane: Lane, seq: SequenceState, room: StepRoom, reserved: float) -> int | None:
-        """Admit a waiting sequence: give it a row and its first pages.
+        """Try to admit a waiting sequence: give it a row and its first pages.
 
         Returns:
             The number of tokens that the sequence computes in this step (0 if it follows another sequence);
@@ -152,7 +152,7 @@ class Admission:
         return seq.num_remaining + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) <= available - reserved
 
     def _extend(self, lane: Lane, seq: SequenceState, num_tokens: int) -> bool:
-        """Give a sequence pages, if necessary by retracting deferrable ones; return whether it has them."""
+        """Give a sequence pages, retracting deferrable sequences if necessary; return False if pages lack."""
         while not self._pages.extend(seq, num_tokens):
             if not self._retraction.give_way(lane):
                 return False

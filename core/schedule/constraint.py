@@ -5,9 +5,9 @@
 
 The grammar applies in the phase "after". In the phase "space", which only some models have, one token of
 white space may come first. If only one continuation is possible (the closing mark once the thinking budget is
-spent, the rest of an opening mark, or tokens that the grammar forces), its tokens are queued and taken in
-order. So the output does not depend on whether they are sampled one by one or appended together. This module
-handles token ids and mask bits; it does not depend on logits, steps or sequences.
+spent, the rest of an opening mark, or tokens that the grammar forces), its tokens are queued and must be
+accepted in order. So the output is the same whether these tokens are sampled one by one or appended together.
+This module handles token ids and mask bits; it does not depend on logits, steps or sequences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEPT_FOR_ANSWER = 1024
-"""Number of tokens that thinking leaves for an answer with a grammar; at most a quarter of `max_tokens`."""
+"""Number of tokens reserved for the answer if a grammar follows the thinking; at most a quarter of
+`max_tokens`."""
 
 
 class Phase(enum.Enum):
@@ -56,7 +57,7 @@ class Constraint:
 
     Args:
         request: the output's request. If there is a grammar, the request must have an end-of-sequence token.
-        grammar: grammar in its initial state, not shared; None: only the thinking is limited.
+        grammar: grammar in its initial state, used by this output only; None: only the thinking is limited.
         calls: record of the calls of the grammar's backend; None: failures are not attributed to a plugin.
         on_cost: function called when the grammar has taken too much CPU time or is too complex.
 
@@ -121,7 +122,7 @@ class Constraint:
 
     @property
     def grammar_to_ask(self) -> Grammar | None:
-        """The grammar that must compute the next token's mask; None if no grammar is needed for it."""
+        """The grammar that must compute the next token's mask; None if the mask needs no grammar."""
         return None if self.forced or self._phase is Phase.INSIDE else self._grammar
 
     @property
@@ -144,7 +145,8 @@ class Constraint:
         """Apply forced tokens and the thinking phase to the mask of the next token.
 
         Args:
-            words: mask from `grammar_to_ask`, or zeros if that is None: [ceil(vocab / 32)]. Changed in place.
+            words: mask from `grammar_to_ask`, or zeros if `grammar_to_ask` is None: [ceil(vocab / 32)].
+                Changed in place.
         """
         if self.forced:
             words[:] = 0
@@ -161,11 +163,13 @@ class Constraint:
                 allow(words, token_id)
 
     def charge_mask(self, seconds: float) -> None:
-        """Count the CPU time of a mask. `accept` raises if the grammar has taken too much in total."""
+        """Add the CPU time of a mask to the grammar's debt; `accept` raises if the debt is too large."""
         self._cost.charge(seconds)
 
     def fail(self, reason: str | Exception) -> None:
-        """Record that the mask failed: the next token is sampled without one, and `accept` then raises.
+        """Record that the next token's mask could not be computed.
+
+        The token is sampled without a mask, and `accept` then raises.
 
         Args:
             reason: reason as text, or the exception that the grammar's backend raised.
@@ -173,10 +177,12 @@ class Constraint:
         self._failure = self._failure or (_StuckError(reason) if isinstance(reason, str) else reason)
 
     def blame(self, error: Exception, where: str) -> Exception:
-        """Return the request's error for an exception from `accept`. Logs it unless the request caused it.
+        """Return the error that ends the request after an exception from `accept`.
+
+        Logs the exception unless the request caused it.
 
         Args:
-            where: place of the failure, for the log.
+            where: description of what failed, for the log.
         """
         if isinstance(error, RequestError):
             if isinstance(error, GrammarCostError):
@@ -191,9 +197,9 @@ class Constraint:
         """Advance the state by one token.
 
         Raises:
-            ValueError: the grammar does not allow the token. Other exceptions from the grammar or `fail` pass
-                through.
+            ValueError: the grammar does not allow the token.
             RequestError: the grammar has taken too much CPU time.
+            Exception: the exception that was passed to `fail`, or another error of the grammar.
         """
         if self._failure is not None:
             raise self._failure

@@ -1,9 +1,9 @@
 """The two classes of sequences, live and deferrable, and each class's limits in a step.
 
     live         sequences that clients wait for. Scheduled as if there were no other class.
-    deferrable   sequences that use the capacity that live ones leave in a step, up to the share, or the whole
-    step if
-                 no sequence is live. They lose their rows and pages as soon as a live sequence needs them.
+    deferrable   sequences that use what live ones leave of a step, up to a share of the step; or the whole
+    step
+                 if no sequence is live. They lose their rows and pages as soon as a live sequence needs them.
 
 A running deferrable sequence that is not in the step is paused: it keeps its row and its pages.
 """
@@ -27,8 +27,8 @@ class Limits:
     Attributes:
         places: maximum number of sequences.
         tokens: maximum number of prompt tokens.
-        tokens_per_place: number of tokens that each sequence counts in addition to its own. Above 0 if the
-            limits bound a step's time, since each sequence costs time, too.
+        tokens_per_place: number of tokens charged to `tokens` for each sequence, in addition to its prompt
+            tokens. Above 0 if the limits bound the duration of a step, because each sequence adds to it.
     """
 
     places: int
@@ -37,7 +37,10 @@ class Limits:
 
     @classmethod
     def share_of(cls, whole: Limits, share: float) -> Limits:
-        """Return the limits for a share (0 to 1) of a step; above 0, at least one sequence and one token."""
+        """Return the limits for a share (0 to 1) of a step.
+
+        A share above 0 allows at least one sequence and one token.
+        """
         if share == 0:
             return cls(0, 0)
         return cls(max(1, int(share * whole.places)), max(1, int(share * whole.tokens)))

@@ -1,4 +1,6 @@
-"""Keeps a faulty scheduling policy from failing requests: logs its first fault, and does not call the policy again.
+"""Keeps a faulty scheduling policy from failing requests.
+
+Logs the policy's first fault, and does not call the policy again.
 
 A policy comes from a plugin. If it raises, changes its input, or does not return each index exactly once,
 llmfw uses first come, first served instead. The time that a policy takes is not limited.
@@ -24,7 +26,7 @@ ColumnsT = TypeVar("ColumnsT", Waiting, Running)
 
 
 class IsolatedPolicy(SchedulePolicy):
-    """Wraps a policy so that its answers are always valid; after its first fault, uses the default orders.
+    """Wraps a policy so that answers are always valid. After the first fault, uses the default orders.
 
     Args:
         policy: policy, called until its first fault.
@@ -91,7 +93,7 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
     """Build the policy with this name.
 
     Args:
-        registry: registry that holds it.
+        registry: registry that holds the policy.
         name: policy name, as "name" or "plugin/name".
         options: options by "policy.key"; options of other kinds of components are ignored.
 

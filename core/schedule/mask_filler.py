@@ -17,11 +17,12 @@ from .plan import BatchPlan
 from .sequence import SequenceState
 
 MAX_CLOSING = 256
-"""Number of last tokens before `max_tokens` in which a grammar's output is steered to its end; at most an
-eighth of `max_tokens`."""
+"""Number of tokens before `max_tokens` from which a grammar's output is steered to its end; at most an eighth
+of `max_tokens`."""
 
 SUSPICIOUS_S = 0.025
-"""If the masks of several grammars together take longer, the next masks are computed and timed one by one."""
+"""If the masks of several grammars together take longer than this, in seconds, the masks of the next step are
+computed and timed one by one."""
 
 FillMasks = Callable[[Sequence[Grammar], Words], None]
 

@@ -1,8 +1,9 @@
-"""Estimates how many tokens the running sequences will still need, and corrects the estimate after a retraction.
+"""Estimates how many tokens running sequences will still need; corrects the estimate after a retraction.
 
-As in SGLang, the estimate is a ratio of the tokens that running sequences may still generate. The ratio
-starts at 0.7 (times the conservativeness), and falls linearly to 14% of that over 600 steps. A retraction
-sets it to (generated tokens + 20 per sequence) / allowed tokens, summed over the sequences that still run.
+As in SGLang, the estimate is a fraction (the ratio) of the tokens that running sequences may still generate.
+The ratio starts at 0.7 times `--schedule-conservativeness`, and falls linearly to 14% of its start over 600
+steps. A retraction sets the ratio to (generated tokens + 20 per sequence) / allowed tokens, where each number
+is summed over the sequences that still run.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ STEPS_AFTER_RETRACTION = 20
 
 
 class NewTokenRatio:
-    """Ratio of the tokens that running sequences are expected to generate to those that they may generate.
+    """Expected fraction of the tokens still allowed that running sequences will generate.
 
     Args:
         conservativeness: factor on the initial ratio; larger means fewer retractions and smaller batches.

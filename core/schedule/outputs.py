@@ -16,10 +16,10 @@ from .tenants import OUTPUT_WEIGHT, Tenants
 
 
 def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]]:
-    """Return the sampled tokens to keep of a plan with drafts: one list per sequence that samples, in order.
+    """Return the sampled tokens to keep from a plan with drafts, as a list for each sequence that samples.
 
-    A list holds the token sampled after the last known one, and a further token for each leading draft that
-    is correct.
+    A list holds the token sampled after the last known one, and another token for each correct draft before
+    the first wrong one.
     """
     kept, first = [], 0
     for p in plan.parts:

@@ -1,6 +1,6 @@
-"""A planned step, which the scheduler keeps until the step is committed: its sequences and its `StepInput`.
+"""The plan of one step: its sequences and its `StepInput`.
 
-The plan does not leave the scheduler's process. `BatchPlan.step` is the executor's input.
+The scheduler keeps the plan until the step is committed. Only `BatchPlan.step` is passed to the executor.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class PlannedSequence:
 
     Attributes:
         seq: the sequence.
-        row: its row of the page table.
+        row: the sequence's row of the page table.
         start, count: range of tokens that this step computes: [start, start + count).
         samples: whether the step samples the next token, because the range ends with the sequence's last
             token.
         is_new: whether this is the first step since the sequence got its row.
         is_prefill: whether the tokens are prompt tokens (or tokens recomputed after a retraction), not the
             last sampled one.
-        drafts: drafted tokens, which are the last of the `count` tokens. A token is sampled after each of
-            them, and after the token before them.
+        drafts: drafted tokens, which are the last of the `count` tokens. A token is sampled after each
+            drafted token, and after the token before the first draft.
     """
 
     seq: SequenceState

@@ -30,7 +30,7 @@ class PlanBuilder:
         self._pages = pages
         self._decoding: list[Indices] = []
         self._pieces: list[tuple[SequenceState, int]] = []
-        self._drafted: dict[int, Sequence[int]] = {}  # by index
+        self._drafted: dict[int, Sequence[int]] = {}  # by table index
 
     @property
     def decoding(self) -> Indices:
@@ -68,7 +68,10 @@ class PlanBuilder:
         self._drafted[seq.index] = tokens
 
     def launch(self) -> BatchPlan:
-        """Return the plan, and count its tokens as computed and the sampled ones as in flight from now on."""
+        """Return the plan, and update its sequences as if the step had been launched.
+
+        The plan's tokens count as computed, and the tokens to sample count as in flight.
+        """
         if self.is_empty:
             nothing = np.empty(0, dtype=np.bool_)
             return BatchPlan(NO_STEP, (), np.empty(0, np.intp), nothing, nothing)

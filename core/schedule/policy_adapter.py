@@ -1,4 +1,5 @@
-"""Builds a policy's input from sequences, pool and queue, and converts its answers into sequences."""
+"""Builds a policy's input from sequences, pool and queue, and converts the policy's answers into
+sequences."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ class PolicyAdapter:
         return self._table.at(int(lane.queue.indices[self.order(lane).places[0]]))
 
     def give_way(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
-        """Yield the running sequences that the policy would retract for a waiting one, in that order."""
+        """Yield the running sequences that the policy would retract for a waiting one, in order."""
         running = lane.running
         waiting = lane.queue.view(self._tenants, self._clock())
         place = int(self._table.place[seq.index])
@@ -79,7 +80,10 @@ class PolicyAdapter:
         return self._tenants.num_open_keys > 1
 
     def above_share(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
-        """Yield running sequences to retract for a waiting one by API keys' shares; see `above_share`."""
+        """Yield running sequences of API keys above their share, to retract for a waiting one.
+
+        See `turns.above_share`.
+        """
         return above_share(seq, self.retraction_order(lane), self._whole.places, self._tenants)
 
     def _figures(self, lane: Lane, budget: int = 0) -> Figures:

@@ -10,8 +10,8 @@ from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
 
 LEAST_FOLLOWED = 32
-"""Minimum number of saved tokens for a sequence to start following another one, since following may cost a
-step."""
+"""A waiting sequence follows another one only if that saves at least this many tokens, because following may
+cost a step."""
 
 
 class PrefixLeaders:
@@ -25,10 +25,10 @@ class PrefixLeaders:
         self._pages = pages
 
     def follows(self, seq: SequenceState) -> bool:
-        """Return whether a sequence waits for tokens that another one computes.
+        """Return whether a sequence should wait for tokens that another sequence is computing.
 
-        Also gives the sequence the pages that were cached since it got its row. A leader never follows: two
-        sequences that wait for each other would wait forever.
+        First gives the sequence the pages that were cached since `SequencePages.attach`. A leader never
+        follows: two sequences that waited for each other would wait forever.
         """
         if seq.subscription is None or seq.num_pages > seq.num_shared_pages:
             return False
@@ -49,6 +49,6 @@ class PrefixLeaders:
 def _rank(seq: SequenceState) -> int:
     """Return a sequence's rank as a leader.
 
-    Live ones rank higher: they never wait for a deferrable one, which may pause.
+    Live sequences rank higher, so they never wait for a deferrable sequence, which may be paused.
     """
     return 1 if seq.request.deferrable else 2

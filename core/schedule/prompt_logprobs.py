@@ -35,7 +35,7 @@ class PromptLogprobs:
     def take(self, start: int, records: Sequence[TokenLogprob]) -> None:
         """Store records from index `start` on.
 
-        After a retraction, some arrive a second time and replace the old ones.
+        After a retraction, tokens are computed again; their new records replace the old ones.
         """
         assert start <= len(self.records)
         self.records[start : start + len(records)] = records

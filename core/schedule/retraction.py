@@ -18,7 +18,7 @@ from .trace import DecisionTrace
 logger = logging.getLogger(__name__)
 
 RETRACT_DECODE_STEPS = 20
-"""Number of further tokens for which a retraction makes room per remaining sequence, as in SGLang."""
+"""Number of further tokens per remaining sequence for which a retraction frees pages, as in SGLang."""
 
 
 class Retraction:
@@ -56,7 +56,7 @@ class Retraction:
     def make_room(
         self, lane: Lane, decoding: Indices, pieces: dict[SequenceState, int]
     ) -> tuple[Indices, bool]:
-        """Retract sequences until the step's sequences have enough pages, and remove them from the step.
+        """Retract sequences until the step's remaining sequences have enough pages.
 
         Deferrable sequences are retracted before live ones. At least one of the step's sequences is never
         retracted; it may still have to wait for pages of a sequence whose last token is in flight. Sequences
@@ -65,11 +65,12 @@ class Retraction:
         Args:
             lane: lane of the sequences.
             decoding: table indices of the decoding sequences.
-            pieces: number of prompt tokens of each other sequence; retracted ones are removed from it.
+            pieces: number of prompt tokens of each prefilling sequence. Retracted sequences are removed from
+                this dict.
 
         Returns:
-            The table indices of the sequences that still decode, which have got their pages; and whether the
-            lane's own sequences did not all fit.
+            The table indices of the sequences that still decode, each with its pages; and whether the pages
+            did not suffice for all of the lane's sequences.
         """
         wanted: dict[SequenceState, int] | None = None
         short = self._pages.short(decoding)
@@ -103,7 +104,7 @@ class Retraction:
         return True
 
     def preempt(self, lane: Lane) -> None:
-        """Retract running sequences for the first waiting live one, if that does not fit.
+        """Retract running sequences for the first waiting live one, if the waiting one does not fit.
 
         The policy, or the shares of several API keys, determine which sequences may be retracted.
         """
@@ -138,7 +139,7 @@ class Retraction:
         return True
 
     def _would_fit(self, lane: Lane, seq: SequenceState, without: list[SequenceState]) -> bool:
-        """Return whether a waiting sequence would fit if the running sequences `without` were retracted."""
+        """Return whether a waiting sequence would fit after the sequences in `without` are retracted."""
         staying = [each for each in lane.running if each not in without]
         if len(staying) >= self._places:
             return False

@@ -2,10 +2,10 @@
 
 A step holds one token of each running sequence (decode) and, within a token budget, pieces of prompts
 (chunked prefill). The scheduler admits waiting sequences in the policy's order while enough pages remain for
-the tokens that running sequences are expected to generate. That number is estimated as a ratio of the tokens
-that they may still generate; the ratio falls with every step (`NewTokenRatio`). If the estimate was too low
-and the pool is full, the scheduler retracts sequences: they lose their pages, keep their tokens, and wait
-again.
+the tokens that running sequences are expected to generate. Their number is estimated as a fraction of the
+tokens that these sequences may still generate; the fraction falls with every step (`NewTokenRatio`). If the
+estimate was too low and the pool is full, the scheduler retracts sequences: they lose their pages, keep their
+tokens, and wait again.
 
 The scheduler plans two classes in turn (`deferral`). Live sequences are planned as if there were no
 deferrable ones, which are retracted first if live ones need their rows or pages. Deferrable sequences get the
@@ -152,7 +152,7 @@ class Scheduler:
         self._desk.policy = policy
 
     def add(self, request: Request, constraint: Constraint | None = None) -> None:
-        """Add a request to the waiting ones. The caller must have checked that it fits into the pool."""
+        """Add a request to the waiting ones. The caller must ensure that the request fits into the pool."""
         seq = SequenceState(request, self._num_arrived, constraint, self._table)
         self._num_arrived += 1
         self._sequences[request.id] = seq
@@ -221,7 +221,7 @@ class Scheduler:
     def withdraw(self, plan: BatchPlan) -> None:
         """Undo a plan that could not be launched: its tokens count as not computed.
 
-        Call `give_up` afterwards. Plans that were launched before may be committed in between.
+        Call `give_up` afterwards. Plans that were launched earlier may be committed between the two calls.
         """
         self._num_launched -= 1
         table, indices = self._table, plan.indices

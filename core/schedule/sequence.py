@@ -57,7 +57,8 @@ class SequenceState:
         is_cut: whether the prompt is computed in small pieces while others decode, because it exceeds one step's token
             budget, or because its log probabilities are requested, which cost more.
         is_plain: whether events hold only tokens, and tokens need no check by a constraint.
-        subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its prompt.
+        subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its
+            prompt.
     """
 
     __slots__ = (
@@ -154,7 +155,7 @@ class SequenceState:
 
     @property
     def num_remaining(self) -> int:
-        """Number of tokens that no launched step has computed."""
+        """Number of tokens, known or in flight, that are neither computed nor part of a launched step."""
         return self.length - self.num_computed
 
     @property
@@ -183,7 +184,8 @@ class SequenceState:
     def jump_token(self) -> int | None:
         """The next token if the constraint forces it and it can be appended without sampling, else None.
 
-        That requires that no token is in flight, and that the request does not ask for log probabilities.
+        A token is appended without sampling only if no token is in flight and the request does not ask for
+        log probabilities.
         """
         if self.constraint is None or self.num_in_flight or self.request.logprobs is not None:
             return None

@@ -68,7 +68,7 @@ class SequencePages:
         return self.num_total_tokens - self.num_available_tokens
 
     def num_held_tokens(self, sequences: Iterable[SequenceState]) -> int:
-        """Return the capacity in tokens of the pages that these sequences hold, counting shared pages once."""
+        """Return the capacity in tokens of the pages of these sequences, counting shared pages once."""
         own, shared = 0, dict[int, int]()
         for seq in sequences:
             own += seq.num_pages - seq.num_shared_pages
@@ -153,7 +153,7 @@ class SequencePages:
             self._clean.spoil(row, 0)
 
     def short(self, indices: Indices) -> Indices:
-        """Return the indices of sequences that need a page for one more token.
+        """Return the indices of those sequences that need another page for one more token.
 
         Args:
             indices: table indices of sequences whose pages hold all computed tokens.

@@ -1,4 +1,4 @@
-"""Table of all sequences' numbers, one array per number, so that a step updates many sequences at once.
+"""Table of the sequences' numeric fields, one array per field, so that a step updates many sequences at once.
 
 index        0   1   2   3   4   5
 length     [ 9  31   .  12   .  87 ]    a sequence has the same index until it ends;
@@ -28,15 +28,15 @@ class SequenceTable:
         arrival: position in the order of arrival.
         priority: priority that the client requested.
         tenant: number of the tenant.
-        came_at: arrival, in seconds on the scheduler's clock.
-        deadline: deadline, in seconds on the same clock; infinity if there is none.
+        came_at: time of arrival, in seconds on the scheduler's clock.
+        deadline: deadline, in seconds on the scheduler's clock; infinity: no deadline.
         prompt_len: number of prompt tokens.
         max_len: maximum number of tokens, prompt and output.
         length: number of tokens, known or in flight.
         num_in_flight: number of tokens that are sampled by a launched step and not read back yet.
         num_computed: number of tokens whose keys and values are in pages, or will be once all launched steps
             have run.
-        num_cached: number of leading tokens in the prefix cache, while the sequence is watched.
+        num_cached: number of leading tokens in the prefix cache, while the sequence has a subscription.
         overtaken: number of later arrivals that were admitted before this sequence.
         row: row of the page table; -1 if there is none.
         is_new: 1 from the assignment of the row until the first step, then 0.
@@ -96,7 +96,7 @@ class SequenceTable:
         self._free = list(range(capacity - 1, -1, -1))
 
     def add(self, seq: SequenceState) -> int:
-        """Add a sequence with all numbers 0; return its index."""
+        """Add a sequence, with 0 in all columns; return its index."""
         if not self._free:
             self._grow()
         index = self._free.pop()

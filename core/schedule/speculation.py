@@ -30,13 +30,13 @@ from .sequence import SequenceState
 from .sequence_pages import SequencePages
 
 SPARE_TOKENS = 20
-"""Number of tokens per running sequence for which pages must remain after a draft gets its pages, as in a
-retraction."""
+"""Reserve, in tokens per running sequence: a draft gets pages only if at least these stay available. The same
+reserve as in a retraction."""
 
 
 DEFAULT_BATCH_TOKENS = {"cpu": 16, "cuda": 256}
-"""Number of tokens up to which a step takes little longer than for one token, since reading the weights
-dominates."""
+"""Number of tokens, by device type, up to which a step takes little longer than a step of one token, because
+reading the weights dominates."""
 
 
 class _Drafted:
@@ -189,13 +189,13 @@ def build_speculation(
 def is_independent(seq: SequenceState) -> bool:
     """Return whether sampling depends only on the logits, not on state that each token of a sequence updates.
 
-    Penalty counts, a grammar and a thinking budget are such state. Drafts would need it at each drafted
-    token, and a way to undo it.
+    Examples of such state are penalty counts, a grammar and a thinking budget. With drafts, this state would
+    have to be updated after each drafted token, and restored if the token is rejected.
     """
     return seq.constraint is None and not seq.request.sampling.has_penalties
 
 
 def _extend(pages: SequencePages, seq: SequenceState, num_tokens: int, spare: int) -> bool:
-    """Give a sequence pages for a draft if pages for `spare` tokens then remain; return whether they did."""
+    """Give a sequence pages for a draft if pages for `spare` tokens remain; return whether it has them."""
     needed = pages.num_new_pages(seq, num_tokens) * pages.page_size
     return not needed or (needed + spare <= pages.num_available_tokens and pages.extend(seq, num_tokens))

@@ -1,7 +1,8 @@
-"""Limits the CPU time that one output's grammar adds to the engine's steps, since that delays all requests.
+"""Limits the CPU time that one output's grammar adds to the engine's steps, because this time delays all
+requests.
 
-Each token has an allowance. Time beyond it adds to a debt, and unused allowance reduces the debt, so a step
-may be slow occasionally. The request ends with an error if the debt exceeds its limit.
+Each token has an allowance. Time beyond the allowance adds to a debt, and unused allowance reduces the debt,
+so a step may be slow occasionally. The request ends with an error if the debt exceeds `MAX_DEBT_S`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from llmfw.core.base.errors import GrammarCostError
 FREE_S = 0.02
 """Allowance per token, in CPU seconds."""
 MAX_DEBT_S = 0.2
+"""Largest debt of one output, in CPU seconds."""
 
 
 class StepCost:

@@ -104,7 +104,7 @@ class StepPlanner:
     def _beside(self, builder: PlanBuilder) -> Limits:
         """Return the limits of deferrable sequences in a step with live ones.
 
-        While a live one waits, no prompt tokens.
+        While a live sequence waits, deferrable ones get no prompt tokens.
         """
         left = self._whole.tokens - builder.num_prompt_tokens
         tokens = 0 if self._live.num_waiting else min(self._share.tokens, left)
@@ -113,7 +113,11 @@ class StepPlanner:
     def _fill(
         self, lane: Lane, limits: Limits, piece: int | None, score_cost: float, builder: PlanBuilder
     ) -> int | None:
-        """Plan a lane's running sequences, and admit waiting ones; return the unused rest of `piece`."""
+        """Plan the running sequences of a lane, and admit waiting ones.
+
+        Returns:
+            What is left of the limit on split prompts (see `StepRoom.piece`); None: no limit.
+        """
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
         room = StepRoom(
@@ -160,7 +164,7 @@ class StepPlanner:
         return indices[is_decoding], table.sequences(indices[~is_decoding])
 
     def _pieces(self, prefilling: list[SequenceState], room: StepRoom) -> dict[SequenceState, int]:
-        """Return how many prompt tokens each of these sequences computes next, if it gets the pages."""
+        """Return how many prompt tokens each of these sequences computes next, if pages are available."""
         pieces: dict[SequenceState, int] = {}
         for seq in prefilling:
             if room.tokens <= 0:
@@ -175,7 +179,10 @@ class StepPlanner:
         return pieces
 
     def _lead_one(self, limits: Limits, builder: PlanBuilder) -> None:
-        """Make one sequence compute if all follow others, as when their leader is paused or has ended."""
+        """Let one running sequence compute although it follows another one.
+
+        Needed if all running sequences follow others: for example, if their leader is paused or has ended.
+        """
         for seq in [*self._live.running, *self._deferrable.running]:
             if seq.num_remaining and not seq.awaits_end:
                 count = min(seq.num_remaining, limits.tokens) if self._chunked else seq.num_remaining

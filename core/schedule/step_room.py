@@ -11,14 +11,14 @@ from .sequence import SequenceState
 
 @dataclass(slots=True)
 class StepRoom:
-    """Remaining prompt tokens of one step for a lane.
+    """What is left of a lane's prompt-token budget in one step.
 
     Attributes:
         limits: limits of the lane in this step.
-        tokens: number of prompt tokens left.
+        tokens: number of prompt tokens left in the budget.
         piece: maximum number of these tokens for split prompts (`SequenceState.is_cut`) while others decode; None: no limit.
         chunked: whether a prompt may be split over several steps; if not, each is computed in full.
-        may_exceed: whether one prompt may exceed the limit if prompts are not split.
+        may_exceed: if prompts are not split, whether a single prompt may exceed the budget.
         score_cost: number of tokens that a prompt token counts as if its log probability is requested.
         weighs_piece: whether tokens of the piece count the same way; if not, `piece` is in tokens, whatever they cost.
     """
@@ -33,11 +33,11 @@ class StepRoom:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no tokens are left for another sequence."""
+        """Whether the budget has no tokens left for another sequence."""
         return self.tokens - self.limits.tokens_per_place <= 0
 
     def take(self, seq: SequenceState, count: int) -> None:
-        """Subtract `count` tokens of a sequence from the remaining ones."""
+        """Subtract `count` tokens of a sequence from the budget."""
         self.tokens -= math.ceil(count * self._cost(seq)) + self.limits.tokens_per_place
         if seq.is_cut and self.piece is not None:
             self.piece -= math.ceil(count * self._cost(seq)) if self.weighs_piece else count

@@ -113,7 +113,7 @@ def count_tokens(seq: SequenceState) -> RowCounts:
 
 
 def _last_tokens(table: SequenceTable, indices: Indices, rows: Ints) -> tuple[Ints, Ints]:
-    """Return tokens and sources, as in `StepInput`, of sequences that compute their last token."""
+    """Return tokens and sources, as in `StepInput`, for sequences that compute only their last token."""
     tokens = table.last_token[indices]
     in_flight = table.num_in_flight[indices] > 0
     if not np.count_nonzero(in_flight):
@@ -131,7 +131,7 @@ def _tokens(
     num_single: int,
     drafts: Mapping[int, Sequence[int]],
 ) -> tuple[Ints, Ints]:
-    """Return tokens and sources, as in `StepInput`, of any sequences."""
+    """Return tokens and sources, as in `StepInput`, for sequences that decode, prefill or have drafts."""
     known = np.zeros(int(counts.sum()), dtype=np.int64)
     sources = np.full(len(known), NOT_IN_FLIGHT, dtype=np.int64)
     single = indices[:num_single]
@@ -155,9 +155,9 @@ def _tokens(
 
 
 def _row_counts(table: SequenceTable, indices: Indices, ends: Ints) -> tuple[RowCounts, ...]:
-    """Return token counts of the sequences with penalties for which the executor has none.
+    """Return the token counts that penalties need, for the sequences whose counts the executor lacks.
 
-    From then on, the executor counts the tokens that it samples.
+    After that, the executor itself counts the tokens that it samples.
 
     Args:
         table: table of all sequences.

@@ -41,7 +41,7 @@ class Tenants:
         self._names: list[tuple[str, bool]] = []
 
     def join(self, name: str, *, deferrable: bool = False, is_key: bool = False) -> int:
-        """Record a new request; return its tenant's number, which differs for live and deferrable requests."""
+        """Record a new request; return the number of its tenant and class (live or deferrable)."""
         number = self._numbers.get((name, deferrable))
         if number is None:
             number = self._numbers[name, deferrable] = self._number()

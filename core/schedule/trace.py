@@ -25,7 +25,7 @@ class DecisionTrace(Protocol):
         """
 
     def admitted(self, seq: SequenceState) -> None:
-        """Record that a request was admitted; `num_computed` of its tokens were cached."""
+        """Record that a request was admitted. `seq.num_computed` of its tokens were found in the cache."""
 
     def planned(self, plan: BatchPlan) -> None:
         """Record that a step was planned."""

@@ -21,8 +21,8 @@ from .tenants import Tenants
 def take_turns(order: Ordering, waiting: Waiting, tenants: Tenants) -> Ordering:
     """Return an order in which the least served tenant comes first, as with the policy `fair`.
 
-    Each request adds its tokens to compute to its tenant's counter, as if it were admitted, before the next
-    is ordered. Requests that the policy holds back stay last.
+    Before the next request is ordered, each request's uncached tokens are added to its tenant's counter, as
+    if the request had been admitted. Requests that the policy holds back stay last.
     """
     if tenants.num_open_keys < 2 or not _are_several_keys(waiting.tenant, tenants.is_key):
         return order
@@ -46,8 +46,8 @@ def above_share(
     """Yield the running sequences that may be retracted for the first waiting one, by their tenants' shares.
 
     A tenant's share is the maximum number of running sequences divided by the number of API keys with
-    requests. If the waiting sequence's tenant runs less than its share, sequences of tenants above their
-    share are yielded, from the tenant with the most sequences first, until that tenant is down to its share.
+    requests. If the waiting sequence's tenant runs fewer sequences than its share, sequences of tenants
+    above their share are yielded, each from the tenant that runs the most after the previous ones are gone.
 
     Args:
         first: the first waiting sequence.

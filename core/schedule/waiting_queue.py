@@ -43,7 +43,7 @@ class WaitingQueue:
         self._size += 1
 
     def remove(self, seq: SequenceState) -> None:
-        """Remove a sequence; the last one moves to its index in the queue."""
+        """Remove a sequence; the last sequence of the queue takes over its index."""
         place = self._table.place[seq.index]
         self._size -= 1
         last = self._indices[self._size]

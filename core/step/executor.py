@@ -1,9 +1,8 @@
 """Computes steps on a device: `StepInput` in, `StepOutput` out.
 
-A step has two halves, the forward pass and sampling, so that the grammars' masks that sampling needs can be
-computed on the host during the forward pass. Neither half waits for the device. The last sampled token of
-each row stays on the device, so the next step can be launched before this step's tokens have reached the
-host.
+A step has two halves, the forward pass and sampling. During the forward pass, the host can compute the
+grammars' masks, which only sampling needs. Neither half waits for the device. The last sampled token of each
+row stays on the device, so the next step can be launched before this step's tokens have reached the host.
 
 An executor handles rows, pages and tokens. It does not depend on requests, and shares no mutable data with
 the scheduler.
@@ -44,7 +43,7 @@ class ForwardPass:
     Attributes:
         step: input of the step.
         logits: logits from which to sample, float32: [S, vocab].
-        prompt_logits: logits of scored prompt tokens, in the model's dtype: [P, vocab]; None if there are none.
+        prompt_logits: logits of scored prompt tokens, in the model's dtype: [P, vocab]; None: no such tokens.
         rows: page table row of each sampled token, on the device: [S].
     """
 
@@ -90,8 +89,8 @@ class Executor:
         self._prompt_logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)
         self._rows_that_ask: set[int] = set()  # rows whose requests want log probabilities
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
-        # transformers passes on a four-dimensional mask unchanged, and our attention ignores it. Without it,
-        # transformers would search `position_ids` for packed sequences, which waits for the device.
+        # transformers passes on a four-dimensional mask unchanged, and our attention ignores it. Without a
+        # mask, transformers would search `position_ids` for packed sequences, which waits for the device.
         self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
         self._graphs: DecodeGraphs | None = None
         self._clock = clock
@@ -102,7 +101,7 @@ class Executor:
         return self._model.has_own_threads and self._backend.has_own_threads
 
     def use_graphs(self, make_graph: Callable[[], Graph], sizes: Sequence[int], *, capture_all: bool) -> None:
-        """Capture decode steps as graphs, and replay them from now on.
+        """Run decode steps by replaying captured graphs from now on.
 
         Args:
             make_graph: factory of graphs.
@@ -151,7 +150,7 @@ class Executor:
         ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
         logits = self._forward(ids, places, batch, wanted)
-        # float() does not copy float32 tensors. The sampler may change them: nothing else reads the logits.
+        # float() does not copy float32 tensors. The sampler may change the logits: nothing else reads them.
         if not step.scored:
             return ForwardPass(step, logits.float(), None, sampled_rows)
         num = len(to_sample)
@@ -162,7 +161,8 @@ class Executor:
 
         Args:
             forward: result of `forward` for that step.
-            masks: masks of allowed tokens, for the sampled tokens that are constrained; None: there are none.
+            masks: masks of allowed tokens, for the sampled tokens that are constrained; None: no token is
+                constrained.
         """
         step = forward.step
         prompt_scores = self._prompt_scores(forward)
@@ -200,9 +200,9 @@ class Executor:
             self._clock.begin()
 
     def _asking(self, rows: Ints) -> dict[int, Ints]:
-        """Return the indices of rows that want log probabilities, by the number of top tokens to find.
+        """Return the indices of logits whose requests want log probabilities, by number of top tokens.
 
-        Numbers are rounded up (`num_looked_for`), so there are only a few groups, and few operations.
+        The numbers are rounded up (`num_looked_for`), so that there are few groups and thus few operations.
         """
         if not self._rows_that_ask:
             return {}
@@ -231,7 +231,7 @@ class Executor:
         batch: ForwardBatch,
         wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the logits at the `wanted` indices, or at all, in the model's dtype: [N, vocab]."""
+        """Return the logits at the `wanted` indices (None: at all), in the model's dtype: [N, vocab]."""
         kwargs: dict[str, Any] = {}
         if wanted is not None and self._keeps_logits:
             kwargs["logits_to_keep"] = wanted

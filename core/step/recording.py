@@ -230,12 +230,12 @@ class RecordingExecutor:
         return self._executor.forward(step)
 
     def sample(self, forward: ForwardPass, masks: TokenMasks | None = None) -> RecordedOutput:
-        """Start sampling for a step; see `Executor.sample`. The result records the step."""
+        """Start sampling for a step; see `Executor.sample`. The step is recorded by the returned object."""
         return RecordedOutput(self._executor.sample(forward, masks), forward.step, masks, self._writer)
 
 
 class RecordedOutput:
-    """Pending output of a step that is recorded when `result` is called.
+    """Pending output of a step; `result` also writes the step to the recording.
 
     Call `result` in the order of the steps.
 

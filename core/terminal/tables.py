@@ -49,10 +49,10 @@ class Column:
 
 
 def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Print a table to stdout. Control characters in cells are replaced by spaces.
+    """Print a table to stdout, with control characters in cells replaced with spaces.
 
-    On a terminal, the table is as wide as the environment variable `COLUMNS` says, else as the terminal. If
-    columns are dropped, a line on stderr names them.
+    On a terminal, the table's width is the value of the environment variable `COLUMNS`, by default the width
+    of the terminal. If columns are dropped, a line on stderr names them.
 
     Args:
         columns: columns of the table. A string stands for a column with this title that is never dropped.

@@ -187,7 +187,7 @@ class AttentionCase:
         return found[0], found[1]
 
     def _encode(self, numbers: torch.Tensor, which: int) -> torch.Tensor:
-        """Return keys (`which` is 0) or values (1) in the form in which they are stored."""
+        """Return keys (`which` is 0) or values (1), encoded as in the storage."""
         if numbers.dtype == self._stored_as:
             return numbers
         return encode(numbers, self._stored_as, self._scales[which])

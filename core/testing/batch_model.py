@@ -1,4 +1,4 @@
-"""Reference model of a batch store, and random operations to run on the model and on a store alike."""
+"""Reference model of a batch store, and random operations for tests that compare a store with the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR = 3600.0
 
 
 def job(id: str = "batch_1", status: str = "in_progress", **fields: Any) -> BatchRecord:
-    """Return a batch job's record with default fields, some of which may be changed."""
+    """Return a batch job's record with default values for all fields that are not given."""
     given = {
         "endpoint": "/v1/completions",
         "input_file_id": "file-1",
@@ -121,7 +121,7 @@ class BatchModel:
 
 
 class Driven:
-    """Wraps a batch store in the methods of the reference model, so that tests run both alike."""
+    """Gives a batch store the same methods as the reference model, so that a test can drive either."""
 
     def __init__(self, store: BatchStore) -> None:
         self.store = store

@@ -25,7 +25,7 @@ COUNTED = {"num_completed": st.just(0), "num_failed": st.just(0)}  # counts that
 
 
 async def lease_soon(store: BatchStore, owner: str) -> bool:
-    """Try to lease `batch_1` for an owner for a few seconds; return whether it succeeded."""
+    """Try for a few seconds to lease `batch_1` for an owner; return whether the owner got the lease."""
     for _ in range(500):
         if await store.lease("batch_1", owner, HOUR):
             return True
@@ -36,8 +36,8 @@ async def lease_soon(store: BatchStore, owner: str) -> bool:
 class BatchStoreTests(StoreTests[BatchStore]):
     """Conformance tests of a batch store.
 
-    Derive from this class and override the fixture `open_store` (and `survives_reopening`, if the store
-    does).
+    Derive from this class and override the fixture `open_store`, and `survives_reopening` if the store keeps
+    its contents when it is closed.
     """
 
     @given(record=structs(BatchRecord, status=st.sampled_from(UNFINISHED), **COUNTED))

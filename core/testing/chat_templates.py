@@ -78,7 +78,7 @@ class ChatTemplateTests:
 
     @pytest.fixture
     def source(self) -> str:
-        """Return the source of the model's template, which the class is built with."""
+        """Return the source of the model's template, which is passed to the class."""
         return SOURCE
 
     @pytest.fixture
@@ -186,7 +186,7 @@ class ChatTemplateTests:
 
 
 def rendered(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str:
-    """Return the prompt.
+    """Return the prompt of a conversation.
 
     If the template rejects the conversation, skip the test; a single question must be accepted.
     """

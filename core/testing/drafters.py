@@ -15,7 +15,8 @@ from llmfw.core.schedule.isolated_drafter import check_draft
 
 LIMIT = 8
 MOST_LINES = 3
-"""Maximum factor by which the Python lines that a step runs may grow for a sequence 30 times as long."""
+"""Maximum factor by which the number of Python lines run in a step may grow if the sequence is 30 times as
+long."""
 
 
 class DrafterTests:
@@ -33,7 +34,7 @@ class DrafterTests:
     def vocab_size(self) -> int:
         """Return the size of the vocabulary.
 
-        The drafter receives token ids below it, and must draft such ids.
+        The drafter receives only token ids below this size, and must draft only such ids.
         """
         return 1000
 

@@ -1,4 +1,4 @@
-"""Reference model of a file store, and random operations to run on the model and on a store alike."""
+"""Reference model of a file store, and random operations for tests that compare a store with the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def stream(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 async def put(store: FileStore, id: str, data: bytes = b"data", **fields: Any) -> FileRecord:
-    """Put a file with default fields, some of which may be changed, in one chunk; return its record."""
+    """Store a file in one chunk, with default values for all fields not given; return the file's record."""
     given = {"filename": "name.jsonl", "purpose": "batch", "created_at": 1, **fields}
     return await store.put(stream(data), lambda size: FileRecord(id=id, bytes=size, **given))
 
@@ -93,7 +93,7 @@ class FileModel:
 
 
 class Driven:
-    """Wraps a file store in the methods of the reference model, so that tests run both alike."""
+    """Gives a file store the same methods as the reference model, so that a test can drive either."""
 
     def __init__(self, store: FileStore) -> None:
         self.store = store

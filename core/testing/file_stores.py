@@ -27,7 +27,7 @@ OpenFiles = Callable[[Path], FileStore]
 
 
 class BrokenError(Exception):
-    """Exception with which a test's upload ends."""
+    """Raised by tests to break off an upload."""
 
 
 async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
@@ -38,22 +38,22 @@ async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 def brief(found: Any) -> Any:
-    """Return a value, with long bytes replaced by their length and hash, which pytest compares faster."""
+    """Return a value, or for long bytes, a text with their length and hash, which pytest compares faster."""
     if not isinstance(found, bytes) or len(found) < 200:
         return found
     return f"{len(found)} bytes with sha256 {hashlib.sha256(found).hexdigest()}"
 
 
 def undescribed(size: int) -> FileRecord:
-    """Raise BrokenError; a `describe` callback that fails, as for an upload form with missing fields."""
+    """Raise BrokenError, as a `describe` callback does if an upload form lacks fields."""
     raise BrokenError
 
 
 class FileStoreTests(StoreTests[FileStore]):
     """Conformance tests of a file store.
 
-    Derive from this class and override the fixture `open_store` (and `survives_reopening`, if the store
-    does).
+    Derive from this class and override the fixture `open_store`, and `survives_reopening` if the store keeps
+    its contents when it is closed.
     """
 
     @given(

@@ -138,9 +138,9 @@ class GrammarCase:
         return self.eos in self.allowed(grammar) and (grammar.is_finished() or takes(grammar, self.eos))
 
     def walk(self, grammar: Grammar, seed: int, limit: int) -> tuple[list[Grammar], str | None]:
-        """Generate a random output from allowed tokens of at most `limit` tokens.
+        """Generate a random output of at most `limit` allowed tokens.
 
-        If it may end, it does so in 1/3 of cases.
+        Whenever the output may end, it ends with a probability of 1/3.
 
         Returns:
             The grammar's states, from the first to the last; and the text, or None if the output did not end.

@@ -39,7 +39,7 @@ class GrammarBackendTests:
     def examples(self, backend: type[GrammarBackend]) -> Sequence[GrammarExample]:
         """Return example grammars, with texts that match and texts that do not.
 
-        Default: simple ones of each known kind.
+        The default is simple grammars of each known kind.
         """
         return [GrammarExample(*example) for example in declared(backend, "examples", EXAMPLES)]
 

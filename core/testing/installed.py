@@ -1,8 +1,8 @@
 """Creates a conformance test class for an installed component, for `llmfw check`.
 
-The component is built as a server builds it. If the tests need more, the component's class declares it in its
-attribute `conformance`: a mapping of fixture names to values, or the path "package.module:Class" of its own
-test class.
+The component is built as a server builds it. If the tests need other values of fixtures, the component's
+class declares them in its attribute `conformance`: a mapping of fixture names to values, or the path
+"package.module:Class" of a test class of its own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def conformance_class(
         fixtures: values of fixtures, by name; they override the values that the component declares.
 
     Raises:
-        ConfigError: no such component, option or fixture exists, or the component's `conformance` cannot be imported.
+        ConfigError: no such component, option or fixture exists.
+        ComponentError: the component or its `conformance` cannot be imported.
     """
     entry = load_plugins().registry.find(kind, name)
     component = entry.load()

@@ -49,7 +49,7 @@ class ModulePassTests:
 
     @pytest.fixture
     def hidden_weights(self) -> frozenset[str]:
-        """Return the endings of the names of weights that the pass removes, as its documentation states."""
+        """Return name endings of the weights that the pass removes; its documentation must state them."""
         return frozenset()
 
     @pytest.fixture
@@ -116,7 +116,12 @@ class ModulePassTests:
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    """Assert that each token's logits differ by at most `tolerance` relative to their norm: [T, vocab]."""
+    """Assert that each token's logits differ by at most `tolerance` relative to their norm.
+
+    Args:
+        found, expected: logits: [T, vocab].
+        tolerance: maximum norm of the difference, relative to the norm of `expected`.
+    """
     moved = ((found.double() - expected.double()).norm(dim=-1) / expected.double().norm(dim=-1)).max()
     assert float(moved) <= tolerance
 
@@ -124,7 +129,7 @@ def assert_close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) 
 def weight_at(model: nn.Module, name: str) -> torch.Tensor:
     """Return the tensor with a weight's name.
 
-    After a pass, it may be an attribute that a module computes on access.
+    After a pass, the weight may be an attribute that a module computes on access.
     """
     found: Any = model
     for part in name.split("."):

@@ -61,7 +61,7 @@ def logits_of(model: nn.Module, lengths: Sequence[int], first_token: int = 2) ->
     """Return the logits of sequences of these lengths, packed into one row: [T, vocab].
 
     Args:
-        first_token: number that determines the tokens.
+        first_token: offset added to all token ids.
     """
     sequences = [[(5 * i + 7 * n + first_token) % VOCAB for i in range(n)] for n in lengths]
     return run_in_one_row(model, sequences)
@@ -73,7 +73,9 @@ def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 class Unusual:
-    """Modifies all modules of one type in a Llama model, so that passes must not replace them; counts calls.
+    """Modifies all modules of one type in a Llama model so that passes must not replace them.
+
+    Counts the calls of the modified modules.
 
     Args:
         model: model of the family "llama".

@@ -67,7 +67,7 @@ def make_figures(**figures: int) -> Figures:
 def draw_waiting(rng: np.random.Generator, num: int) -> Waiting:
     """Return `num` random waiting requests of five tenants.
 
-    Apart from the tenant's columns, values in a column differ.
+    All values in a column differ, except in `tenant` and `served`.
     """
     tenant = rng.integers(0, 5, num)
     tokens = rng.permutation(num) + 10 * num + 10

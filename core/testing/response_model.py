@@ -1,4 +1,5 @@
-"""Reference model of a response store, and random operations to run on the model and on a store alike."""
+"""Reference model of a response store, and random operations for tests that compare a store with the
+model."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ RUNNING = ("queued", "in_progress")
 
 
 def object_of(size: int) -> bytes:
-    """Return a JSON object of `size` bytes, at least 8. Must be valid JSON, because a store may parse it."""
+    """Return a JSON object of `size` bytes (at least 8). It is valid JSON, because a store may parse it."""
     return b'{"a":"%s"}' % (b"x" * (size - 8))
 
 
 def response(id: str = "resp_1", previous: str | None = None, **fields: Any) -> ResponseRecord:
-    """Return a response's record with default fields, some of which may be changed.
+    """Return a response's record with default values for all fields that are not given.
 
-    Its default size is 10 bytes.
+    With only default values, its size is 10 bytes.
     """
     given: dict[str, Any] = {
         "created_at": 1.0,
@@ -57,7 +58,7 @@ class ResponseModel:
             return "purge", (float(len(self._all) - given["kept"]),)
         known = self._all[given["number"] % len(self._all)] if self._all else response("resp_none")
         if operation == "replace" and known.id in self.records:
-            # Never grow a response: the interface does not define whether that may evict its conversation.
+            # Never grow a response: the interface does not define whether a grown response may be evicted.
             size = min(given["size"], len(known.response))
             changed = {"status": given["status"], "response": object_of(size)}
             return "put", (msgspec.structs.replace(known, **changed),)

@@ -33,9 +33,9 @@ Open = Callable[[Path], ResponseStore]
 class ResponseStoreTests(StoreTests[ResponseStore]):
     """Conformance tests of a response store.
 
-    Derive from this class and override the fixture `open_store` (and `survives_reopening`, if the store
-    does). For this interface, `open_store` returns a function of the folder and of the store's capacity in
-    bytes.
+    Derive from this class and override the fixture `open_store`, and `survives_reopening` if the store keeps
+    its contents when it is closed. For this interface, `open_store` returns a function of the folder and of
+    the store's capacity in bytes.
     """
 
     @pytest.fixture

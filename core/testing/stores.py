@@ -46,7 +46,7 @@ drawn = settings(
 
 
 def on_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a coroutine function a test that runs in a new event loop.
+    """Turn a coroutine function into a test that runs in a new event loop.
 
     Works with and without pytest plugins for asyncio.
     """
@@ -96,7 +96,10 @@ async def opened(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIte
 
 @asynccontextmanager
 async def fresh(open_store: Callable[[Path], StoreT], folder: Path) -> AsyncIterator[StoreT]:
-    """Context manager that opens a new store in a temporary folder below `folder`, and removes it later."""
+    """Context manager that opens a new store in a temporary subfolder of `folder`.
+
+    Afterwards, it closes the store and removes the subfolder.
+    """
     with tempfile.TemporaryDirectory(dir=folder) as name:
         async with opened(open_store, Path(name)) as store:
             yield store

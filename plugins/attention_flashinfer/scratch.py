@@ -61,7 +61,7 @@ def bytes_for_graph(kind: Kind, num_processors: int, num_sequences: int) -> int:
 
 
 def _bytes(kind: Kind, chunks: int, tile: int) -> int:
-    """Return the bytes of the chunks' results: `head_dim` values and a sum, in float32, per head and row."""
+    """Return the size in bytes of the chunks' results: `head_dim` + 1 float32 numbers per head and row."""
     return kind.num_heads * chunks * tile * (kind.head_dim + 1) * 4 + MARGIN_BYTES
 
 

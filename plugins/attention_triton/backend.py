@@ -40,7 +40,7 @@ class Decodes:
 
     Attributes:
         kv_lens: number of tokens of each sequence: [B], int32.
-        schedules: schedule for each sliding window that some layer has; None: no window.
+        schedules: sliding window → schedule; the key None is for layers without a window.
         partials: buffers for the partial results of any schedule; may be shared with other `Decodes`.
     """
 

@@ -281,7 +281,7 @@ def prefill(
     output: torch.Tensor,
     scales: tuple[float, float] = (1.0, 1.0),
 ) -> None:
-    """Compute causal attention of the new tokens of some of B sequences.
+    """Compute causal attention for the new tokens of selected sequences of a batch of B.
 
     Args:
         query: queries of the whole step: [T, H, D], the last dimension contiguous.
@@ -294,7 +294,7 @@ def prefill(
         layer: geometry of the layer.
         tiles: tile sizes for the layer.
         sinks: attention sinks: [H], or None.
-        output: written, except the rows of other sequences: [T, H, Dv], contiguous.
+        output: [T, H, Dv], contiguous. Only the rows of the selected sequences are written.
         scales: factors of the stored keys and values.
     """
     scale, cap = score_factors(layer, scales[0])

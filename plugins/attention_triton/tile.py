@@ -38,9 +38,9 @@ def padded(size: int) -> int:
 
 
 def row_bytes(layer: LayerSpec, dtype: torch.dtype) -> int:
-    """Return the bytes of a tile row, a padded key or value, whichever is larger.
+    """Return the size of a tile row in bytes: that of a padded key or value, whichever is larger.
 
-    `dtype` is that of the queries, to which stored numbers are converted.
+    `dtype` is the dtype of the queries, to which stored keys and values are converted.
     """
     return max(padded(layer.head_dim), padded(layer.v_head_dim)) * max(2, dtype.itemsize)
 

@@ -90,7 +90,7 @@ def _guarded(function: Function, check: Check, meter: Meter) -> Function:
 
 
 def _trim_of(trim: Function, meter: Meter) -> Function:
-    """Return a faster guard of the filter `trim`, which templates call most often."""
+    """Return a faster guarded version of the filter `trim`, which templates call most often."""
 
     def trimmed(value: Any, chars: Any = None) -> Any:
         if value.__class__ is not str or chars is not None:

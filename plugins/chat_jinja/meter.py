@@ -25,7 +25,7 @@ QUANTUM = 1000
 """Number of units between two checks of the limits."""
 
 ITEM_WEIGHT = 8
-"""Weight of an item in a list or object: the bytes of a reference. A text adds one for each character."""
+"""Weight of an item in a list or object: the size of a reference in bytes. A text adds one per character."""
 
 MAX_DEPTH = 500
 """Deepest nesting of lists and objects. Python recurses on the C stack to hash or compare them."""
@@ -219,7 +219,7 @@ class Meter:
         return self.weigh(value)[0] if _is_container(value) else ITEM_WEIGHT
 
     def weigh(self, value: Any) -> tuple[int, int]:
-        """Return the weight of a list or object, as if written out, and its nesting depth.
+        """Return the weight of a list or object as if serialized, and its nesting depth.
 
         An item that occurs twice counts twice: a list that contains the same list twice, nested 40 times, has
         2**40 items.

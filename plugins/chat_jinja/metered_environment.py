@@ -31,7 +31,7 @@ _DATA = (str, bytes, list, tuple, dict, set, frozenset, int, float, complex, ran
 
 
 class MeteredEnvironment(ImmutableSandboxedEnvironment):
-    """The environment of one thread's renderings.
+    """A Jinja environment that counts the cost of rendering. Each thread has its own.
 
     Args:
         like: transformers' environment, from which filters, globals and tags are taken.

@@ -13,7 +13,7 @@ Check = Callable[..., None]
 """A function of meter, value and arguments that raises LimitError if the call would cost too much."""
 
 MAX_SET = 1000
-"""Most characters in the set that `strip` removes: it compares each of them at each position."""
+"""Maximum number of characters in the set that `strip` removes; at each position, it compares all of them."""
 
 
 def allow_method(meter: Meter, method: Any, *args: Any, **kwargs: Any) -> None:

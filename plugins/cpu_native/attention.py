@@ -161,7 +161,7 @@ def _checked(
     """Return the tensor, contiguous within each head, and its strides over tokens and heads.
 
     Raises:
-        ValueError: the tensor's shape is not [count, heads, size], or its dtype is another one.
+        ValueError: the tensor has another shape than [count, heads, size], or another dtype.
     """
     if tensor.shape != (count, heads, size) or tensor.dtype != dtype:
         raise ValueError(

@@ -127,7 +127,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 @contextlib.contextmanager
 def _turn_in(folder: Path) -> Iterator[None]:
-    """Hold a lock on the folder, so that only one process builds there; remove what killed builds left.
+    """Hold a lock on the folder, so that only one process builds there; remove folders of killed builds.
 
     On a file system without locks, processes may build at the same time, each in its own temporary folder.
     """

@@ -1,4 +1,4 @@
-"""The module pass `cpu-native`: replaces decoders of known model families by native code.
+"""The module pass `cpu-native`: replaces decoders of known model families with native code.
 
 A decoder is replaced as a whole or not at all; quantised linear layers are replaced in any decoder. The
 modules of a replaced decoder remain in the module tree under their names, with the same weights. Linear
@@ -34,7 +34,7 @@ from .weights import Arena, NativeEmbedding, NativeLinear
 
 
 class NativePass(ModulePass):
-    """Replaces a decoder by a `NativeDecoder`, and the head after it by a `NativeLinear`."""
+    """Replaces a decoder with a `NativeDecoder`, and the head after it with a `NativeLinear`."""
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
@@ -105,7 +105,7 @@ def _computes_the_same(packed: PackedLayer) -> bool:
 
 
 def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
-    """Replace the head, and embeddings tied to it, by packed ones; return the number of modules."""
+    """Replace the head, and embeddings tied to it, with packed ones; return the number of modules."""
     head, embedding = getattr(model, "lm_head", None), decoder.embed_tokens
     if not isinstance(head, nn.Module):
         return 0
@@ -129,7 +129,7 @@ def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
 
 
 def _replace_quantized(model: nn.Module) -> int:
-    """Replace the quantised linear layers of any model by native ones; return their number."""
+    """Replace the quantised linear layers of any model with native ones; return how many."""
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

@@ -92,7 +92,7 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def use_quantized(library: ctypes.CDLL, path: Path) -> None:
-    """Make a library use the one at `path` for quantised products."""
+    """Make a library use the library at `path` for quantised products."""
     other = _open(path)
     other.llmfw_quantized_products.restype = c_void_p
     library.llmfw_use_quantized(other.llmfw_quantized_products())

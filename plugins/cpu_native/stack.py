@@ -57,7 +57,7 @@ class PackedLayer:
         return self._packed["gate_proj"].widths[0]
 
     def take_place(self) -> int:
-        """Replace the linear layers by packed ones, which frees their weights; return their number."""
+        """Replace the linear layers with packed ones, which frees their weights; return how many."""
         num_replaced = len(self.parts.linears)
         for i, name in enumerate(("q_proj", "k_proj", "v_proj")):
             setattr(self.parts.attention, name, NativeLinear(self.qkv, i))

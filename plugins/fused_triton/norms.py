@@ -30,7 +30,7 @@ PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 
 
 class NormPass(ModulePass):
-    """Replaces RMS norms by `FusedNorm`s, and decoder layers by `FusedLayer`s."""
+    """Replaces RMS norms with `FusedNorm`s, and decoder layers with `FusedLayer`s."""
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:

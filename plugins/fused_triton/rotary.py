@@ -26,7 +26,7 @@ NORMS = {"q_norm", "k_norm"}
 
 
 class RotaryPass(ModulePass):
-    """Replaces the attention modules of known models by `FusedAttention`s."""
+    """Replaces the attention modules of known models with `FusedAttention`s."""
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:

@@ -16,7 +16,7 @@ PARTS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 
 
 class SwigluPass(ModulePass):
-    """Replaces feed-forward blocks with gate, up and down projections and SiLU by `FusedSwiglu`s."""
+    """Replaces feed-forward blocks that have gate, up and down projections and SiLU with `FusedSwiglu`s."""
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:

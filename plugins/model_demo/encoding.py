@@ -87,7 +87,7 @@ def batches(
         samples: samples to encode.
         encoder: encoder of the samples.
         tokens_per_batch: largest number of rows times length.
-        longest: most tokens in a sample; longer samples are skipped.
+        longest: maximum number of tokens in a sample; longer samples are skipped.
         seed: seed of the order.
     """
     shuffler = random.Random(seed)

@@ -1,6 +1,6 @@
 """The base class of parsers whose calls are JSON objects with a name and arguments.
 
-Does not depend on markers.
+Independent of the markers around the calls.
 """
 
 from __future__ import annotations

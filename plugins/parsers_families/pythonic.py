@@ -118,7 +118,7 @@ def _call(node: ast.expr) -> tuple[str, str]:
 
 
 class _JsonNames(ast.NodeTransformer):
-    """Replaces JSON's names of constants by their Python values."""
+    """Replaces JSON's names of constants with their Python values."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(_JSON_NAMES[node.id]) if node.id in _JSON_NAMES else node

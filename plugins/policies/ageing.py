@@ -46,13 +46,14 @@ def aged(wanted: Ordering, waiting: Waiting, figures: Figures, bound: int) -> Or
 
 
 def _first_places(wanted: list[int], by_age: list[int], overtaken: list[int], bound: int) -> list[int]:
-    """Return the indices of the requests that come first, as many as `wanted` has.
+    """Return the first `len(wanted)` requests of the ordering, as indices, with the overtaking bound applied.
 
     Args:
-        wanted: indices of the first requests in the policy's ordering.
-        by_age: indices of the oldest requests, oldest first; as many as `wanted`.
-        overtaken: for each of the oldest requests, how often it or any later one has been overtaken.
-        bound: as in `aged`.
+        wanted: indices of the first requests in the policy's own ordering.
+        by_age: indices of the oldest requests, oldest first. Has the length of `wanted`.
+        overtaken: for each request of `by_age`, the largest number of times that it or any later request has
+            been overtaken.
+        bound: how often a request may be overtaken at most.
     """
     first: list[int] = []
     placed = set()

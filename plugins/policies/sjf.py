@@ -12,7 +12,7 @@ from llmfw.core import Figures, Ordering, SchedulePolicy, Waiting
 from .ageing import aged
 
 MAX_OUTPUT_COUNTED = 4096
-"""Most output tokens counted for a request.
+"""Maximum number of output tokens counted for a request.
 
 Without `max_tokens`, a request may generate up to the whole context.
 """

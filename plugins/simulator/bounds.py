@@ -1,4 +1,4 @@
-"""Hit rates that follow from a trace alone, for a cache that sees one whole prompt after another.
+"""Hit rates computed from a trace alone, for a cache that processes one whole prompt after another.
 
 Prompts are not computed concurrently here, and outputs are not cached. A prompt's last token is never a hit,
 because it must be computed for its logits.

@@ -41,8 +41,8 @@ class EngineSettings:
     Attributes:
         kv_tokens: capacity of the KV pool in tokens, used in whole pages.
         page_size: tokens in a page.
-        max_running: most sequences in one step.
-        chunk: most prompt tokens in one step.
+        max_running: maximum number of sequences in one step.
+        chunk: maximum number of prompt tokens in one step.
         stretch: bound on pieces of long prompts while sequences decode; see
             `core.engine.generation.piece_budget`.
         eviction: name of the eviction rule.

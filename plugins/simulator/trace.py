@@ -64,8 +64,8 @@ class TraceRequest:
         prompt_len, output_len: number of tokens.
         max_tokens: limit that the client set; at least `output_len`.
         blocks: numbers of the prompt's blocks; equal numbers mean equal prefixes.
-        output_blocks: numbers of the blocks of prompt and output, from block `prompt_len // block_size` on; empty if
-            the trace does not record the output.
+        output_blocks: numbers of the blocks of prompt + output, starting with block `prompt_len //
+            block_size`; empty if the trace does not record the output.
         block_size: tokens in a block.
         page_size: tokens in a page of the server that recorded the request; None: not known.
     """

@@ -3,9 +3,9 @@
 The order of the steps guarantees that every record has its bytes. The bytes are synced to disk under a
 temporary name before the record is committed, and get their final name afterwards. When a file is deleted, a
 note to remove its bytes is committed in the same transaction, and the bytes are removed afterwards. So a
-crash leaves either a temporary name or a note, and the next start removes only files with one of these. It
-keeps all other files that have no record: if an older copy of the database was restored, they are files that
-it does not know yet.
+crash leaves either a temporary name or a note, and the next start removes only files with one of these. All
+other files without a record are kept: if an older copy of the database was restored, they are newer than the
+copy.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def wait_for_end(server: BatchServer, batch_id: str) -> Job:
     Ctrl-C ends the command with exit code 130, and prints that the batch continues.
 
     Raises:
-        RemoteError: the server does not know the batch, or has not answered for GIVE_UP_AFTER_S.
+        RemoteError: the server has no such batch, or has not answered for GIVE_UP_AFTER_S.
     """
     try:
         with LineMeter() as meter:

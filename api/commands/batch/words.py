@@ -11,7 +11,7 @@ import click
 from llmfw.core.terminal.tables import plain
 
 NUM_ERRORS = 10
-"""Most errors of a batch to show."""
+"""Maximum number of errors of a batch to show."""
 
 _CUT_SHORT = ("cancelled", "expired")
 
@@ -46,7 +46,7 @@ def errors_of(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def error_lines(errors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the first errors as text, each with its line number in the file, and the number of the others."""
+    """Yield the first errors as text, each with its line number in the file, then how many more there are."""
     for error in errors[:NUM_ERRORS]:
         where = f"line {error['line']}: " if error.get("line") is not None else ""
         code = f" ({plain(error['code'])})" if error.get("code") else ""

@@ -10,7 +10,7 @@ import click
 from llmfw.api.settings.loaded_plugins import plugins_of
 
 MOST_SHOWN = 10
-"""Most differing steps to print."""
+"""Maximum number of differing steps to print."""
 
 
 @click.command("replay", short_help="Compute recorded steps again, and compare the tokens.")

@@ -51,7 +51,7 @@ def examine(names: list[str], timeout: float) -> Iterator[Finding | Examined]:
 
     Args:
         names: names of the plugins.
-        timeout: most seconds for loading a plugin, and for importing each component.
+        timeout: maximum number of seconds for loading a plugin, and for importing each component.
     """
     for name in names:
         left_out: list[str] = []
@@ -75,7 +75,7 @@ def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | 
     Args:
         name: name of the plugin.
         left_out: components that are not imported, because they ended earlier processes.
-        timeout: most seconds between two events.
+        timeout: maximum number of seconds between two events.
     """
     child = _Child(name, left_out)
     current = f"plugin {name!r}"

@@ -32,11 +32,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model: sizes from its config, and the size of its weights.
+    """A model to plan memory for: its dimensions, and the size of its weights.
 
     Attributes:
-        numbers: sizes from config.json.
-        weights: dtype → bytes of all weights in this dtype.
+        numbers: dimensions from config.json.
+        weights: dtype → total size of all weights in this dtype, in bytes.
         source: source of the weights' size, such as "weight files".
     """
 

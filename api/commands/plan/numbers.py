@@ -181,7 +181,7 @@ def _windows(config: Mapping[str, Any], kinds: list[str], layers: int) -> dict[i
 
 
 def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
-    """Return the bytes of all weights in a dtype, and the source of this number.
+    """Return the size in bytes of all weights in a dtype, and the source of this number.
 
     Weights that are stored quantized keep their size.
 
@@ -206,7 +206,7 @@ def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
 
 
 def quantized_bytes(numbers: ModelNumbers, scheme: str) -> dict[str, int]:
-    """Return the bytes of all weights with `--quantization`: dtype of the unquantized weights → bytes.
+    """Return the size of all weights with `--quantization`: dtype of the unquantized weights → bytes.
 
     Raises:
         ModelError: transformers cannot build the model, or it cannot be quantized.

@@ -1,8 +1,9 @@
-"""Eviction rules: plain functions from a leaf to a number. The cache evicts the leaf with the smallest number first.
+"""Eviction rules: plain functions from a leaf to a number.
 
-A leaf's number must never decrease while the leaf is in the cache: the cache computes it when it adds the
-leaf to its heap, and again when the leaf reaches the top. A rule reads the attributes of `CacheNode`. The
-cache never calls a rule for an inner node; the node becomes a leaf when its last child is evicted.
+The cache evicts the leaf with the smallest number first. A leaf's number must never decrease while the leaf
+is in the cache: the cache computes it when it adds the leaf to its heap, and again when the leaf reaches the
+top. A rule reads the attributes of `CacheNode`. The cache never calls a rule for an inner node; the node
+becomes a leaf when its last child is evicted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Eviction = Callable[["CacheNode"], float]
 
 TICKS = 2**48
-"""Factor that is larger than the cache's clock (`last_use`) ever gets."""
+"""Factor that exceeds every value of the cache's clock (`last_use`), so `last_use` only breaks ties."""
 
 
 def lru(leaf: CacheNode) -> float:

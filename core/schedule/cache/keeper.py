@@ -83,7 +83,7 @@ class CacheKeeper:
                 there is no cache.
         """
         cache, now = self._radix_cache(), self._clock()
-        if not 0 < command.ttl_s <= MAX_TTL_S:  # also not a number
+        if not 0 < command.ttl_s <= MAX_TTL_S:  # also rejects NaN
             raise RequestError(
                 f"'ttl_s' is {command.ttl_s}; it has to be above 0 and at most {MAX_TTL_S:.0f}, which is a year",
                 param="ttl_s",
@@ -163,9 +163,10 @@ class CacheKeeper:
             self._drop(pin)
 
     def give_up(self) -> bool:
-        """Drop a pin to free pages for requests: of the pins that hold pages, the first to expire.
+        """Drop a pin to free pages for requests: the pin that expires first, of those that hold pages.
 
-        Call this only if no request runs and none can be admitted; repeat it until one can.
+        Call this only if no request runs and none can be admitted; repeat the call until a request can be
+        admitted.
 
         Returns:
             Whether a pin was dropped.

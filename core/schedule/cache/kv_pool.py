@@ -38,14 +38,14 @@ class KVPool:
 
     @property
     def num_ever_used(self) -> int:
-        """Number of pages ever handed out: the pages below this number."""
+        """Number of different pages handed out since start, which are the pages with the smallest numbers."""
         return self.num_pages - self._least_free
 
     def allocate(self, count: int) -> Pages:
         """Take `count` free pages from the pool; return their numbers.
 
         Raises:
-            AssertionError: fewer than `count` are free; the caller must make room first.
+            AssertionError: fewer than `count` pages are free; the caller must free pages first.
         """
         assert 0 <= count <= self._num_free, f"{count} pages asked for, {self._num_free} free"
         self._num_free -= count
@@ -60,7 +60,7 @@ class KVPool:
         if not count:
             return
         assert self._marks[pages].min() != FREE, "a page was freed that is free already"
-        # A page that occurs twice in `pages` keeps only the mark of its last index.
+        # Detects duplicates: a page that occurs twice in `pages` has only the mark of its last index.
         places = np.arange(count, dtype=np.int32)
         self._marks[pages] = places
         assert (self._marks[pages] == places).all(), "a page was freed twice at once"

@@ -1,7 +1,8 @@
 """Interface of a prefix cache, and an implementation that caches nothing (`--disable-radix-cache`).
 
-A cache owns the pages that it gets by `insert`, until it evicts them to the pool. A sequence that uses cached
-pages locks the node at which the pages end; the cache does not evict a locked node or any node above it.
+`insert` gives pages to the cache, which owns them until it evicts them to the pool. A sequence that uses
+cached pages locks the node at which the pages end; the cache does not evict a locked node or any node above
+it.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ NO_PAGES = np.empty(0, dtype=np.int32)
 
 
 class CacheNode:
-    """A run of tokens in the tree: an edge from its parent, and the pages that hold these tokens.
+    """A node of the tree: the tokens on the edge from its parent, and the pages of their keys and values.
 
     Attributes:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
         pages: pages of the tokens, in order.
         locks: number of locks on this node and the nodes below it.
         hits: number of requests that found this node (`count`).
-        last_use: logical time of the last use: the number of matches and inserts in the cache until then.
+        last_use: logical time of the last use, counted in matches and inserts.
         used_at: time of the last use, in seconds.
-        floor: the cache's floor at the last use, that is, the largest number with which a leaf had been
-            evicted.
+        floor: largest eviction number of all leaves that were evicted before the last use (see
+            `eviction.size`).
         is_listed: whether the cache's eviction heap has an entry for this node.
-        groups: groups of subscriptions whose match ends here, by their next page; None if there are none.
+        groups: groups of subscriptions whose match ends at this node, by next page; None: no groups.
     """
 
     __slots__ = (
@@ -90,11 +91,11 @@ class Subscription:
         salt: cache salt of the prompt, which shares prefixes only with prompts of the same salt.
         index: index that the caller gave the subscription.
         num_tokens: number of leading tokens that are cached.
-        leads: rank as a leader: 0 if nothing computes the prompt's next tokens; larger if they are more
-            certain to be computed soon.
+        leads: rank as a leader: 0 if no sequence is computing the prompt's next tokens; otherwise larger, the
+            more certain it is that they are computed soon.
         keeps: whether the cache locks the cached part of the prompt.
-        group: the cache's group that holds this subscription; None if the cache has no groups or the subscription has
-            ended.
+        group: the cache's group that holds this subscription; None if the cache has no groups or the
+            subscription has ended.
     """
 
     __slots__ = ("group", "index", "keeps", "leads", "num_tokens", "salt", "token_ids")
@@ -114,8 +115,9 @@ class PrefixCache(ABC):
 
     Prompts with different salts share no prefix.
 
-    This class implements subscriptions in the simplest way: it matches every subscribed prompt again. A cache for
-    thousands of subscriptions should override these methods and track which subscriptions a change affects.
+    This class implements subscriptions in the simplest way: it matches every subscribed prompt again. A cache
+    for thousands of subscriptions should override these methods and track which subscriptions a change
+    affects.
     """
 
     def __init__(self) -> None:
@@ -127,8 +129,8 @@ class PrefixCache(ABC):
         The returned subscription's `num_tokens` is already correct.
 
         Args:
-            token_ids: the prompt's token ids. They are not copied, and must not change while they are
-                subscribed to.
+            token_ids: the prompt's token ids. The array is not copied, and must not change until
+                `unsubscribe`.
             salt: salt of the prompt.
             index: index of the subscription, unique among all subscriptions.
         """
@@ -149,7 +151,7 @@ class PrefixCache(ABC):
         subscription.leads = rank
 
     def take_moved(self) -> list[Subscription]:
-        """Update `num_tokens` of all subscriptions; return the subscriptions that changed since the last call."""
+        """Update `num_tokens` of all subscriptions; return those that changed since the last call."""
         moved = []
         for subscription in self._subscriptions.values():
             before, subscription.num_tokens = (
@@ -161,7 +163,7 @@ class PrefixCache(ABC):
         return moved
 
     def num_awaited(self, subscription: Subscription, rank: int) -> int:
-        """Return how many tokens after its cached ones a subscription shares with a leader of at least this rank.
+        """Return how many uncached tokens a subscription shares with a leader of at least this rank.
 
         These tokens are being computed and will soon be cached. After any change of the cache, call
         `take_moved` first.
@@ -177,7 +179,10 @@ class PrefixCache(ABC):
 
     @staticmethod
     def _num_shared(subscription: Subscription, leader: Subscription) -> int:
-        """Return how many tokens after its cached ones a subscription has in common with a leader."""
+        """Return how many uncached tokens a subscription shares with a leader.
+
+        That is the length of their common prefix, less the subscription's cached tokens.
+        """
         if leader.num_tokens < subscription.num_tokens:
             return 0
         size = min(len(subscription.token_ids), len(leader.token_ids))
@@ -189,7 +194,7 @@ class PrefixCache(ABC):
     def match(self, token_ids: TokenIds, salt: str = "") -> Match:
         """Return the longest cached prefix, in whole pages.
 
-        Callers must lock its node before evicting anything.
+        Callers must lock the match's node before they evict any page.
         """
 
     @abstractmethod
@@ -200,7 +205,7 @@ class PrefixCache(ABC):
     def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
         """Update the hit statistics for an admitted request.
 
-        `match` does not, as it may run several times for one.
+        `match` does not update them, because it may run several times for one request.
 
         Args:
             node: node at which the match ends.
@@ -219,8 +224,8 @@ class PrefixCache(ABC):
             salt: salt of the prefix.
 
         Returns:
-            The prefix as the cache owns it now. If the cache already had a page for the same tokens, the result holds
-            that page, and the given one still belongs to the caller.
+            The cached prefix. If the cache already had a page for the same tokens, the result holds that
+            page, and the caller still owns the page that it passed.
         """
 
     @abstractmethod
@@ -233,7 +238,7 @@ class PrefixCache(ABC):
 
     @abstractmethod
     def evict(self, count: int) -> int:
-        """Free at least `count` pages to the pool, or all unlocked pages if there are fewer; return the number freed."""
+        """Free at least `count` pages, or all unlocked ones if there are fewer; return the number freed."""
 
     @property
     @abstractmethod
@@ -248,7 +253,7 @@ class PrefixCache(ABC):
     @property
     @abstractmethod
     def num_kept_pages(self) -> int:
-        """Number of owned pages that pins lock, and that therefore stay locked even if no request runs."""
+        """Number of pages that pins lock; they stay locked even if no request runs."""
 
 
 class NoPrefixCache(PrefixCache):

@@ -6,11 +6,12 @@ costs one memcmp. For each node, the tree counts locks; it does not record who h
     root ─ "You are a …" ─┬─ "What is …"   leaf, locked by a running sequence
                           └─ "Tell me …"   leaf, not locked: may be evicted, last pages first
 
-Each salt has its own root, so different salts share nothing. A root is dropped with its last child.
+Each salt has its own root, so prompts with different salts share nothing.
 
-A heap orders the leaves by their numbers (`eviction`). Only leaves are evicted: a use of a node also uses all
-nodes above it, so a parent is never due before its children. As numbers never decrease, an entry is updated
-only when it reaches the top; a use does not touch the heap.
+The eviction rule gives each leaf a number (`eviction`), and a heap orders the leaves by these numbers. Only
+leaves are evicted: a use of a node also uses all nodes above it, so a parent is never due before its
+children. Numbers never decrease, so a heap entry is updated only when it reaches the top, and using a node
+does not change the heap.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 4
 
 LONG = 1024
-"""Number of pages. Shortening a leaf copies the rest, so a long leaf is first split this far from its end."""
+"""Number of pages from its end at which a long leaf is split before it is shortened, because shortening
+copies the remaining pages."""
 
 
 class RadixCache(PrefixCache):
     """A prefix cache in the form of a radix tree.
 
     Args:
-        pool: pool that evicted pages return to. Its page size is the tree's.
+        pool: pool that evicted pages return to. The tree uses its page size.
         eviction: rule that gives a leaf its number; the leaf with the smallest number is evicted first.
 
     Attributes:
@@ -94,7 +96,7 @@ class RadixCache(PrefixCache):
         return Match(node, _concatenate(path))
 
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
-        """Return how many tokens `match` would find. Does not count as a use or split an edge."""
+        """Return how many tokens `match` would find. Neither counts as a use nor splits an edge."""
         node: CacheNode | None = self.roots.get(salt)
         if node is None:
             return 0
@@ -191,7 +193,8 @@ class RadixCache(PrefixCache):
     def keep(self, token_ids: TokenIds, salt: str) -> Subscription:
         """Lock the cached part of a prefix, and the rest once it is cached, until `unsubscribe`.
 
-        `num_tokens` is always correct. `take_moved` does not return this subscription.
+        The subscription's `num_tokens` is always up to date, and `take_moved` does not return the
+        subscription.
         """
         subscription = self.subscribe(token_ids, salt, -1)
         subscription.keeps = True
@@ -209,12 +212,12 @@ class RadixCache(PrefixCache):
     def take_moved(self) -> list[Subscription]:
         """Return the subscriptions whose `num_tokens` changed since the last call.
 
-        Cost is linear in the changes.
+        Takes time linear in the number of subscriptions that may have changed.
         """
         return self._parked.take_moved()
 
     def num_awaited(self, subscription: Subscription, rank: int) -> int:
-        """Return how many tokens after its cached ones, in whole pages, a subscription shares with a leader."""
+        """Return how many uncached tokens a subscription shares with a leader of at least this rank."""
         return self._parked.num_awaited(subscription, rank)
 
     def _whole_pages(self, token_ids: TokenIds) -> bytes:
@@ -223,7 +226,11 @@ class RadixCache(PrefixCache):
         return data[:-extra] if extra else data
 
     def _walk(self, data: bytes, salt: str) -> tuple[CacheNode, list[Pages], int]:
-        """Descend while `data` matches, as a use; return the last node, all pages, and the bytes matched."""
+        """Descend while `data` matches, and record a use of each node.
+
+        Returns:
+            The last node, the pages of each node on the path, and the number of bytes matched.
+        """
         self._clock = clock = self._clock + 1
         now, floor, page_bytes = self.now, self._floor, self._page_bytes
         node: CacheNode = self.roots.get(salt) or Root(salt)
@@ -273,7 +280,7 @@ class RadixCache(PrefixCache):
         return leaf
 
     def _walk_on(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> None:
-        """Descend from `node`, where a subscription was parked, and park the subscription where its match ends now."""
+        """Move a subscription that was parked at `node` down to the node where its match ends now."""
         group = self._park(subscription, node, num_tokens)
         if subscription.keeps:
             self.lock(group.node)
@@ -283,7 +290,7 @@ class RadixCache(PrefixCache):
             self._parked.walked(subscription)
 
     def _park(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> Group:
-        """Descend from `node` as far as a subscription matches, and park the subscription there. Not counted as a use."""
+        """Descend from `node` as far as a subscription matches, and park it there. Not a use of the nodes."""
         token_ids, page_size = subscription.token_ids, self._pool.page_size
         while child := node.children.get(token_ids[num_tokens : num_tokens + page_size].tobytes()):
             data = token_ids[num_tokens : num_tokens + len(child.key) // TOKEN_BYTES].tobytes()
@@ -294,7 +301,7 @@ class RadixCache(PrefixCache):
         return self._parked.park(subscription, node, num_tokens)
 
     def _split(self, node: CacheNode, at: int) -> CacheNode:
-        """Split a node's edge after `at` bytes; return the new upper part. Both parts keep the node's locks."""
+        """Split a node's edge after `at` bytes; return the new upper node. Both nodes keep the locks."""
         parent = node.parent
         assert parent is not None
         num_upper = at // self._page_bytes
@@ -306,7 +313,7 @@ class RadixCache(PrefixCache):
         return upper
 
     def _next_leaf(self) -> CacheNode | None:
-        """Move the leaf to evict next to the top of the heap and return it; None if no leaf is evictable."""
+        """Return the next leaf to evict, now at the top of the heap; None if no leaf is evictable."""
         leaves, number_of = self._leaves, self._eviction
         num_stale = 0
         while leaves:
@@ -325,7 +332,7 @@ class RadixCache(PrefixCache):
         return None
 
     def _shorten(self, leaf: CacheNode, count: int) -> Pages:
-        """Remove the last `count` pages, which are not all, from a leaf; return them."""
+        """Remove the last `count` pages of a leaf, which has more than these; return the removed pages."""
         if len(leaf.pages) > 2 * LONG and count < LONG:
             self._split(leaf, len(leaf.key) - LONG * self._page_bytes)
         keep = len(leaf.pages) - count

@@ -1,15 +1,16 @@
-"""Finds the subscribed prompts that a change of a radix tree affects, without visiting the other subscriptions.
+"""Finds the subscribed prompts that a change of a radix tree affects, without visiting the others.
 
-A subscription is parked at the node where its match ends, in the group of subscriptions with the same next page:
+A subscription is parked at the node where its match ends, in the group of subscriptions with the same next
+page:
 
     root ─ "You are a …" ─┬─ "What is …"    groups: {"the weather": [w1, w2], nothing: [w3]}
                           └─ "Tell me …"    groups: {}
 
-Here w1 and w2 have the same next page, which is not cached, and w3 is cached in full. A new child of a node affects one
-group: the group of the child's first page, whose members descend further. If a leaf loses its last pages, all
-groups parked at it are affected: the first lost page becomes the next page of all their subscriptions, so the
-groups merge. After that, shortening the leaf again costs the same for any number of subscriptions. Only
-`take_moved` updates the members.
+Here w1 and w2 have the same next page, which is not cached, and w3 is cached in full. A new child of a node
+affects one group: the group of the child's first page, whose members descend further. If a leaf loses its
+last pages, all groups parked at it are affected: the first lost page becomes the next page of all their
+subscriptions, so the groups merge. After that, shortening the leaf again costs the same for any number of
+subscriptions. The subscriptions' `num_tokens` are updated only by `take_moved`.
 
 This module reads nodes but does not change the tree; the cache traverses the tree and splits nodes.
 """
@@ -28,8 +29,8 @@ class Group:
     """Subscriptions whose match ends at one node and that have the same next page.
 
     Attributes:
-        node: node at which their match ends.
-        key: the next page of all members as bytes; empty: no member has another whole page.
+        node: node at which the members' matches end.
+        key: token ids of the members' next page, as bytes; empty: no member has another whole page.
         num_tokens: number of cached tokens of each member.
         members: subscriptions in the group, in the order in which they were added.
         leaders: members whose next tokens are being computed, in the order in which they were added.
@@ -61,8 +62,8 @@ class Subscriptions:
 
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
-        self._walked: dict[Subscription, None] = {}  # each may have moved
-        self._stirred: dict[Group, None] = {}  # every member of each may have moved
+        self._walked: dict[Subscription, None] = {}  # subscriptions that may have moved
+        self._stirred: dict[Group, None] = {}  # groups whose members may all have moved
 
     def park(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> Group:
         """Park a subscription at the node where its match ends; return its new group."""
@@ -95,7 +96,7 @@ class Subscriptions:
     def take_waiting(self, node: CacheNode, key: bytes) -> Group | None:
         """Remove and return the group whose next page is `key`, the first page of a new child of `node`.
 
-        The caller must make the group's members descend further.
+        The caller must then park each member at the node where its match ends now.
         """
         group = None if node.groups is None else node.groups.get(key)
         if group is not None:
@@ -104,7 +105,7 @@ class Subscriptions:
         return group
 
     def walked(self, subscription: Subscription) -> None:
-        """Record that a subscription was parked again."""
+        """Record that a subscription was parked at another node, so that `take_moved` checks it."""
         self._walked[subscription] = None
 
     def cut(self, leaf: CacheNode, node: CacheNode, num_pages: int, key: bytes) -> None:
@@ -112,9 +113,10 @@ class Subscriptions:
 
         Args:
             leaf: the shortened leaf.
-            node: node at which the match of its subscriptions ends now: the leaf, or its parent if no page is left.
+            node: node at which the matches of the leaf's subscriptions end now: the leaf, or the leaf's
+                parent if no page is left.
             num_pages: number of lost pages.
-            key: the first lost page.
+            key: token ids of the first lost page, as bytes.
         """
         if not leaf.groups:
             return
@@ -150,7 +152,7 @@ class Subscriptions:
         return moved
 
     def num_awaited(self, subscription: Subscription, rank: int) -> int:
-        """Return how many tokens after its cached ones a subscription shares with a leader of at least this rank.
+        """Return how many uncached tokens a subscription shares with a leader of at least this rank.
 
         Counts whole pages. Only leaders in the same group matter: others do not even share the next page.
         """

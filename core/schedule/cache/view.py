@@ -19,7 +19,7 @@ SHOWN_IDS = 64
 
 @dataclass(slots=True, eq=False)
 class _Branch:
-    """A node with statistics of the path to it and the subtree below it. Lengths are in bytes of the keys.
+    """A node with statistics of the path to it and the subtree below it. Lengths are in bytes of keys.
 
     Attributes:
         depth: length of the prefix that ends at this node.

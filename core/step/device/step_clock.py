@@ -3,8 +3,8 @@
     device   ─[ forward n, sample n ]──idle──[ forward n+1, sample n+1 ]─
               begin              end          begin                  end
 
-A step starts when its forward pass is launched, so copies and planning before that count as idle time. Only `take` waits
-for the device.
+A step starts when its forward pass is launched, so copies and planning before that count as idle time. Only
+`take` waits for the device.
 """
 
 from __future__ import annotations

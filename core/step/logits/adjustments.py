@@ -58,7 +58,7 @@ class Adjustments:
         self._frequency_presence = np.zeros((2, max_rows), dtype=np.float32)
         self._may_end_at = np.zeros(
             max_rows, dtype=np.int64
-        )  # position of the first token that may be an end
+        )  # position of the first token that may be a stop token
         self._stop_token_ids: dict[int, tuple[int, ...]] = {}
         self._biases: dict[int, Bias] = {}
         self._sent_bias: tuple[bytes, list[torch.Tensor]] = (b"", [])

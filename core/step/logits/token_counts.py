@@ -2,9 +2,8 @@
 
 Lists are used because a row has only hundreds of different tokens, while the vocabulary has a hundred
 thousand. Reading several rows returns arrays as wide as the longest of their lists; shorter lists are padded
-with copies of their first entry. So code that computes values from tokens and counts and writes them at the
-tokens' indices need not know the lengths of the lists: for a repeated entry, it writes the same value several
-times.
+with copies of their first entry. This padding is harmless for code that computes a value from each entry and
+writes the value at the token's index: for a repeated entry, it only writes the same value several times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples a token from each row of logits, given a random number: from a few candidates or from all tokens.
+"""Samples a token from each row of logits, from a few candidates or from all tokens, by one random number.
 
 Each row goes through the same operations, regardless of the other rows.
 """

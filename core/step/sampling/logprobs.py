@@ -1,8 +1,8 @@
 """Computes log probabilities of tokens from logits, for the requests that want them.
 
-They are the model's own log probabilities: the natural logarithm of the softmax of its float32 logits, before
-temperature, penalties, bias and masks. Only the rows of such requests are computed, in slices to save memory,
-since a row is as wide as the vocabulary.
+The values are the model's own log probabilities: the natural logarithm of the softmax of the float32 logits,
+before temperature, penalties, bias and masks. Rows are computed in slices to save memory, because a row is as
+wide as the vocabulary.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RowLogprobs:
 def num_looked_for(k: int, vocab_size: int) -> int:
     """Return how many most likely tokens to compute if `k` are wanted: 0, 20, or a larger power of two.
 
-    So requests that want different numbers of tokens can mostly be computed together.
+    Rounding up lets most requests that want different numbers of tokens share one computation.
     """
     return min(vocab_size, max(MOST_LIKELY, 1 << (k - 1).bit_length())) if k else 0
 

@@ -1,9 +1,10 @@
 """Samples token ids from logits.
 
-A token depends only on its sequence's logits, seed and position: each row of a batch goes through the same
-operations, regardless of the other rows, and uses one random number from its own seed, at which the
-cumulative distribution is inverted. The number of operations in a step depends on the kinds of sampling in
-it, not on the number of rows. On a GPU, no operation waits for the device.
+A token depends only on its sequence's logits, seed and position. Each row of a batch goes through the same
+operations, regardless of the other rows, and its token is found by inverting the row's cumulative
+distribution at one random number, which depends on the row's seed and position. The number of operations in a
+step depends on the kinds of sampling in the step, not on the number of rows. On a GPU, no operation waits for
+the device.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .randomness import uniform
 from .select import Limits, sample_selected
 
 GREEDY_TEMPERATURE = 1e-5
-"""Below this temperature, the most likely token is chosen, since dividing the logits by it could overflow."""
+"""Temperature below which the most likely token is chosen, because dividing by it could overflow."""
 
 GREEDY, AMONG_FEW, AMONG_MANY, UNFILTERED = 0, 1, 2, 3
 """Kinds of sampling: the most likely token; with filters, from at most MAX_CANDIDATES tokens; with filters,
@@ -99,7 +100,7 @@ class Sampler:
             logits: logits, float32: [S, vocab]. Changed in place.
             rows: page table row of each sequence: [S].
             positions: position of each token to sample: [S].
-            masks: allowed tokens of the rows in which some are forbidden; None: there are no such rows.
+            masks: masks of the rows in which some tokens are forbidden; None: no token is forbidden.
 
         Returns:
             Token ids, int64, on the device: [S].
@@ -176,11 +177,11 @@ class Sampler:
     def _look_and_sample(self, logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
         """Sample from a few candidates; for rows where these do not suffice, sample again from all tokens.
 
-        For a host that shares memory with the device, and can check the result without waiting. Candidates
-        take a third of the time there.
+        Used if host and device share memory, so that the host can check the result without waiting. There,
+        sampling from candidates takes a third of the time of sampling from all tokens.
         """
         tokens, undecided = sample_candidates(logits, numbers, self._num_candidates)
-        if limits.top_k:  # top_p applies to the sum of the top_k tokens, which are more than the candidates
+        if limits.top_k:  # top_p needs the sum of the top_k tokens, and these are more than the candidates
             undecided |= numbers.top_k[:, 0] < self._vocab_size
         again = undecided.nonzero()[:, 0]
         if len(again) and self._vocab_size <= MAX_SORTED:

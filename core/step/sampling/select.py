@@ -104,7 +104,7 @@ def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -
         limits: filters that the rows use.
     """
     vocab_size = logits.shape[-1]
-    # If a row's probabilities are NaN, the result is still some token, because the sums below are never 0.
+    # If a row's probabilities are NaN, the result is still a valid token, as the sums below are never 0.
     probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(1 / vocab_size)
     keys = probs.view(torch.int32)
     whole: torch.Tensor | int = ONE
@@ -134,7 +134,7 @@ def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -
 def _take(keys: torch.Tensor, found: Reached, number: torch.Tensor) -> torch.Tensor:
     """Return the tokens at which the cumulative sums reach the numbers: [S].
 
-    Sums are in ascending order of probability. Among equally likely tokens, the lowest id comes last.
+    Tokens are summed in ascending order of probability, and equally likely ones in descending order of id.
     """
     mass = (found.key.view(torch.float32) * ONE).round_().int()
     num_before = (found.through - number) // mass
