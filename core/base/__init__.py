@@ -1,1 +1,4 @@
-"""Data that all other rooms use: errors, settings, requests and controls as plain data, log and ids. Imports no other room."""
+"""Definitions that all other packages of the core use: errors, settings, messages, log and ids.
+
+Imports no other package of the core.
+"""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import metadata
 
 DISTRIBUTION = "llmfw-engine"
-"""The package `llmfw` on the index is another project. The import name and the command are `llmfw`."""
+"""Name of the package on the index, where `llmfw` is another project. Import name and command are `llmfw`."""
 
 
 def version() -> str:
-    """Return the installed version, as "0.1.0"."""
+    """Return the installed version, such as "0.1.0"."""
     return metadata.version(DISTRIBUTION)

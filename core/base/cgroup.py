@@ -1,7 +1,7 @@
-"""Reads this process's memory and CPU limits from its Linux control groups, as containers set them.
+"""Reads the memory and CPU limits of this process from its Linux control groups, as containers set them.
 
-Supports both versions of control groups. Limits of parent groups count, too. Without control groups, or on other systems
-than Linux, there is no limit.
+Supports both versions of control groups, and includes the limits of parent groups. Reports no limit without
+control groups and on systems other than Linux.
 
 Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 """
@@ -16,16 +16,16 @@ from pathlib import Path, PurePosixPath
 
 V1_MEMORY, V1_CPU = "memory", "cpu"
 NO_LIMIT = 2**60
-"""Version 1 writes "no limit" as the largest multiple of the page size, near 2**63."""
+"""Bytes from which a limit counts as "no limit": version 1 writes that as a number near 2**63."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """A limit on memory, and its unused part.
+    """A limit on memory, and how much of it is available.
 
     Attributes:
-        total: maximum number of bytes of all processes of the group.
-        available: number of bytes that are unused, or hold cached files that can be dropped.
+        total: maximum memory of all processes of the group together, in bytes.
+        available: unused memory within the limit, in bytes, including cached files that can be dropped.
     """
 
     total: int
@@ -33,7 +33,9 @@ class MemoryLimit:
 
 
 def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
-    """Return the smallest limit and the smallest unused part of this process's groups; None if they have no limit.
+    """Return the smallest limit and the smallest available memory among this process's groups.
+
+    Returns None if no group has a limit.
 
     Args:
         root: folder that holds proc and sys.
@@ -47,7 +49,8 @@ def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
 def num_cpus(root: Path = Path("/")) -> int:
     """Return how many CPUs this process may use at once, at least 1.
 
-    This is the number of CPUs that its threads may run on, or its groups' limit of CPU time, rounded up, if that is less.
+    This is the smaller of the number of CPUs that its threads may run on (CPU affinity) and the CPU limit of
+    its control groups, rounded up.
 
     Args:
         root: folder that holds proc and sys.
@@ -60,8 +63,8 @@ def num_cpus(root: Path = Path("/")) -> int:
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the folders of this process's group and of its parent groups, in version 1 and 2.
 
-    In a container, the path in /proc may be the one outside of it, while the group's files are at the top. So this always
-    includes the top, and skips folders that do not exist.
+    In a container, /proc may show the group's path on the host, while the group's files are in the top
+    folder. So this always yields the top folder, and skips folders that do not exist.
     """
     for line in _lines(root / "proc/self/cgroup"):
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -79,7 +82,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _memory_of(group: Path) -> MemoryLimit | None:
-    """Return a group's own limit."""
+    """Return the memory limit of a group, ignoring its parent groups; None: no limit."""
     if (group / "memory.limit_in_bytes").exists():
         limits, used = [_number(group / "memory.limit_in_bytes")], _number(group / "memory.usage_in_bytes")
         cached = "total_inactive_file"
@@ -96,7 +99,7 @@ def _memory_of(group: Path) -> MemoryLimit | None:
 
 
 def _cpus_of(group: Path) -> float | None:
-    """Return a group's CPU limit as a number of CPUs."""
+    """Return the CPU limit of a group as a number of CPUs, ignoring its parent groups; None: no limit."""
     if (group / "cpu.cfs_quota_us").exists():
         quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
     else:

@@ -1,11 +1,13 @@
 """Settings, each declared once, read once from the command line and frozen.
 
-`EngineConfig` holds the settings of the engine process, `ServerConfig` those of the API process. Both hold only what a
-user may choose. The engine computes what follows from the device, such as how many pages fit. Options of a component are
-not fields: they travel in `options`, and the component's own `Options` checks them.
+`EngineConfig` holds the settings of the engine process, `ServerConfig` those of the API process. Both hold
+only what a user may choose. The engine computes values that depend on the device, such as how many pages fit.
+Options of a component are not fields: the field `options` holds them, and the component's own `Options` class
+checks them.
 
-A field's annotation states its values, and constructing a struct with any other value raises ConfigError. Its `Setting`
-describes it for users. The command line, the environment, the config file and the docs are generated from both.
+The annotation of a field defines its allowed values; constructing a struct with any other value raises
+ConfigError. The `Setting` in the annotation describes the field for users. The options of the command line,
+the environment variables, the keys of the config file and the tables of the docs are generated from both.
 """
 
 # Annotations are not postponed: to evaluate them from text would make `llmfw serve --help` a tenth slower.
@@ -17,8 +19,8 @@ from .setting import Setting
 from .values import check_fields
 
 OptionValue = str | int | float | bool | list[Any] | dict[str, Any]
-"""Value of a component's option. Strings are converted to the type that the component declares; other values must have
-it."""
+"""Value of a component's option. Strings are converted to the type that the component declares; other values
+must have that type."""
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -41,9 +43,9 @@ DisabledPlugins = Annotated[tuple[str, ...], Setting(
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the engine process. `None` stands for the default in the help.
+    """Settings of the engine process. `None` stands for the default that the help states.
 
-    `model` is a folder or a hub id, already resolved from a registered model's name.
+    `model` is a folder or a hub id; the name of a registered model has already been resolved to one of these.
     """
 
     model: str
@@ -150,12 +152,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     disabled_plugins: DisabledPlugins = ()
 
     def __post_init__(self) -> None:
-        """Raise ConfigError if a field has a value that it cannot have."""
+        """Raise ConfigError if any field is invalid."""
         check_fields(type(self), msgspec.structs.asdict(self))
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the API process. `None` is what the help calls the default.
+    """Settings of the API process. `None` stands for the default that the help states.
 
     `api_key` has (name, key) pairs; a key is text or "sha256:HEX".
     """
@@ -278,5 +280,5 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     disabled_plugins: DisabledPlugins = ()
 
     def __post_init__(self) -> None:
-        """Raise ConfigError if a field has a value that it cannot have."""
+        """Raise ConfigError if any field is invalid."""
         check_fields(type(self), msgspec.structs.asdict(self))

@@ -1,6 +1,8 @@
-"""Commands that an administrator sends to a running engine, and its answers. Plain data, sent like requests.
+"""Commands that an administrator sends to a running engine, and the engine's answers. Plain data, sent like
+requests.
 
-A `Command` goes to the engine in a `Control`, which carries a number; its `ControlAnswer` carries the same one.
+A `Control` carries a `Command` to the engine, with a number; the `ControlAnswer` has the number of its
+`Control`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ class GetPolicy(msgspec.Struct, frozen=True, tag="get_policy"):
 
 
 class SetPolicy(msgspec.Struct, frozen=True, tag="set_policy"):
-    """Order requests by another policy from the next step on. No request is lost. The answer is a `PolicyInfo`.
+    """Order waiting requests by another policy from the next step on. No request is lost.
+
+    The answer is a `PolicyInfo`.
 
     Attributes:
         name: name of a registered policy.
@@ -25,12 +29,12 @@ class SetPolicy(msgspec.Struct, frozen=True, tag="set_policy"):
 
 
 class PolicyInfo(msgspec.Struct, frozen=True, tag="policy"):
-    """The policy in force.
+    """The current scheduling policy.
 
     Attributes:
-        name: requested name.
+        name: name of the requested policy.
         options: requested options.
-        failure: why first come, first served replaces the policy; None: the policy itself is in force.
+        failure: why first come, first served is used instead of the requested policy; None: it is not.
         known: names of all registered policies.
     """
 
@@ -44,25 +48,26 @@ class ViewCache(msgspec.Struct, frozen=True, tag="view_cache"):
     """Ask what the prefix cache holds. The answer is a `CacheView`.
 
     Attributes:
-        most: maximum number of prefixes, from the one that saves most tokens by being shared on.
+        most: maximum number of prefixes to return; those that save the most tokens by being shared come
+            first.
     """
 
     most: int = 50
 
 
 class PrefixInfo(msgspec.Struct, frozen=True):
-    """One prefix in the cache.
+    """One prefix in the cache: a node of the radix tree.
 
     Attributes:
-        num_tokens: length of the prefix, from the first token on.
-        own_tokens: tokens of its last edge, which its parent does not share.
-        num_below: tokens of all prefixes that continue it.
+        num_tokens: length of the prefix in tokens.
+        own_tokens: number of tokens that the prefix has beyond its parent node.
+        num_below: number of tokens in all nodes below it.
         hits: number of requests that used it.
         age_s: seconds since it was last used.
         users: number of running requests that hold it, or a prefix below it.
-        pinned: whether a pin keeps it.
-        salt: `cache_salt` of the requests that may use it; "" if all may.
-        first_ids, last_ids: up to 64 of its first and of its last token ids, to be shown as text.
+        pinned: whether a pin protects it from eviction.
+        salt: `cache_salt` of the requests that may use it; "": requests without a salt.
+        first_ids, last_ids: its first and its last token ids, at most 64 each, to be shown as text.
     """
 
     num_tokens: int
@@ -81,10 +86,11 @@ class PinInfo(msgspec.Struct, frozen=True, tag="pin"):
     """One pinned prefix.
 
     Attributes:
-        id: id that unpins it.
-        num_tokens: number of tokens to keep.
-        num_cached: number of these tokens that are in the cache, and kept. The others are kept once they are computed.
-        expires_in_s: seconds until it is unpinned.
+        id: id of the pin, for `UnpinPrefix`.
+        num_tokens: number of pinned tokens.
+        num_cached: number of pinned tokens that are in the cache. The others are protected once they are
+            computed.
+        expires_in_s: seconds until the pin expires.
     """
 
     id: str
@@ -94,17 +100,17 @@ class PinInfo(msgspec.Struct, frozen=True, tag="pin"):
 
 
 class CacheView(msgspec.Struct, frozen=True, tag="cache"):
-    """The prefix cache at one moment. Counts are of tokens.
+    """The prefix cache at one moment.
 
     Attributes:
-        num_tokens: tokens in the cache.
-        num_locked: tokens in the cache that running requests or pins hold.
-        num_pinned: tokens in the cache that pins hold.
-        num_nodes: number of the tree's edges.
-        num_evicted: tokens evicted since start.
-        num_hit, num_asked: prompt tokens found, and looked up, since start.
-        eviction: name of the rule by which prefixes are evicted.
-        prefixes: the prefixes that save most tokens by being shared, most first.
+        num_tokens: number of cached tokens.
+        num_locked: number of cached tokens that running requests or pins hold.
+        num_pinned: number of cached tokens that pins hold.
+        num_nodes: number of nodes in the radix tree.
+        num_evicted: number of tokens evicted since start.
+        num_hit, num_asked: number of prompt tokens found in the cache, and looked up, since start.
+        eviction: name of the eviction rule.
+        prefixes: the prefixes that save the most tokens by being shared, in descending order.
         pins: all pins.
     """
 
@@ -121,14 +127,14 @@ class CacheView(msgspec.Struct, frozen=True, tag="cache"):
 
 
 class FlushCache(msgspec.Struct, frozen=True, tag="flush_cache"):
-    """Forget every prefix that no running request and no pin holds. The answer is a `CacheView`."""
+    """Evict every prefix that neither a running request nor a pin holds. The answer is a `CacheView`."""
 
 
 class PinPrefix(msgspec.Struct, frozen=True, tag="pin_prefix"):
-    """Keep a prefix from eviction, from now on or as soon as it is computed. The answer is a `PinInfo`.
+    """Protect a prefix from eviction, from now on or as soon as it is computed. The answer is a `PinInfo`.
 
     Attributes:
-        token_ids: token ids of the prefix; whole pages of it are kept.
+        token_ids: token ids of the prefix; only its whole pages are pinned.
         ttl_s: seconds until the pin expires.
         salt: `cache_salt` of the requests that may use it.
     """
@@ -139,7 +145,7 @@ class PinPrefix(msgspec.Struct, frozen=True, tag="pin_prefix"):
 
 
 class UnpinPrefix(msgspec.Struct, frozen=True, tag="unpin_prefix"):
-    """Remove a pin. The answer is a `PinInfo` that has expired."""
+    """Remove a pin. The answer is a `PinInfo` with no time left."""
 
     id: str
 
@@ -155,16 +161,17 @@ class GetTrace(msgspec.Struct, frozen=True, tag="get_trace"):
 
 
 class TraceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One decision about a request, or a run of equal consecutive ones.
+    """One decision about a request, or several equal decisions in a row.
 
     Attributes:
         kind: "arrived", "waits", "admitted", "computed", "retracted", "ended".
         at_s: seconds from the request's arrival to the decision.
-        until_s: seconds from the request's arrival to the last decision of a run of equal ones.
-        first_step, last_step: numbers of the engine's steps.
+        until_s: seconds from the request's arrival to the last of several equal decisions.
+        first_step, last_step: numbers of the first and the last engine step of these decisions.
         reason: why the request waits, was retracted, or ended.
-        num_tokens: "admitted": tokens found in the cache; "computed": tokens computed in these steps.
-        num_ahead: number of waiting requests that the policy last placed before it.
+        num_tokens: for "admitted", the tokens found in the cache; for "computed", the tokens computed in
+            these steps.
+        num_ahead: number of waiting requests that the policy last placed before this one.
     """
 
     kind: str
@@ -181,8 +188,8 @@ class RequestTrace(msgspec.Struct, frozen=True, tag="trace"):
     """All decisions about one request, in order.
 
     Attributes:
-        arrived_at: seconds since the epoch.
-        num_left_out: number of dropped entries in the middle.
+        arrived_at: time of arrival, in seconds since the epoch.
+        num_left_out: number of entries dropped from the middle of `entries`, to bound its size.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Description, figures and failure of an engine. Plain data that msgspec can encode."""
+"""Description, statistics and failure of an engine. Plain data that msgspec can encode."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
 
 
 class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
-    """The engine at one moment. Token counts are of KV storage.
+    """Statistics of the engine at one moment.
 
     Attributes:
-        num_running, num_waiting: number of requests that run, and that wait to run.
-        num_deferrable_running, num_deferrable_waiting: number of these that are deferrable; some that run may be paused.
-        num_drafted_tokens, num_accepted_tokens: tokens that a drafter guessed, and the correct ones among them.
-        component_uses: uses of the components that the engine calls.
+        num_running, num_waiting: number of running requests, and of waiting ones.
+        num_used_tokens, num_cached_tokens, num_total_tokens: KV cache slots, in tokens: used by running
+            requests, occupied by the prefix cache, and in all.
+        num_deferrable_running, num_deferrable_waiting: number of these requests that are deferrable; running
+            ones may be paused.
+        num_drafted_tokens, num_accepted_tokens: number of drafted tokens, and of those that were accepted.
+        component_uses: call statistics of the components that the engine calls.
     """
 
     num_running: int
@@ -54,11 +57,11 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     """Description of the engine, sent once when it is ready to serve.
 
     Attributes:
-        task: "generate": it takes `Request`s; "embed": it takes `EmbedRequest`s.
-        embedding_size: size of the vectors, if it embeds.
-        module_passes: names of the module passes that changed the model, in their order.
-        quantization: scheme of the weights, if they were quantised when they were loaded.
-        kv_cache_dtype: dtype of stored keys and values; "" if none are stored.
+        task: "generate": the engine takes `Request`s; "embed": it takes `EmbedRequest`s.
+        embedding_size: number of dimensions of the vectors, if the task is "embed"; else 0.
+        module_passes: names of the module passes that changed the model, in the order of their application.
+        quantization: scheme by which the weights were quantised at loading; None: they were not.
+        kv_cache_dtype: dtype of the KV cache; "" if the engine has none.
     """
 
     model: str
@@ -95,7 +98,7 @@ class EngineFailed(msgspec.Struct, tag="failed"):
 
 
 class ControlAnswer(msgspec.Struct, tag="answer"):
-    """Answer to a `Control`, or the reason why there is none."""
+    """Answer to a `Control`: either `answer`, or `failure` if the command failed."""
 
     number: int
     answer: Answer | None = None

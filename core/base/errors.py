@@ -3,31 +3,31 @@
     LLMFWError
     ├── ConfigError            a flag, a file or a combination of them that cannot work
     │   ├── UnknownComponentError   a component was asked for by a name that no plugin registers
-    │   │   └── LostComponentError  a plugin that did not load probably would have
-    │   ├── ModelError         a model folder that is not one, or a model that cannot be served
+    │   │   └── LostComponentError  probably registered by a plugin that did not load
+    │   ├── ModelError         a model that cannot be found, read or served
     │   └── ComponentError          a component that is registered but cannot be imported, built or used here
     ├── PluginError            a plugin package that is broken (raised only in strict mode)
-    ├── RequestError           a request that is wrong: says which parameter, what it was and what would be right
+    ├── RequestError           an invalid request: names the parameter, its value and what is allowed
     │   ├── ContextLengthError more tokens than the model or the pool can hold
     │   ├── ModelNotFoundError a model name that this server does not serve
-    │   ├── NotFoundError      an id of something that is not, or no longer, stored here
+    │   ├── NotFoundError      an id that is not, or no longer, stored here
     │   ├── GrammarCostError   a grammar that takes too much time, memory or depth
     │   ├── TooLargeError      more bytes than the limit
-    │   └── ConflictError      an operation in progress rules the request out
+    │   └── ConflictError      the request conflicts with an operation in progress
     ├── StorageError           a store cannot do this now; a retry may succeed
     │   ├── StorageFullError   a store has no space left
-    │   └── ContentLostError   the bytes of what is stored are gone or damaged
+    │   └── ContentLostError   the content of a stored file is gone or damaged
     ├── OverloadedError        the queue is full; a retry may succeed
     │   └── TenantLimitError   one key or user has reached its limit of requests
     ├── DeadlineError          a request's own timeout has passed
     ├── ComponentFailedError        a component raised an unexpected exception while it served a request
-    └── EngineError            the engine could not finish what it had accepted
-        ├── CrashingRequestError  a request that repeatedly ended the engine
+    └── EngineError            the engine failed on a request that it had accepted
+        ├── CrashingRequestError  a request that repeatedly crashed the engine
         └── EngineDeadError    the engine process has ended
-            ├── EngineRestartingError  it is being started again
-            └── EngineLostError  it is not started again: the server ends
+            ├── EngineRestartingError  the engine is being restarted
+            └── EngineLostError  the engine is not restarted: the server ends
 
-The API maps them to HTTP status codes in one table (`api/http/errors.py`); this module knows nothing of HTTP.
+The API maps these errors to HTTP status codes in one table (`api/http/errors.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class UnknownComponentError(ConfigError):
 
 
 class LostComponentError(UnknownComponentError):
-    """No plugin registers the component that was asked for, because the one that would did not load."""
+    """No plugin registers the component that was asked for, probably because its plugin did not load."""
 
 
 class ModelError(ConfigError):
@@ -58,14 +58,14 @@ class ComponentError(ConfigError):
 
 
 class PluginError(LLMFWError):
-    """A plugin package is broken, and strict mode does not allow that."""
+    """A plugin package is broken. Raised only in strict mode; otherwise the plugin is skipped."""
 
 
 class RequestError(LLMFWError):
     """A request is wrong.
 
     Args:
-        message: what is wrong and what would be right, with the value.
+        message: what is wrong, with the value, and what is allowed.
         param: name of the parameter at fault, as the client wrote it (`stop[2]`, `logit_bias`), or None.
         code: a short machine-readable reason, or None.
     """
@@ -84,21 +84,21 @@ class ContextLengthError(RequestError):
 
 
 class GrammarCostError(RequestError):
-    """A grammar, schema or regular expression takes too much time, memory or depth."""
+    """A grammar, schema or regular expression takes too much time or memory to compile, or is nested too deeply."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str = "grammar_too_complex") -> None:
         super().__init__(message, param=param, code=code)
 
 
 class ModelNotFoundError(RequestError):
-    """The request names a model that is not served here."""
+    """The request names a model that this server does not serve."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, param="model", code="model_not_found")
 
 
 class NotFoundError(RequestError):
-    """The request names something that does not exist here, or no longer."""
+    """The request names an object, such as a file or a batch, that does not exist or no longer exists."""
 
 
 class TooLargeError(RequestError):
@@ -112,7 +112,7 @@ class ConflictError(RequestError):
     """The request conflicts with an operation in progress; the message names the operation.
 
     Args:
-        passing: whether the operation ends soon, so that the same request, sent again, may succeed.
+        passing: whether the operation ends soon, so that a retry may succeed.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class StorageFullError(StorageError):
 
 
 class ContentLostError(StorageError):
-    """A store knows a file, but its bytes are gone or damaged. A retry does not help."""
+    """A store lists a file whose content is gone or damaged. A retry does not help."""
 
 
 class OverloadedError(LLMFWError):
@@ -155,7 +155,10 @@ class DeadlineError(LLMFWError):
 
 
 class ComponentFailedError(LLMFWError):
-    """A component of a plugin raised while it served a request; the message names the component, the log says why."""
+    """A plugin's component raised an unexpected exception while it served a request.
+
+    The message names the component; the log has the traceback.
+    """
 
 
 class EngineError(LLMFWError):
@@ -163,7 +166,7 @@ class EngineError(LLMFWError):
 
 
 class CrashingRequestError(EngineError):
-    """The engine process ended each time it ran this request. llmfw does not try the request again."""
+    """The engine process ended each time it ran this request. llmfw does not run the request again."""
 
 
 class EngineDeadError(EngineError):
@@ -177,6 +180,6 @@ class EngineRestartingError(EngineDeadError):
 
 
 class EngineLostError(EngineDeadError):
-    """The engine process has ended too often. The server ends, so that its own supervisor sees it."""
+    """The engine has ended and is not restarted. The server ends, so that its service manager can act on that."""
 
     exit_code = 70  # EX_SOFTWARE of sysexits.h

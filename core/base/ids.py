@@ -1,4 +1,4 @@
-"""Ids that sort by when they were made."""
+"""Ids that sort by their time of creation."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import time
 
 
 def sortable_id(prefix: str) -> str:
-    """Return a prefix and 32 hexadecimal digits: 16 of the time in nanoseconds, 16 at random."""
+    """Return a prefix and 32 hexadecimal digits: 16 for the time in nanoseconds, then 16 random ones."""
     return f"{prefix}{time.time_ns():016x}{secrets.token_hex(8)}"

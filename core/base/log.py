@@ -1,6 +1,6 @@
 """The log: one line per fact, in the style `[2025-05-22 23:07:25] message`, on stderr.
 
-Both processes call `setup_logging` once, so that their lines look alike. This module knows nothing of what is logged.
+The API process and the engine process each call `setup_logging` once, so that their lines look alike.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ SEVERAL_LINES = {"several_lines": True}
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes to stderr. Text of clients can neither start a line of its own nor move a terminal's cursor.
+    """Writes records to stderr. Clients' text in a record can neither start a new line nor move a terminal's
+    cursor.
 
-    Control characters in a message are escaped. The lines of a traceback are indented. A message of several lines that has
-    no text of clients is logged with `extra=SEVERAL_LINES`.
+    Control characters in a message are escaped, and the lines of a traceback are indented. To log a message
+    of several lines, which must not contain clients' text, pass `extra=SEVERAL_LINES`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a record."""
+        """Return the text of a record, with control characters escaped."""
         safe = copy.copy(record)
         controls = _CONTROLS_OF_A_LINE if hasattr(record, "several_lines") else _CONTROLS
         safe.msg, safe.args = _escaped(controls, record.getMessage()), ()
@@ -45,7 +46,7 @@ def _escaped(controls: re.Pattern[str], text: str) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """`[time] message`; from WARNING up the level's name comes before the message."""
+    """Formats records as `[time] message`, or `[time] LEVEL: message` from WARNING up."""
 
     def __init__(self) -> None:
         super().__init__(f"{TIME_PREFIX} %(message)s", TIME_FORMAT)
@@ -58,7 +59,7 @@ class LineFormatter(logging.Formatter):
 
 
 def setup_logging(level: str) -> None:
-    """Send all records from `level` ("debug", "info", "warning", "error") up to stderr, replacing other handlers."""
+    """Log records of `level` ("debug", "info", "warning", "error") and above to stderr. Replaces other handlers."""
     handler = LineHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -6,9 +6,9 @@ import os
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process, or 0 if the system does not report it."""
+    """Return the resident memory of this process in bytes; 0 if the system does not report it."""
     try:
-        # Not `open`, whose file could stay open if the recursion ends within it: templates recurse as deep as they may.
+        # `open` could leak its file if it hit the recursion limit, which templates may reach.
         file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return 0

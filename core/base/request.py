@@ -1,8 +1,9 @@
 """Messages between the API and the engine.
 
-The API sends `Request`s; the engine sends `EventBatch`es, which hold all `TokenEvent`s of one step. Messages are plain
-data that msgspec can encode. New fields get defaults and go last, so that older processes understand newer ones. Prompts
-and outputs are token ids. Stop *strings* are for the code that turns tokens into text; the engine ignores them.
+The API sends `Request`s; the engine sends `EventBatch`es, which hold all `TokenEvent`s of one step. Messages
+are plain data that msgspec can encode. New fields get defaults and go last, so that older processes
+understand newer messages. Prompts and outputs are token ids. The engine ignores stop *strings*: the code that
+turns tokens into text finds them.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ class FinishReason(enum.StrEnum):
 
     STOP = "stop"  # an end-of-sequence or stop token, or (decided by the API) a stop string
     LENGTH = "length"  # max_tokens, or the context is full
-    ABORT = "abort"  # the client went away, or asked for it
-    ERROR = "error"  # the engine could not go on; `TokenEvent.error` says why
+    ABORT = "abort"  # the client disconnected, or aborted the request
+    ERROR = "error"  # the engine could not continue; `TokenEvent.error` is the reason
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How to choose tokens. Names and meanings as in the OpenAI API and its common extensions.
+    """Sampling parameters, named and defined as in the OpenAI API and its common extensions.
 
     Attributes:
         max_tokens: maximum number of new tokens; None: the rest of the context window.
-        min_tokens: number of new tokens before which end-of-sequence and stop tokens cannot be sampled.
-        temperature: divisor of the logits; 0 takes the most likely token.
+        min_tokens: minimum number of new tokens; before, end-of-sequence and stop tokens cannot be sampled.
+        temperature: divisor of the logits; 0: always take the most likely token.
         top_k: number of most likely tokens to sample from; 0 or -1: all.
-        top_p: total probability of the most likely tokens to sample from (after top_k).
-        min_p: least probability of a token, as a fraction of the most likely token's (after top_p).
+        top_p: total probability of the most likely tokens to sample from (applied after top_k).
+        min_p: least probability of a token, as a fraction of the most likely token's (applied after top_p).
         presence_penalty: amount subtracted once from the logit of each token that was already generated.
         frequency_penalty: amount subtracted from a token's logit for each time it was generated.
-        repetition_penalty: divisor of positive logits, and factor of negative ones, of tokens seen in prompt or output
-            (Keskar et al., 2019, as in transformers).
+        repetition_penalty: divisor of positive logits, and factor of negative ones, of tokens seen in prompt
+            or output (Keskar et al., 2019, as in transformers).
         logit_bias: amounts added to the logits of these token ids.
         stop: strings before which the text ends.
         stop_token_ids: tokens after which generation ends.
         ignore_eos: whether to continue past the model's own end-of-sequence tokens.
-        seed: seed of random draws; the same seed, model and prompt give the same text, whatever else runs; None: drawn.
+        seed: seed of random sampling; the same seed, model and prompt give the same text, whatever other
+            requests run; None: a random seed.
     """
 
     max_tokens: int | None = None
@@ -107,13 +109,13 @@ def _check(param: str, value: object, good: bool, expected: str) -> None:
 
 
 class GrammarSpec(msgspec.Struct, frozen=True):
-    """What an output has to be, as text for a grammar backend.
+    """A grammar that an output must match, as text for a grammar backend.
 
     Attributes:
-        kind: "json_schema", "regex", "ebnf" or "structural_tag" (see `core.grammar`); a grammar backend may have kinds
-            of its own for what `GrammarBackend.prepare` returns.
+        kind: "json_schema", "regex", "ebnf" or "structural_tag" (see `core.interfaces.grammar`); the specs
+            that `GrammarBackend.prepare` returns may be of other kinds, which only that backend reads.
         source: the schema or tag as JSON text, the regular expression, or the grammar.
-        num_bytes: memory that the compiled grammar took when it was tried; 0: not measured.
+        num_bytes: memory that the compiled grammar took in a trial compilation, in bytes; 0: not measured.
     """
 
     kind: str
@@ -122,14 +124,15 @@ class GrammarSpec(msgspec.Struct, frozen=True):
 
 
 class Thinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Marks of a model's thinking in its output. A grammar applies to the text after the thinking.
+    """Markers of a model's thinking in its output. A grammar applies to the text after the thinking.
 
     Attributes:
-        begin: tokens that open the thinking if the output starts with them.
-        end: tokens that close the thinking, adjacent and in this order.
+        begin: token sequence that opens the thinking if the output starts with it.
+        end: token sequence that closes the thinking.
         is_open: whether the prompt has already opened the thinking.
         budget: number of thinking tokens after which the engine closes the thinking; None: no limit.
-        space: tokens of which one may stand between the end and the text that the grammar applies to.
+        space: whitespace tokens; one of them may come between the end of the thinking and the constrained
+            text.
     """
 
     begin: tuple[int, ...] = ()
@@ -145,21 +148,28 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     Attributes:
         id: id, unique among the requests in the engine.
         prompt: token ids, at least one.
-        sampling: how to choose tokens; the engine sets `max_tokens` and `seed` if they are None.
-        eos_token_ids: the model's end-of-sequence tokens; empty with `ignore_eos`, unless a grammar decides on the end.
-        priority: rank for policies that use it; larger runs earlier.
-        logprobs: number of most likely tokens to report with the log probability of each new token; None: report none.
-        prompt_logprobs: the same for the prompt's tokens, on the first event; the prompt bypasses the prefix cache.
+        sampling: sampling parameters; the engine sets `max_tokens` and `seed` if they are None.
+        eos_token_ids: the model's end-of-sequence tokens; empty with `ignore_eos`, unless a grammar decides
+            on the end.
+        priority: priority, for policies that use it; a request with a larger value runs earlier.
+        logprobs: number of most likely tokens to report with the log probability of each new token; None:
+            report none.
+        prompt_logprobs: as `logprobs`, but for the tokens of the prompt, reported on the first event; the
+            prompt then bypasses the prefix cache.
         grammar: grammar that the output must match; None: no constraint.
         thinking: marks of the thinking, if a grammar must wait for its end or if it has a budget.
-        deferrable: whether it runs only in the capacity that other requests leave, and yields to them at any time.
-        stream_interval: tokens per event, except for its first and its last event; None: the engine's own.
-        tenant: API key or user that it belongs to, for policies and limits that count by tenant.
-        tenant_is_key: whether the tenant is an API key, not a user that the client names. Keys share the engine evenly.
-        cache_salt: salt of its cached prefixes; only requests of the same salt share them.
-        timeout_s: seconds after which it ends with a DeadlineError, whatever its state; None: never.
-        tell_wait: whether events report, while it waits, the number of requests before it.
-        may_restart: whether its reader accepts that the output restarts (`TokenEvent.restarted`). The engine ignores it.
+        deferrable: whether the request runs only in the capacity that other requests leave, and yields to
+            them at any time.
+        stream_interval: tokens per event, except for the first and the last event; None: the engine's
+            default.
+        tenant: API key or user that the request belongs to, for policies and limits that count by tenant.
+        tenant_is_key: whether the tenant is an API key, not a user that the client names. Keys share the
+            engine evenly.
+        cache_salt: only requests with the same salt share cached prefixes.
+        timeout_s: seconds after which the request ends with a DeadlineError, whatever its state; None: never.
+        tell_wait: whether the client gets events with a `Wait` until the first token.
+        may_restart: whether the reader of the events accepts that the output starts over
+            (`TokenEvent.restarted`). The engine ignores this field.
     """
 
     id: str
@@ -182,13 +192,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
-    """Prompts that an encoder turns into one vector each. One event answers it, once all vectors are computed.
+    """Prompts to be embedded as one vector each. A single event returns all vectors, once they are computed.
 
     Attributes:
         id: id, unique among the requests in the engine.
-        prompts: token ids of each prompt, at least one.
-        dimensions: number of dimensions that the vectors are cut to; None: all.
-        deferrable: whether it runs only in the capacity that other requests leave.
+        prompts: token ids of each prompt, at least one per prompt.
+        dimensions: number of dimensions that the vectors are truncated to; None: not truncated.
+        deferrable: whether the request runs only in the capacity that other requests leave.
         tenant, tenant_is_key, timeout_s: as in `Request`.
     """
 
@@ -202,7 +212,7 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """Ends the requests of these ids now; their pages are free after the step in flight."""
+    """Ends the requests with these ids. Their pages are freed after the step in flight."""
 
     ids: list[str]
 
@@ -215,7 +225,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     """Carries an administrator's command.
 
     Attributes:
-        number: number that the client chooses; the answer carries the same one.
+        number: number that the client chooses, by which it recognises the answer.
     """
 
     number: int
@@ -226,8 +236,8 @@ ToEngine = Request | EmbedRequest | Abort | StatsQuery | Control
 
 
 class TokenLogprob(msgspec.Struct, array_like=True):
-    """Log probability of a token: the natural logarithm of the softmax of the model's own logits over the vocabulary,
-    before temperature, penalties, bias and grammar.
+    """Log probability of a token: the natural logarithm of the softmax of the model's own logits over the
+    vocabulary, before temperature, penalties, bias and grammar.
 
     Attributes:
         logprob: log probability of the token.
@@ -241,11 +251,12 @@ class TokenLogprob(msgspec.Struct, array_like=True):
 
 
 class Wait(msgspec.Struct, array_like=True):
-    """How long a request may have to wait.
+    """Place of a waiting request in the queue, and its estimated wait.
 
     Attributes:
-        num_ahead: number of requests to be admitted before it.
-        seconds: estimated seconds until it is admitted; None: unknown. With 0 ahead, 0.0: its prompt is being computed.
+        num_ahead: number of requests to be admitted before this one.
+        seconds: estimated seconds until admission; None: unknown. 0.0 with `num_ahead` 0 means that the
+            request is admitted and its prompt is being computed.
     """
 
     num_ahead: int
@@ -260,16 +271,18 @@ class TokenEvent(msgspec.Struct, array_like=True):
         token_ids: new tokens, in order, including the end-of-sequence or stop token.
         finish_reason: why the request ended; None while it runs.
         cached_tokens: number of prompt tokens from the prefix cache (on a request's first event, else 0).
-        error: the reason, with finish_reason "error".
-        error_kind: name of the exception's class, with finish_reason "error"; of `llmfw.core` if the client is at fault.
-        logprobs: one for each of `token_ids`, if the request asks for them.
-        prompt_logprobs: one for each prompt token except the first, on the first event, if the request asks for them.
+        error: message of the exception that ended the request, with finish_reason "error".
+        error_kind: name of the exception's class, with finish_reason "error". If the client is at fault, the
+            class is one of `llmfw.core.base.errors`.
+        logprobs: log probability of each of `token_ids`, if the request asks for them.
+        prompt_logprobs: log probability of each prompt token except the first, on the first event, if the
+            request asks for them.
         error_param: the parameter at fault, if the exception is a RequestError that names one.
         vectors: vectors of an `EmbedRequest`, [number of prompts, dimensions] in float32, little-endian.
-        wait: how long the request may wait; such an event has no tokens and ends nothing.
+        wait: report to a waiting request; an event with a `wait` has no tokens and does not end the request.
         retry_after_s: with a temporary error, seconds after which the same request may succeed.
-        restarted: whether the request runs again from its start because the engine died; all earlier events are then
-            void. The client sends this to requests with `may_restart`.
+        restarted: whether the request starts over because the engine died; all earlier events are then void.
+            The client sends this only to requests with `may_restart`.
     """
 
     id: str
@@ -288,7 +301,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
 
     @classmethod
     def failed(cls, id: str, error: Exception) -> TokenEvent:
-        """Return the event that ends a request by an exception."""
+        """Return the event that ends a request with an exception."""
         event = cls(id, [], FinishReason.ERROR, error=str(error), error_kind=type(error).__name__)
         if isinstance(error, RequestError):
             event.error_param = error.param

@@ -1,8 +1,8 @@
-"""Describes a setting for users: everything that its type does not say.
+"""Describes settings for users: help text, option names and so on.
 
-A setting is a field of a config struct. The field defines type, range and default; a `Setting` in the same annotation
-defines the rest. Options of the command line, environment variables, keys of the config file and tables of the docs are
-generated from both.
+A setting is a field of a config struct. The field defines type, range and default; a `Setting` in its
+annotation defines the rest. Options of the command line, environment variables, keys of the config file and
+tables of the docs are generated from both.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Setting:
 
     Attributes:
         help: help text of one or two sentences, to which the default is added.
-        flag: name of the option, if it is not the field's, as in `--page-size`.
+        flag: name of the option, such as `--no-plugin`; empty: derived from the field's name.
         aliases: further names of the option.
         unset: text that says what happens without the option; empty: the field's default applies.
         kind: kind of the component that the value names.
-        words: values in addition to the names of components, such as "auto".
+        words: allowed values in addition to the names of components, such as "auto".
         metavar: placeholder of the value in the help; empty: derived from the type.
         group: heading in the help that starts at this option.
         turns_off: whether the option is a flag that sets the field to False.
@@ -49,11 +49,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A setting of a struct.
+    """A setting, together with the name, type and default of its field.
 
     Attributes:
         field: name of the field.
-        type: type of its values: bool, int, float, str, tuple or dict; a choice is a str.
+        type: type of the field's values: bool, int, float, str, tuple or dict; str for a choice.
         default: default value; `msgspec.NODEFAULT` if there is none.
     """
 
@@ -64,13 +64,13 @@ class Declared:
 
     @property
     def flag(self) -> str:
-        """Name of the option."""
+        """Name of the command-line option, such as `--page-size`."""
         return self.setting.flag or f"--{self.field.replace('_', '-')}"
 
 
 @cache
 def declared(struct: type[msgspec.Struct]) -> tuple[Declared, ...]:
-    """Return the settings of a struct, in its order."""
+    """Return the settings of a struct, in the order of its fields."""
     return tuple(_declared(struct))
 
 
@@ -83,7 +83,7 @@ def _declared(struct: type[msgspec.Struct]) -> Iterator[Declared]:
 
 
 def _plain(annotation: Any) -> type:
-    """Return the class of the values of an annotation."""
+    """Return the class of the values that an annotation allows, not counting None."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _plain(args[0])

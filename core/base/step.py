@@ -1,14 +1,16 @@
-"""One step of an engine as plain data: what the scheduler asks an executor to compute, and what it gets back.
+"""One step of an engine as plain data: what the scheduler asks an executor to compute, and what the executor
+returns.
 
     scheduler ── StepInput ──►  executor   forward pass
               ── TokenMasks ─►             sampling
               ◄─ StepOutput ──
 
-Both are columns of numbers and can be sent to another process, to several, or to a file (`encode`, `decode`). An executor
-keeps what later steps refer to by row: the page table, the sampling parameters, and the last sampled token.
+These messages consist mainly of arrays. `encode` and `decode` convert them for other processes and for files.
+An executor keeps a state that later steps refer to by row: the page table, the sampling parameters, and the
+last sampled token.
 
-Shapes: T tokens of B sequences, of which S tokens are sampled. All integers are int64 unless noted. Tokens of one
-sequence are adjacent, and sequences with one token come first.
+Shapes: a step computes T tokens of B sequences, and samples S tokens. All integers are int64 unless noted.
+Tokens of one sequence are adjacent, and sequences with one token come first.
 """
 
 from __future__ import annotations
@@ -26,22 +28,24 @@ Pages = npt.NDArray[np.int32]
 Words = npt.NDArray[np.int32]
 
 NOT_IN_FLIGHT = -1
-"""In `StepInput.sources`: the token is known."""
+"""Entry of `StepInput.sources` for a token whose id is known."""
 
 NO_INTS: Ints = np.empty(0, dtype=np.int64)
 NO_PAGES: Pages = np.empty(0, dtype=np.int32)
 
 
 class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sequence that gets a row of the page table. Its attributes hold until the row starts again.
+    """A sequence that gets a row of the page table. These attributes apply until another sequence gets the
+    row.
 
     Attributes:
         row: row of the page table.
         prompt_len: number of prompt tokens.
-        sampling: how to choose its tokens; `seed` is set.
-        stop_token_ids: tokens that end it, ascending.
-        logprobs: number of most likely tokens to report with the log probability of each sampled token; None: report none.
-        prompt_logprobs: the same for the tokens of its prompt.
+        sampling: sampling parameters of the sequence; `seed` is set.
+        stop_token_ids: tokens that end the sequence, ascending.
+        logprobs: number of most likely tokens to report with the log probability of each sampled token; None:
+            report none.
+        prompt_logprobs: as `logprobs`, but for the tokens of the prompt.
     """
 
     row: int
@@ -53,12 +57,14 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RowCounts(msgspec.Struct, frozen=True):
-    """New token counts of a sequence with penalties that got its row, or tokens that were not sampled.
+    """New token counts of a sequence with penalties, sent when the executor cannot know them.
+
+    That is when the sequence gets a row, and when tokens were appended without sampling.
 
     Attributes:
         row: row of the page table.
-        token_ids: tokens to penalise, each once: [N].
-        counts: number of times that each was generated: [N].
+        token_ids: distinct tokens to penalise: [N].
+        counts: number of times that each token was generated: [N].
     """
 
     row: int
@@ -71,7 +77,7 @@ class ScoredPrompt(msgspec.Struct, frozen=True):
 
     Attributes:
         row: row of the page table.
-        first: index, among the T tokens, of the token before the first of these.
+        first: index, among the T tokens, of the token before `token_ids[0]`.
         token_ids: the prompt tokens, adjacent: [P].
     """
 
@@ -81,22 +87,22 @@ class ScoredPrompt(msgspec.Struct, frozen=True):
 
 
 class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What to compute in one step.
+    """Input of one step.
 
     Attributes:
-        tokens: token ids; 0 where one is in flight: [T].
-        sources: NOT_IN_FLIGHT, or the row whose last sampled token this is: [T].
+        tokens: token ids; 0 for tokens in flight: [T].
+        sources: for a token in flight, the row whose last sampled token it is; else NOT_IN_FLIGHT: [T].
         rows: each sequence's row of the page table: [B].
-        starts: position of each sequence's first token in this step: [B].
+        starts: position, in its sequence, of each sequence's first token in this step: [B].
         counts: number of tokens of each sequence in this step: [B].
-        num_sampled: number of tokens to sample of each sequence: 0, or one after each of its last tokens: [B].
-        num_single: number of sequences, from the first on, that have one token.
-        num_sampling: number of sequences that sample.
+        num_sampled: number n of tokens to sample for each sequence, one after each of its last n tokens: [B].
+        num_single: number of sequences with one token in this step; they come first.
+        num_sampling: number of sequences for which tokens are sampled.
         page_places: entries of the page table that change before this step, as row * width + column: [N].
-        pages: new pages of these entries, int32: [N].
-        row_starts: sequences that start in this step.
-        row_counts: tokens of sequences with penalties that the executor cannot count by itself.
-        scored: prompt tokens to score.
+        pages: new values of these entries, int32: [N].
+        row_starts: sequences that get a row in this step.
+        row_counts: token counts of sequences with penalties that the executor cannot know.
+        scored: prompt tokens to compute the log probabilities of.
     """
 
     tokens: Ints
@@ -125,7 +131,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kv_lens(self) -> Ints:
-        """Tokens of each sequence up to and including this step's: [B]."""
+        """Number of tokens of each sequence up to and including those of this step: [B]."""
         ends: Ints = self.starts + self.counts
         return ends
 
@@ -150,7 +156,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def sampled_places(self) -> Ints:
-        """Index, among the T tokens, of the token before each sampled one: [S]."""
+        """Index, among the T tokens, of the token that precedes each sampled token: [S]."""
         if self.is_decode:
             return np.arange(len(self.rows))
         return self._last_of_each(np.cumsum(self.counts))
@@ -162,7 +168,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         return ends if self.is_decode else self._last_of_each(ends) + 1
 
     def _last_of_each(self, ends: Ints) -> Ints:
-        """Return, for each sequence, the last `num_sampled` numbers before its end: [S]."""
+        """Return, for each sequence, the last `num_sampled` integers below its entry of `ends`: [S]."""
         num = self.num_sampled
         found: Ints = np.arange(int(num.sum())) + np.repeat(ends - np.cumsum(num), num)
         return found
@@ -173,10 +179,11 @@ NO_STEP = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
 
 
 class TokenMasks(msgspec.Struct, frozen=True):
-    """Masks of allowed tokens, for rows with forbidden ones. They account for `min_tokens`, too.
+    """Masks of allowed tokens, from grammars and `min_tokens`. Sampled tokens without a mask may be any
+    token.
 
     Attributes:
-        places: indices, among the S sampled tokens, that the masks are for: R of them.
+        places: index, among the S sampled tokens, of the token that each mask is for: [R].
         words: bit t % 32 of word t // 32 is 1 if token t is allowed, int32: [R, ceil(vocab / 32)].
     """
 
@@ -189,7 +196,7 @@ class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         token_ids: sampled tokens, in the order of `StepInput.sampled_rows`: [S].
-        logprobs: log probabilities of the sampled tokens, by row, for rows that ask for them.
+        logprobs: log probabilities of the sampled tokens, by row, for sequences that ask for them.
         prompt_logprobs: log probabilities of `StepInput.scored`, by row.
     """
 
@@ -203,7 +210,7 @@ PartT = TypeVar("PartT", StepInput, TokenMasks, StepOutput)
 
 
 def encode(part: Part) -> bytes:
-    """Return one of a step's messages as msgpack."""
+    """Encode one of a step's messages as msgpack."""
     return _ENCODER.encode(part)
 
 

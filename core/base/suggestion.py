@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most similar to a name; None if none is similar."""
+    """Return the known name that is most similar to `name`; None if no known name is similar."""
     import difflib  # only errors need it
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)

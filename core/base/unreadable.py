@@ -1,4 +1,7 @@
-"""Why text could not be read as JSON or TOML, in one line of ours where Python's own text is about Python."""
+"""Explains to users why a text could not be read as JSON or TOML.
+
+Replaces Python's own messages if they concern Python itself, such as its recursion limit.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import sys
 
 
 def unreadable(error: ValueError | RecursionError) -> str:
-    """Return what is wrong with a text that `json` or `tomllib` raised an error for."""
+    """Return, as one line, what is wrong with a text that `json` or `tomllib` raised this error for."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):

@@ -1,6 +1,7 @@
 """Reads the allowed values of a settings struct's fields from their annotations.
 
-The command line derives its options from them (`api/settings/option.py`), and structs check themselves against them.
+The command line derives its options from the values (`api/settings/option.py`), and `check_fields` enforces
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Values:
     """Allowed values of one field.
 
     Attributes:
-        type: type of a number; None: the field is not a number.
+        type: int or float; None: the field is not a number.
         least: lower bound of a number.
         most: upper bound of a number; None: no bound.
         is_open: whether the lower bound itself is excluded.
@@ -50,7 +51,7 @@ class Values:
         return is_enough and (self.most is None or value <= self.most)
 
     def __str__(self) -> str:
-        """Return the words that complete "it must be"."""
+        """Describe the values so as to complete "it must be", such as "a whole number, at least 1"."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         number = "a whole number" if self.type is int else "a finite number"
@@ -60,7 +61,7 @@ class Values:
 
 @cache
 def values_of(struct: type[msgspec.Struct]) -> dict[str, Values]:
-    """Return the allowed values of each field, not counting None, which an annotation may also allow."""
+    """Return the allowed values of each field, by name. None, which some fields also allow, is not included."""
     return {field.name: _values(field.type) for field in msgspec.structs.fields(struct)}
 
 

@@ -1,1 +1,1 @@
-"""The API's side of the engine: in the same process, or over sockets."""
+"""The API's clients of an engine, which runs in the same process or in its own."""

@@ -1,4 +1,4 @@
-"""Matches answers of the engine to the commands that a client sent, by number."""
+"""Matches the engine's answers to the commands that a client sent, by number."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ControlAnswers:
             self._open.pop(number, None)
 
     def take(self, found: ControlAnswer) -> None:
-        """Hand an answer to its caller, which may no longer wait for it."""
+        """Pass an answer to the caller of `ask`. Drops the answer if the caller no longer waits."""
         answer = self._open.get(found.number)
         if answer is None or answer.done():
             return
@@ -50,7 +50,7 @@ class ControlAnswers:
             answer.set_exception(error_of(found.failure))
 
     def fail(self, reason: str) -> None:
-        """End all open commands, and refuse new ones. Only the first reason counts."""
+        """End all open commands with an EngineDeadError, and refuse new ones. Later calls have no effect."""
         if self._failure is None:
             self._failure = reason
             for answer in self._open.values():

@@ -21,32 +21,37 @@ class EngineClient(ABC):
     @property
     @abstractmethod
     def failure(self) -> str | None:
-        """Reason why the engine has failed for good; None while it works or may still recover. Takes no time."""
+        """Reason why the engine has failed for good; None while it works or may still recover. Cheap to read."""
 
     @property
     def outage(self) -> str | None:
-        """Reason why nothing can be generated now: `failure`, or a restart in progress; else None. Takes no time."""
+        """Reason why the engine cannot serve now: `failure`, or a restart in progress; else None. Cheap to read."""
         return self.failure
 
     @property
     def num_restarts(self) -> int:
-        """Number of restarts of the engine."""
+        """Number of times that the engine was restarted."""
         return 0
 
     @abstractmethod
     async def start(self) -> None:
-        """Wait until the engine is ready. Raises a ConfigError or EngineError with its reason if it is not."""
+        """Wait until the engine is ready.
+
+        Raises:
+            ConfigError: the engine cannot start with its settings.
+            EngineError: the engine failed to start.
+        """
 
     @abstractmethod
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         """Send a request and yield its events; the last one has a finish reason.
 
-        Closing the iterator (or cancelling the task that reads it) before its end aborts the request.
+        Closing the iterator before its end, or cancelling the task that reads it, aborts the request.
 
         Raises:
-            EngineDeadError: the engine has ended, before or meanwhile.
-            RequestError: the engine does not accept the request, or what it asks for cannot be had.
-            OverloadedError: it does not accept it now.
+            EngineDeadError: the engine has ended, before or during the request.
+            RequestError: the request is invalid, or the engine cannot serve it.
+            OverloadedError: the engine does not accept more requests now.
             DeadlineError: the request's own timeout has passed.
             EngineError: the engine failed on this request.
         """
@@ -55,21 +60,21 @@ class EngineClient(ABC):
     async def embed(self, request: EmbedRequest) -> bytes:
         """Send a request and return its vectors, [number of prompts, dimensions] in float32, little-endian.
 
-        Cancelling it aborts the request. Raises as `generate` does.
+        Cancelling the call aborts the request. Raises the same exceptions as `generate`.
         """
 
     @abstractmethod
     async def stats(self) -> EngineStats:
-        """Ask the engine for its figures."""
+        """Return the engine's statistics. Raises EngineDeadError if the engine has ended."""
 
     @abstractmethod
     async def control(self, command: Command) -> Answer:
         """Send an administrator's command and return its answer.
 
         Raises:
-            EngineDeadError: the engine has ended, before or meanwhile.
+            EngineDeadError: the engine has ended, before or during the command.
             RequestError: the command cannot be carried out; nothing has changed.
-            EngineError: the engine failed on it.
+            EngineError: the engine failed on the command.
         """
 
     @abstractmethod

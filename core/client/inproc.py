@@ -39,7 +39,7 @@ class InprocEngineClient(EngineClient):
     """Runs an engine's steps in one worker thread, which sleeps while there is no work.
 
     Args:
-        engine: engine, used only by the worker thread from `start` on.
+        engine: the engine; after `start`, only the worker thread uses it.
     """
 
     def __init__(self, engine: AnyEngine) -> None:
@@ -97,7 +97,7 @@ class InprocEngineClient(EngineClient):
             self._loop.call_soon_threadsafe(self._fail, f"the engine failed: {type(error).__name__}: {error}")
 
     def _take_all_in(self) -> bool:
-        """Handle all messages in the inbox, waiting for one if there is nothing else to do; return False to stop."""
+        """Handle all messages in the inbox; if the engine has no work, wait for one. Return False if the client closes."""
         while True:
             try:
                 message = self._inbox.get(block=not self._engine.has_work, timeout=self._engine.sleep_s)

@@ -1,6 +1,8 @@
-"""Runs the engine in its own process: starts it, communicates over a socket, monitors it, and ends it.
+"""Runs the engine in its own process: starts and ends the process, exchanges messages with it, and monitors
+it.
 
-A client serves one process, from its start to its end. `supervisor` starts the next process.
+A client handles a single process, from start to end. To replace a process, `supervisor` creates another
+client.
 """
 
 from __future__ import annotations
@@ -43,10 +45,10 @@ from .watchdog import LOOK_S, Hang, Watchdog, WatchdogLimits, state_of
 logger = logging.getLogger(__name__)
 
 ENGINE_COMMAND = (sys.executable, "-m", "llmfw.core.engine.process.process")
-LAST_WORDS_S = 1.0  # to read its last messages after its end; another process may hold its socket open
+LAST_WORDS_S = 1.0  # to read an ended process's last messages; another process may hold the socket open
 STOP_TIMEOUT_S = 5.0
-STACKS_S = 1.0  # for a hung process to write its stacks
-FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 0)  # 0: SIGTERM, which the engine handles
+STACKS_S = 1.0  # for a hung process to log the stacks of its threads
+FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, 0)  # the engine handles SIGTERM and exits with 0
 
 
 class _Channel(asyncio.Protocol):
@@ -74,8 +76,8 @@ class ProcessEngineClient(EngineClient):
         watchdog: time limits after which the engine counts as hung and is killed; None: no limits.
 
     Attributes:
-        was_ended_from_outside: whether the process ended by SIGKILL, SIGTERM or SIGSTOP, which it does not cause itself
-            unless it takes too much memory.
+        was_ended_from_outside: whether the process ended because of SIGKILL, SIGTERM or SIGSTOP. These
+            signals come from outside; a request causes one at most by taking too much memory.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class ProcessEngineClient(EngineClient):
 
     @contextlib.contextmanager
     def launched(self) -> Iterator[None]:
-        """Start the process, to which `start` then connects, and end it with the block. Needs no event loop."""
+        """Start the process before there is an event loop, and end it at the end of the block. `start` connects to it."""
         self._process = self._spawn()
         try:
             yield
@@ -148,16 +150,16 @@ class ProcessEngineClient(EngineClient):
             raise
 
     def show_stacks(self) -> None:
-        """Make the process write the stacks of its threads to the log, if it runs."""
+        """If the process is running, make it log the stacks of its threads."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGUSR1)
 
     def heartbeat(self) -> Reading:
-        """Return the current activity of the engine process, which must have been started."""
+        """Return the current heartbeat of the engine process, which must have been started."""
         return self._page.read()
 
     async def wait_dead(self) -> None:
-        """Wait until nothing can be generated any more; `failure` gives the reason."""
+        """Wait until the engine has failed or ended; `failure` gives the reason."""
         await self._dead.wait()
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
@@ -209,12 +211,12 @@ class ProcessEngineClient(EngineClient):
         finally:
             os.close(page)
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it ended already: the watcher says so
+        with contextlib.suppress(BrokenPipeError):  # the process has ended, which `_wait` notices
             write_launch(process.stdin, launch)
         return process
 
     async def _watch(self, process: subprocess.Popen[bytes], limits: WatchdogLimits) -> None:
-        """Kill the process when it hangs."""
+        """Check regularly whether the process hangs; if so, kill it."""
         watchdog = Watchdog(limits, self.heartbeat, lambda: state_of(process.pid))
         while not self._dead.is_set():
             if (hang := watchdog.look()) is not None:

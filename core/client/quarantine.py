@@ -1,20 +1,22 @@
 """Finds the request that crashes the engine among the requests in flight at the crash.
 
-After a crash, requests that run again are suspects. While there are suspects, requests are sent one at a time, live ones
-first: the next one is sent once the previous one has its first token. Requests without a token at the crash go before
-requests with one.
+After a crash, requests that run again are suspects. While there are suspects, requests are sent one at a
+time, live requests first: the next request is sent once the previous one has its first token. Requests
+without a token at the crash are sent before requests with one.
 
-- A request that crashes the engine before its first token is convicted at the second crash: the requests in flight with
-  it have their first token, so they did not cause that crash.
-- A request that crashes the engine later leaves several suspects again. From the second crash on, each of them runs alone
-  to its end, or for `ALONE_S`. A request that crashes the engine while it runs alone is convicted.
-- A request whose turn it is at its fourth crash is convicted, whatever else was in flight.
+- A request that crashes the engine before its first token is convicted at the second crash: by then, the
+  other requests in flight have their first token, so they did not cause the crash.
+- A request that crashes the engine after its first token leaves several suspects again. From the second crash
+  on, each suspect runs alone until it ends, or for `ALONE_S`. A request that crashes the engine while it runs
+  alone is convicted.
+- A request that is the current suspect at its fourth crash is convicted, whatever else was in flight.
 
-Deferrable requests, such as the lines of a batch, run alone from their first crash on, and are convicted at their second.
-New live requests do not wait for them: "alone" means without other suspects and other deferrable requests.
+Deferrable requests, such as the lines of a batch, run alone from their first crash on, and are convicted at
+their second. New live requests do not wait for them: "alone" means without other suspects and other
+deferrable requests.
 
-Requests rarely cause a death by SIGKILL, SIGTERM or SIGSTOP. Such a death counts half: after one, the requests run again
-together, and a conviction takes four.
+Requests rarely cause a death by SIGKILL, SIGTERM or SIGSTOP. Such a death counts half: after one, the
+requests run again together, and a conviction takes four such deaths.
 """
 
 from __future__ import annotations
@@ -25,25 +27,27 @@ import itertools
 from collections.abc import Collection
 
 CRASH, KILL = 2, 1
-"""Suspicion that a request gains from a crash of the engine, and from a death caused from outside."""
+"""Suspicion added to each request in flight: for a crash of the engine, and for a death caused from outside."""
 SUSPECT, STRICT, HOPELESS = 2, 4, 8
-"""Least suspicion at which a request waits for its turn; at which it runs alone and may be convicted; and at which it is
-convicted if it was its turn."""
+"""Thresholds of suspicion. From SUSPECT, a request waits for its turn. From STRICT, it runs alone and may be
+convicted. From HOPELESS, it is convicted if it was the current suspect."""
 ALONE_S = 10.0
+"""Maximum number of seconds that a suspect runs alone."""
 
 
 class Attempt:
-    """A request from its arrival to its end.
+    """The state of one request in the quarantine, from its arrival to its end.
 
     Args:
-        deferrable: whether other requests go first.
+        deferrable: whether the request is deferrable; live requests are sent first.
 
     Attributes:
-        suspicion: sum over the deaths of the engine during which it was in flight.
-        has_token: whether it has received a token since it was last sent.
-        had_token: whether it had a token when the engine died.
-        was_sent: whether it was ever sent to an engine.
-        is_convicted: whether it was found to crash the engine.
+        suspicion: sum of CRASH or KILL over the deaths of the engine while the request was in flight.
+        has_token: whether the request has received a token since it was last sent.
+        had_token: whether the request had a token when the engine died.
+        was_sent: whether the request was ever sent to an engine.
+        is_convicted: whether the request was found to crash the engine.
+        turn: future that ends the wait in `wait_turn`; None: the request has not waited.
     """
 
     __slots__ = ("deferrable", "had_token", "has_token", "is_convicted", "suspicion", "turn", "was_sent")
@@ -59,7 +63,7 @@ class Attempt:
 
     @property
     def runs_alone(self) -> bool:
-        """Whether no other suspect may be in flight at the same time, until its end or for `ALONE_S`."""
+        """Whether no other suspect may be in flight with this request, until it ends or for `ALONE_S`."""
         return self.suspicion >= (SUSPECT if self.deferrable else STRICT)
 
 
@@ -73,7 +77,7 @@ class Quarantine:
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait_turn(self, attempt: Attempt) -> None:
-        """Wait until a request may be sent: no time at all while there are no suspects."""
+        """Wait until a request may be sent. Returns at once while there are no suspects."""
         attempt.has_token = False
         if attempt is self._current or (self._is_open_to(attempt) and attempt.suspicion < SUSPECT):
             return
@@ -81,7 +85,7 @@ class Quarantine:
         attempt.turn = loop.create_future()
         place = (attempt.deferrable, not attempt.runs_alone, attempt.had_token, next(self._numbers))
         heapq.heappush(self._line, (*place, attempt))
-        loop.call_soon(self._next)  # once all that wake up together have asked
+        loop.call_soon(self._next)  # once all requests that wake up together are in line
         await attempt.turn
 
     def note_token(self, attempt: Attempt) -> None:
@@ -120,7 +124,7 @@ class Quarantine:
         return suspect if not others or suspect.suspicion + weight >= HOPELESS else None
 
     def _is_open_to(self, attempt: Attempt) -> bool:
-        """Return whether an unsuspected request may be sent together with the one whose turn it is."""
+        """Return whether a request that is not a suspect may be sent now, together with the current suspect."""
         if attempt.deferrable:
             return self._current is None and not self._line
         has_live_in_line = bool(self._line) and not self._line[0][0]
@@ -136,7 +140,7 @@ class Quarantine:
         while self._current is None and self._line:
             attempt = heapq.heappop(self._line)[-1]
             assert attempt.turn is not None
-            if not attempt.turn.done():  # its client has not left meanwhile
+            if not attempt.turn.done():  # the client is still waiting
                 self._current = attempt
                 attempt.turn.set_result(None)
                 self._timer = asyncio.get_running_loop().call_later(ALONE_S, self.leave, attempt)

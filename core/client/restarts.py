@@ -1,4 +1,4 @@
-"""Decides whether and when to restart an engine that has died. Does not know processes."""
+"""Decides whether and when to restart an engine that has died."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from llmfw.core.base.config import ServerConfig
 
 HOUR_S = 3600.0
 MOST_S = 30.0
-MAX_FAILED_STARTS = 5  # in a row: it is not the requests that the engine fails on
+MAX_FAILED_STARTS = 5  # in a row; then the cause is not a request
 
 
 class RestartPolicy(msgspec.Struct, frozen=True):
     """The settings `--restart` and `--max-restarts-per-hour`.
 
     Attributes:
-        is_on: whether the engine is restarted at all.
+        is_on: whether a dead engine is restarted.
         max_per_hour: maximum number of restarts within any hour.
     """
 
@@ -28,14 +28,15 @@ class RestartPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: ServerConfig) -> RestartPolicy:
-        """Return the policy for a server's settings."""
+        """Return the policy that a server's settings define."""
         return cls(config.restart == "on-failure", config.max_restarts_per_hour)
 
 
 class Restarts:
-    """Counts the restarts of one engine, and delays them.
+    """Counts the restarts of one engine, limits them, and computes the delay before each.
 
-    Delays grow (0, 1, 2, 4, … 30 s) from one restart to the next as long as the engine answers no request in between.
+    The delay grows from restart to restart (0, 1, 2, 4, … 30 s). It is 0 again once the engine has answered a
+    request.
 
     Args:
         policy: limits of the restarts.
@@ -56,7 +57,7 @@ class Restarts:
 
     @property
     def is_on(self) -> bool:
-        """Whether the engine is ever restarted."""
+        """Whether restarts are on: neither `--restart never` nor `stop` has turned them off."""
         return self._off is None
 
     def stop(self) -> None:
@@ -64,7 +65,7 @@ class Restarts:
         self._off = "the server is ending"
 
     def reason_against(self) -> str | None:
-        """Return the reason why the engine may not be restarted now, or None."""
+        """Return the reason why the engine must not be restarted now; None if it may be restarted."""
         if self._off is not None:
             return self._off
         while self._times and self._times[0] <= self._clock() - HOUR_S:
@@ -87,7 +88,7 @@ class Restarts:
         return delay
 
     def note_start(self, *, failed: bool) -> None:
-        """Record the result of a start."""
+        """Record whether a start of the engine failed."""
         self._failed_starts = self._failed_starts + 1 if failed else 0
 
     def note_answer(self) -> None:

@@ -1,6 +1,6 @@
 """Distributes the engine's events to the open requests of a client.
 
-Everything here runs on one event loop. It knows nothing of how events travel.
+Everything here runs on one event loop. Independent of how events are transported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EventStream:
         self._wake()
 
     def fail(self, error: EngineError) -> None:
-        """End the stream with an error: `take` raises it once all events are read."""
+        """End the stream with an error, which `take` raises once all events have been read."""
         self._error = error
         self._wake()
 
@@ -65,7 +65,7 @@ class EventStreams:
 
     @property
     def failure(self) -> str | None:
-        """Reason why nothing can be generated any more, or None."""
+        """Reason why the engine can serve no more requests; None while it can."""
         return self._failure
 
     def deliver(self, events: Iterable[TokenEvent]) -> None:
@@ -76,7 +76,7 @@ class EventStreams:
                 stream.put(event)
 
     def fail(self, reason: str) -> None:
-        """End all streams, and refuse new ones. Only the first reason counts."""
+        """End all streams with an EngineDeadError, and refuse new ones. Later calls have no effect."""
         if self._failure is None:
             self._failure = reason
             for stream in self._streams.values():
@@ -108,7 +108,7 @@ class EventStreams:
 
 
 def _error_of(event: TokenEvent) -> LLMFWError:
-    """Return the exception that ended a request in the engine."""
+    """Return the exception that the engine reports in a request's final event."""
     reason = event.error or "the engine gave no reason"
     if not event.error_kind:
         return EngineError(reason)

@@ -1,6 +1,7 @@
 """Restarts an engine that dies or hangs, and runs interrupted requests again.
 
-Decides when to replace the process and what to run again; `process` handles the start and end of a single process.
+Decides when to replace the process and what to run again; `process` handles the start and end of a single
+process.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from .restarts import RestartPolicy, Restarts
 logger = logging.getLogger(__name__)
 
 WAIT_S = 60.0
-"""Seconds that a new request waits for an engine that is being restarted. Deferrable requests, and requests that were
-already sent to an engine, wait for as long as restarts are tried."""
+"""Seconds that a new request waits for an engine that is being restarted. Deferrable requests, and requests
+that were already sent to an engine, wait until the restart succeeds or is given up."""
 MAX_WAITING = 1000
 """Maximum number of new requests that wait for an engine that is being restarted, not counting deferrable ones."""
 MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": ""}
@@ -44,16 +45,16 @@ MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": ""}
 
 
 class SupervisedEngineClient(EngineClient):
-    """Starts an engine process, and a new one whenever it ends.
+    """Starts an engine process, and replaces it whenever it ends.
 
-    Requests without output run again automatically. The others end with an EngineDeadError, unless their reader accepts
-    a new start (`Request.may_restart`). A request that repeatedly ends the engine ends with a CrashingRequestError
-    (`Quarantine`).
+    After the end of a process, requests without output run again. Requests with output end with an
+    EngineDeadError, unless their reader accepts that the output starts over (`Request.may_restart`). A
+    request that repeatedly crashes the engine ends with a CrashingRequestError (`Quarantine`).
 
     Args:
-        new_life: factory of the client of one engine process.
-        policy: whether and how often to restart the engine.
-        wait_s: seconds as in WAIT_S.
+        new_life: function that creates the client of one engine process.
+        policy: whether and how often to restart the engine; None: the defaults of `RestartPolicy`.
+        wait_s: seconds that a new request waits for a restart (see WAIT_S).
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class SupervisedEngineClient(EngineClient):
         self._outage: str | None = None
         self._failure: str | None = None
         self._lost = asyncio.Event()
-        self._settled = asyncio.Event()  # the engine can be used, or never again
+        self._settled = asyncio.Event()  # the engine is usable, or given up
         self._keeping: asyncio.Task[None] | None = None
 
     @property
@@ -103,7 +104,7 @@ class SupervisedEngineClient(EngineClient):
 
     @contextlib.contextmanager
     def launched(self) -> Iterator[None]:
-        """Start the first process; see `ProcessEngineClient.launched`. `close` ends later ones."""
+        """Start the first process; see `ProcessEngineClient.launched`. Later processes are ended by `close`."""
         with self._life.launched():
             yield
 
@@ -114,17 +115,22 @@ class SupervisedEngineClient(EngineClient):
         self._keeping = asyncio.create_task(self._keep_running())
 
     async def wait_lost(self) -> EngineLostError:
-        """Wait until no restart is tried any more; return the reason. Never returns with `--restart never`."""
+        """Wait until the supervisor gives up restarting the engine; return the reason as an error.
+
+        Never returns if restarts are off: with `--restart never`, or after `stop_restarting`.
+        """
         await self._lost.wait()
         return EngineLostError(self._failure)
 
     def stop_restarting(self) -> None:
-        """Do not restart an engine that ends from now on. (systemd, for example, stops both processes of a server at
-        once.)"""
+        """Turn restarts off, because the server is ending.
+
+        The engine may end first: systemd, for example, stops both processes of a server at once.
+        """
         self._restarts.stop()
 
     def show_stacks(self) -> None:
-        """Make the engine process write the stacks of its threads to the log."""
+        """Make the engine process log the stacks of its threads."""
         self._life.show_stacks()
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
@@ -182,8 +188,11 @@ class SupervisedEngineClient(EngineClient):
     async def _turn(
         self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float
     ) -> ProcessEngineClient:
-        """Wait until the engine is usable and the request may be sent; count the request as in flight, and return the
-        engine."""
+        """Wait until the engine is usable and the request may be sent; return the client of the engine
+        process.
+
+        Counts the request as in flight.
+        """
         while True:
             if not self._settled.is_set():
                 await self._wait_settled(attempt, request, begun_at)
@@ -233,7 +242,11 @@ class SupervisedEngineClient(EngineClient):
         return self._life
 
     def _note_death(self, life: ProcessEngineClient) -> None:
-        """Judge the requests in flight, once for each death of an engine; later calls do nothing."""
+        """Handle the death of an engine: give up, or judge the requests in flight and mark the engine as
+        restarting.
+
+        Further calls for the same death do nothing.
+        """
         is_known = life is not self._life or not self._settled.is_set() or self._failure is not None
         if is_known or life.failure is None:
             return
@@ -258,7 +271,7 @@ class SupervisedEngineClient(EngineClient):
             self._give_up(f"the engine's supervisor failed: {type(error).__name__}: {error}")
 
     async def _restart(self) -> None:
-        """Make one attempt to start an engine."""
+        """Try once to start a new engine process."""
         begun = time.monotonic()
         if delay := self._restarts.begin():
             logger.info("The engine is started again in %.0f s", delay)
@@ -287,7 +300,7 @@ class SupervisedEngineClient(EngineClient):
         )
 
     async def _restore(self, life: ProcessEngineClient) -> None:
-        """Apply an administrator's changes to the previous engine to a new one."""
+        """Apply the policy that an administrator set on the previous engine to a new one. Pinned prefixes are lost."""
         if self._policy_set is not None:
             await life.control(self._policy_set)
         if self._has_pins:
@@ -307,7 +320,7 @@ class SupervisedEngineClient(EngineClient):
 
 
 def _essence(info: EngineInfo) -> EngineInfo:
-    """Return the fields that must be equal in all engine processes of one server."""
+    """Return the description without the fields that a restart may change, for comparison."""
     return msgspec.structs.replace(info, **MAY_DIFFER)
 
 

@@ -1,7 +1,7 @@
 """Decides from an engine's heartbeat whether the engine hangs.
 
-A long step does not count as a hang, nor does a slow or suspended machine: time counts only while the watchdog itself
-was running and saw no progress. This module does not know how an engine is ended.
+A long step does not count as a hang, nor does a slow or suspended machine: time counts only while the
+watchdog itself was running and saw no progress. Ending a hung engine is the caller's task.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class WatchdogLimits(msgspec.Struct, frozen=True):
     """Time limits of an engine.
 
     Attributes:
-        step_s: seconds for one step, or for anything else that the main thread does between two reports of progress.
-        silent_s: seconds without any sign of life: no beat, no progress, no processor time.
+        step_s: maximum number of seconds between two reports of progress by the main thread, such as for one
+            step.
+        silent_s: maximum number of seconds without any sign of life: no beat, no progress, no CPU time used.
     """
 
     step_s: float = 300.0
@@ -46,7 +47,7 @@ class ProcessState(NamedTuple):
 
     Attributes:
         is_stopped: whether SIGSTOP or a debugger has stopped it.
-        ticks: processor time that it has used, in clock ticks.
+        ticks: CPU time that the process has used, in clock ticks.
     """
 
     is_stopped: bool
@@ -69,7 +70,7 @@ class Hang(NamedTuple):
 
     Attributes:
         reason: reason for the log, `/health` and clients.
-        is_stopped: whether the process was stopped from outside, so that it cannot handle signals.
+        is_stopped: whether SIGSTOP or a debugger has stopped the process; it then cannot handle signals.
     """
 
     reason: str
@@ -104,7 +105,7 @@ class Watchdog:
         self._stuck_s = 0.0
 
     def look(self) -> Hang | None:
-        """Check once; return the hang, or None."""
+        """Check the process once; return the hang, or None if the process does not hang."""
         now = self._clock()
         elapsed = min(now - self._looked_at, _MOST_COUNTED_S)
         self._looked_at = now
@@ -129,7 +130,10 @@ class Watchdog:
         return Hang(f"the engine hangs: it has been {what} for {self._stuck_s:.0f} s", is_stopped=False)
 
     def _silent(self, reading: Reading, elapsed: float) -> Hang | None:
-        """Count a check that saw neither a beat nor progress, unless the process used processor time."""
+        """Add to the time without a sign of life, unless the process used CPU time; return the hang, or None.
+
+        Called if a check saw neither a beat nor progress.
+        """
         state = self._state()
         is_stopped = state is not None and state.is_stopped
         if state is not None and not is_stopped and state.ticks != self._ticks:
@@ -137,7 +141,7 @@ class Watchdog:
             self._silent_s = 0.0
             return None
         self._silent_s += elapsed
-        # Importing a library from a slow disk may hold the interpreter lock for long, and use no processor time.
+        # Importing a library from a slow disk may hold the interpreter lock for long without using CPU time.
         is_patient = reading.phase is Phase.BUILDING and not is_stopped
         if self._silent_s < (self._limits.step_s if is_patient else self._limits.silent_s):
             return None

@@ -1,1 +1,1 @@
-"""The engine: everything that runs in the engine process. Knows token ids, not text, and nothing of HTTP."""
+"""The engine: everything that runs in the engine process. Works with token ids, not text. Independent of HTTP."""

@@ -1,1 +1,1 @@
-"""Imports libraries without the parts that serving never uses."""
+"""Imports libraries without those of their modules that serving never uses."""

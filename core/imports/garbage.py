@@ -1,10 +1,11 @@
 """Tunes Python's garbage collector for processes that serve for a long time.
 
-torch, transformers and a model create about 400,000 objects that live until the process ends. A full collection traverses
-all of them: for 0.3 s no step runs, at an unpredictable time. So the objects that exist once a process is ready are
-excluded from collection (`gc.freeze`). Later cycles are collected as usual.
+torch, transformers and a model create about 400,000 objects that live until the process ends. A full
+collection traverses all of them: for 0.3 s no step runs, at an unpredictable time. So the objects that exist
+once a process is ready are excluded from collection (`gc.freeze`). Objects created later are collected as
+usual.
 
-Only the owner of a process calls this, never library code, because it affects all objects of the process.
+Library code must not call these functions, because they affect all objects of the process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Disable collection while libraries are imported, which creates hardly any garbage; then freeze their objects."""
+    """Disable collection while libraries are imported, and freeze their objects afterwards.
+
+    Imports create hardly any garbage.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -28,6 +32,6 @@ def importing() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Collect garbage, then freeze all remaining objects. Call it once a process has created what it keeps."""
+    """Collect garbage, then freeze all remaining objects. Call this once a process is ready to serve."""
     gc.collect()
     gc.freeze()

@@ -1,10 +1,11 @@
-"""Imports transformers, as far as an engine on one device needs it, in a fifth of the time.
+"""Imports those modules of transformers that an engine on one device needs, in a fifth of the usual time.
 
-An import of one of transformers 5's models reads the 2,500 files of all its models, three times, to build an index. It
-also imports torch's compiler (for a few decorators), sharded tensors, and scipy (for losses of object detection). During
-the import, this module answers transformers' own availability checks with "not here". It postpones the rest until code
-uses it, as `torch.compile` does with the compiler. If a version of transformers works differently, its import is slow
-again, but still correct.
+When a model of transformers 5 is imported, transformers reads the 2,500 files of all models, three times, to
+build an index. It also imports torch's compiler (for a few decorators), sharded tensors, and scipy (for
+losses of object detection). During the import, this module makes transformers' checks for optional libraries
+return False. It postpones the index and the compiler until code uses them. (`torch.compile`, for example,
+uses the compiler.) If a version of transformers works differently, its import is slow again, but still
+correct.
 
 LLMFW_PLAIN_IMPORTS=1 leaves all imports as they are.
 """
@@ -29,7 +30,10 @@ UNUSED = ("scipy",)
 
 
 def postpone_index() -> None:
-    """Let submodules of transformers be imported without an index of all models. Other code sees no difference."""
+    """Let submodules of transformers be imported before the index of all models is built.
+
+    Code that needs the index builds it at that time.
+    """
     if _is_plain():
         return
     with contextlib.suppress(PackageNotFoundError):
@@ -40,8 +44,8 @@ def postpone_index() -> None:
 def import_modeling() -> None:
     """Import torch, and the modules that all models of transformers share.
 
-    Only for the engine's own process: there, transformers finds no other process to share a model with, and has no losses
-    of object detection.
+    Only for the engine's own process: afterwards, transformers cannot distribute a model over processes, and
+    lacks the losses of object detection.
     """
     postpone_index()
     is_first = not (_is_plain() or has_run("transformers"))
@@ -58,13 +62,13 @@ def _is_plain() -> bool:
 
 @contextlib.contextmanager
 def _one_device() -> Iterator[None]:
-    """Make transformers see a single device, and skip imports that only losses need."""
+    """Make transformers' checks report a single device, and no libraries that only losses need."""
     import torch.distributed
     import transformers.utils
     from transformers.utils import import_utils
 
     asked: Any = getattr(import_utils, "is_torch_distributed_available", None)
-    if hasattr(asked, "cache_clear"):  # it remembers what it finds
+    if hasattr(asked, "cache_clear"):  # it caches its result
         with _replaced(torch.distributed, is_available=_no):
             asked.cache_clear()
             asked()
@@ -80,7 +84,7 @@ def _no() -> bool:
 
 @contextlib.contextmanager
 def _replaced(module: ModuleType, **others: object) -> Iterator[None]:
-    """Replace a module's functions with these names until the block ends."""
+    """Replace functions of a module, by name, until the block ends. Ignores names that the module lacks."""
     before = {name: getattr(module, name) for name in others if hasattr(module, name)}
     for name in before:
         setattr(module, name, others[name])
@@ -92,11 +96,14 @@ def _replaced(module: ModuleType, **others: object) -> Iterator[None]:
 
 
 def _postpone_compiler() -> None:
-    """Import torch's compiler when it is used, not for decorators that mark functions for it to skip."""
-    import torch  # noqa: F401 - whose part it is
+    """Postpone the import of torch's compiler until code uses it.
+
+    Until then, stand-ins serve the decorators that mark functions for the compiler.
+    """
+    import torch  # noqa: F401 - the package of the compiler
 
     allowed: list[Callable[..., Any]] = []
-    is_there: list[Any] = []  # the compiler, once it has run
+    is_there: list[Any] = []  # the compiler's module, once it has run
 
     def allow_in_graph(function: Callable[..., Any]) -> Callable[..., Any]:
         allowed.append(function)

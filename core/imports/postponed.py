@@ -1,8 +1,9 @@
-"""Modules that are in `sys.modules` but have not run yet: the first access to a missing attribute runs them.
+"""Lazy modules: they are in `sys.modules`, but run only when an attribute is accessed that they do not have
+yet.
 
-So a library can import another module for a decorator, or on the way to its submodules, without the seconds that running
-the module takes. They are spent when code needs more of the module, if ever. Only the timing changes. (The lazy modules of
-`importlib.util` run at any access, even on the way to a submodule.)
+So a library can import a module for a decorator, or for one of its submodules, without the seconds that
+running the module takes. The module runs when code needs another of its attributes, if ever. Only the timing
+changes. (The lazy modules of `importlib.util` run at any access, even if only a submodule is imported.)
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ _lock = threading.Lock()
 
 
 def postpone(name: str, *, has_index: bool = False, then: Then | None = None, **known: object) -> None:
-    """Replace a module by one that has not run, unless it is already imported or not installed.
+    """Put a placeholder for a module into `sys.modules`; accessing a missing attribute runs the module.
+
+    Does nothing if the module is already imported, or not installed.
 
     Args:
-        name: name of a module whose package is imported or postponed.
-        has_index: whether it is a package that only maps names to submodules: these are imported without running it.
+        name: name of the module; its parent package must be imported or postponed.
+        has_index: whether the module is a package that only maps names to submodules. Submodules are then
+            imported without running the package.
         then: function called with the module once it has run.
-        known: attributes that are known without running the module.
+        known: attributes that are available without running the module.
     """
     parent, _, child = name.rpartition(".")
     package = sys.modules.get(parent)
@@ -56,16 +60,15 @@ def run(name: str) -> ModuleType:
 
 
 class _Postponed(ModuleType):
-    """Placeholder of a module that has not run; forwards attributes to the module once it has."""
+    """Placeholder for a module that has not run yet. Once the module has run, forwards attributes to it."""
 
     def __init__(
         self, spec: ModuleSpec, has_index: bool, then: Then | None, known: dict[str, object]
     ) -> None:
         super().__init__(spec.name)
         self.__spec__, self.__file__, self.__loader__ = spec, spec.origin, spec.loader
-        if (
-            has_index
-        ):  # else the import system asks for it on its way to a submodule, and so runs the package first
+        # Without `__path__`, the import system asks for it to import a submodule, which runs the package first.
+        if has_index:
             self.__path__ = spec.submodule_search_locations or []
         self.__dict__.update(known)
         self._has_index = has_index
@@ -73,7 +76,7 @@ class _Postponed(ModuleType):
         self._known = tuple(known)
 
     def run_now(self) -> ModuleType:
-        """Run the module and return it. Does not run it again; waits if another thread is running it."""
+        """Run the module, if it has not run yet, and return it. Waits if another thread is running it."""
         name = self.__name__
         with _lock:
             is_first = sys.modules.get(name) is self
@@ -92,7 +95,7 @@ class _Postponed(ModuleType):
     def __getattr__(self, name: str) -> Any:
         is_package = self.__spec__ is not None and self.__spec__.submodule_search_locations is not None
         if name.startswith("__") and not (name == "__all__" or (name == "__path__" and is_package)):
-            # Inspection reads these attributes of all modules; they must not run this one.
+            # Inspection reads these attributes of all modules; that must not run this module.
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         path = f"{self.__name__}.{name}"
         is_index = self._has_index and sys.modules.get(self.__name__) is self

@@ -1,4 +1,4 @@
-"""The interfaces that the author of a component implements, and their data. A component needs nothing else of llmfw.
+"""The interfaces that authors of components implement, and the data that these interfaces use.
 
-Authors import all of it from `llmfw.core`.
+Authors import all of these names from `llmfw.core`. A component needs nothing else of llmfw.
 """

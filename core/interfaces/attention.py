@@ -1,7 +1,7 @@
 """The interface of an attention backend, which computes attention over paged keys and values.
 
-A backend sees the packed tokens of one step (`ForwardBatch`) and one layer's storage at a time. It knows nothing
-of requests, scheduling or sampling. Reading this module imports no torch.
+A backend handles the packed tokens of one step (`ForwardBatch`), one layer at a time. It is independent of
+requests, scheduling and sampling. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 class AttentionBackend(ABC):
     """Computes attention for the packed tokens of a step, over pages of keys and values.
 
-    Built once, when the model is loaded. Each step calls `plan` once, then `forward` once per layer, in order.
+    Built once, when the model is loaded. Each step calls `plan` once, then `forward` once per layer, in
+    order.
 
     Args:
         layers: the model's attention layers, by index.
-        storage: the keys and values of all pages; `storage.keys[i]` is layer i's, in the dtype `storage.stored_as`.
+        storage: the keys and values of all pages; `storage.keys[i]` has the keys of layer i, in the dtype
+            `storage.stored_as`.
         options: the backend's own options, an instance of its `Options`.
 
     Attributes:
         layers, storage, options: the constructor's arguments.
-        has_own_threads: whether it computes on its own threads, not on torch's (see `ModulePass`).
+        has_own_threads: whether the backend computes on its own threads instead of torch's (see
+            `ModulePass`).
     """
 
     has_own_threads = False
@@ -50,40 +53,42 @@ class AttentionBackend(ABC):
     @classmethod
     @abstractmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return why this backend cannot serve such layers on this device, as a sentence, or None if it can."""
+        """Return why this backend cannot serve these layers on this device, as a sentence; None if it can."""
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return why it cannot keep keys and values in another dtype than the model's, as a sentence, or None if it can.
+        """Return why this backend cannot store keys and values in `stored_as`, as a sentence; None if it can.
 
-        Called only if `--kv-cache-dtype` names another dtype. A backend that supports it writes with `storage.write`, or
-        in the same way (`llmfw.core.interfaces.kv_dtype`), and multiplies what it reads by `storage.scales(layer.index)`.
+        Called only if `--kv-cache-dtype` names another dtype than the model's. A backend that supports the
+        dtype writes with `storage.write`, or converts as `llmfw.core.interfaces.kv_dtype` describes. It
+        multiplies the keys and values that it reads by `storage.scales(layer.index)`.
 
-        The default returns a reason.
+        By default, returns a reason for every dtype.
 
         Args:
             device: device of the storage.
             dtype: dtype of queries, new keys and new values, and of the result of `forward`.
             stored_as: dtype of the storage.
         """
-        from .kv_dtype import dtype_name  # brings torch, as only those who call this have it already
+        from .kv_dtype import dtype_name  # imports torch, which only callers of this have imported
 
         return f"it keeps keys and values in the model's dtype, {dtype_name(dtype)}, not in {dtype_name(stored_as)}"
 
     def graph_unsupported(self) -> str | None:
-        """Return why steps of single tokens cannot be captured in a CUDA graph, as a sentence, or None if they can.
+        """Return why decode steps cannot be captured in a CUDA graph, as a sentence; None if they can.
 
-        If they can, the engine calls `plan` for a step with `batch.is_static` before each replay, outside of the graph,
-        but `forward` only during capture. So the data that `forward` reads must be at the same addresses after each plan
-        of the same number of sequences, and its kernel launches must not depend on lengths.
+        If they can, the engine calls `plan` with a static batch (`batch.is_static`) before each replay,
+        outside of the graph, but calls `forward` only during capture. So the data that `forward` reads must
+        be at the same addresses after each `plan` for the same number of sequences, and the kernel launches
+        must not depend on lengths.
 
-        The default returns a reason; the engine then computes the backend's steps without graphs.
+        By default, returns a reason; the engine then computes all steps without graphs.
         """
         return "it does not say that it can"
 
     @abstractmethod
     def plan(self, batch: ForwardBatch) -> None:
-        """Prepare what all layers of this step share: indices, masks, work splits."""
+        """Prepare the data that all layers of this step share: indices, masks, work splits."""
 
     @abstractmethod
     def forward(

@@ -1,7 +1,7 @@
 """The interface of a batch store: batch jobs, their leases, and the results of their lines.
 
-A store does not interpret the states of jobs or their order, with one exception: a job in one of the states ENDED is
-finished. The server creates the ids.
+A store does not interpret the states of jobs or their order, with one exception: a job in one of the states
+ENDED is finished. The server creates the ids.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class BatchUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineCrash(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that a process was busy with when it died.
+    """A line that a process was working on when the process died.
 
     Attributes:
-        line: its number in the input file, from 1.
-        points: strength of the suspicion; the store does not interpret it.
+        line: number of the line in the input file, from 1.
+        points: strength of the suspicion that the line caused the crash; the store does not interpret it.
     """
 
     line: int
@@ -55,21 +55,24 @@ class LineCrash(msgspec.Struct, frozen=True, kw_only=True):
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A batch job and its state. Times are seconds since the epoch, None until they are known.
 
-    If you change the fields, check the stores: a newer llmfw must read what an older one has written.
+    If you change the fields, check the stores: a newer llmfw must read records that an older one has written.
 
     Attributes:
-        id: id that the server creates, and that sorts by time of creation; ASCII letters, digits, `-` and `_`.
+        id: id that the server creates, and that sorts by time of creation; ASCII letters, digits, `-` and
+            `_`.
         status: "validating", "in_progress", "finalizing", "cancelling", or one of ENDED.
         outcome: final status of a job that is "finalizing".
-        output_file_id, error_file_id: ids of the result files, set before the files are written, so that a process that
-            resumes the job writes the same ones. Clients see them once the job has ended.
-        output_expires_after: seconds after which its files expire; None: never.
+        output_file_id, error_file_id: ids of the result files, set before the files are written, so that a
+            process that resumes the job replaces these files. Clients see the ids once the job has ended.
+        output_expires_after: seconds after which the result files expire; None: never.
         num_total: number of lines of the input file, 0 until they are counted.
         num_completed, num_failed: number of lines with a result. The store counts them (`BatchResults.add`).
-        tenant: tenant that owns it, and for which its lines are counted: the name of the API key that created it; "" if
-            it was created without one.
-        line_crashes: lines without a result that a process was working on when it died, by ascending number.
-        num_crashes: number of times that the server died while it worked on the whole job in its present state.
+        tenant: tenant that owns the job, and for which its lines are counted: the name of the API key that
+            created the job; "" if it was created without a key.
+        line_crashes: lines without a result that a process was working on when the process died, by ascending
+            number.
+        num_crashes: number of times that the server died while it worked on the job as a whole, in its
+            present state.
     """
 
     id: str
@@ -106,9 +109,9 @@ class LineResult(msgspec.Struct, frozen=True):
     """The result of one line of a job's input.
 
     Attributes:
-        line: its number in the input file, from 1.
-        failed: whether it belongs in the error file.
-        data: the line of the output or error file: JSON, without a line break.
+        line: number of the line in the input file, from 1.
+        failed: whether the result belongs in the error file.
+        data: the line to write to the output or error file: JSON, without a line break.
     """
 
     line: int
@@ -117,13 +120,14 @@ class LineResult(msgspec.Struct, frozen=True):
 
 
 class BatchResults(ABC):
-    """The results of one job. Raises as `BatchStore` does."""
+    """The results of one job. Its methods raise the same exceptions as those of `BatchStore`."""
 
     @abstractmethod
     async def add(self, results: Sequence[LineResult]) -> None:
-        """Store results: all of them, or (with an exception) none. They survive a crash once this returns.
+        """Store all of these results, or raise and store none. They survive a crash once this returns.
 
-        A line keeps its first result; a second one is dropped. The job's counts grow by the results that are stored.
+        A line keeps its first result; further results are dropped. The job's `num_completed` and `num_failed`
+        grow by the number of results that are stored.
         """
 
     @abstractmethod
@@ -132,21 +136,21 @@ class BatchResults(ABC):
 
     @abstractmethod
     def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
-        """Return the data of the failed lines, or of the successful ones, by ascending number, in pieces."""
+        """Yield the data of the failed lines, or of the successful ones, in lists, by ascending line number."""
 
 
 class BatchStore(ABC):
     """Stores batch jobs. All methods are called on one event loop, which they must not block.
 
     Args:
-        folder: folder to store them in; None if the user named none.
-        options: an instance of its `Options`, passed by this name, only to a store that has options.
+        folder: folder to store the jobs in; None: the user named none.
+        options: an instance of the store's `Options`, passed by keyword, only to a store that has options.
 
     Raises:
         ConfigError: from the constructor: the folder cannot be used; the message gives the reason.
         KeyError: from every method with an id: no job has this id.
-        StorageError: from every method: the store cannot do it now; nothing has changed.
-        StorageFullError: the store has no space for it; nothing has changed.
+        StorageError: from every method: the operation is not possible now; nothing has changed.
+        StorageFullError: from every method: the store has no space left; nothing has changed.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,7 +161,7 @@ class BatchStore(ABC):
 
     @abstractmethod
     async def create(self, record: BatchRecord) -> None:
-        """Store a new job. It survives a crash once this returns."""
+        """Store a new job. The job survives a crash once this returns."""
 
     @abstractmethod
     async def get(self, batch_id: str) -> BatchRecord:
@@ -172,7 +176,7 @@ class BatchStore(ABC):
         limit: int,
         unfinished: bool = False,
     ) -> Sequence[BatchRecord]:
-        """Return at most `limit` jobs, newest first: by descending ids.
+        """Return at most `limit` jobs, newest first, that is, by descending id.
 
         Args:
             tenants: owners of the jobs to return; None: all jobs.
@@ -184,16 +188,17 @@ class BatchStore(ABC):
     async def update(self, record: BatchRecord, *, expected: str) -> bool:
         """Replace a job's state if its status is still the expected one; return whether it was.
 
-        `num_completed` and `num_failed` keep the store's values. Once a job has ENDED, the store drops its results, which
-        are in its files.
+        `num_completed` and `num_failed` keep the store's values. Once a job has ENDED, the store deletes its
+        results: by then, the result files hold them.
         """
 
     @abstractmethod
     async def lease(self, batch_id: str, owner: str, seconds: float) -> bool:
-        """Take or keep a job for `seconds` from now; return False if another owner has it.
+        """Acquire or renew an owner's lease of a job, for `seconds` from now; return False if another owner
+        has it.
 
-        So an owner that has crashed loses its jobs. 0 seconds give the job up. A store that only one process can open may
-        forget all leases when it is opened.
+        A lease expires, so another owner can take over the jobs of an owner that has crashed. 0 seconds end
+        the lease. A store that only one process can open may drop all leases when it is opened.
         """
 
     @abstractmethod
@@ -202,4 +207,4 @@ class BatchStore(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Release the folder. Nothing may be called afterwards."""
+        """Release the folder. No method may be called afterwards."""

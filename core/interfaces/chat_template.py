@@ -9,16 +9,17 @@ from typing import Any
 import msgspec
 
 Message = Mapping[str, Any]
-"""A message as in the OpenAI API: `role`, `content`, and further fields of the role."""
+"""A message as in the OpenAI API: `role`, `content`, and further fields that depend on the role."""
 
 
 class ChatTemplate(ABC):
     """Turns a conversation into the text that the model continues. Stateless once built.
 
     Args:
-        source: the template's own text (from the tokenizer, or from the user's file), or "" if none.
+        source: text of the template, from the tokenizer or from the user's file; "" if there is none.
         special_tokens: the tokenizer's special tokens by name: `bos_token`, `eos_token`, ….
-        options: an instance of its `Options`, passed by this name, only to a template that has options.
+        options: an instance of the template's `Options`, passed by keyword, only to a template that has
+            options.
 
     Attributes:
         source, special_tokens: the constructor's arguments.
@@ -40,17 +41,18 @@ class ChatTemplate(ABC):
         add_generation_prompt: bool = True,
         **kwargs: object,
     ) -> str:
-        """Return the prompt.
+        """Render the prompt of a conversation.
 
         Args:
-            messages: the conversation, as the client wrote it: `content` may be text, a list of parts, None or absent.
+            messages: the conversation, as the client wrote it: `content` may be text, a list of parts, None
+                or absent.
             tools: tool definitions as in the OpenAI API.
             add_generation_prompt: whether to end with the start of an assistant turn.
-            kwargs: the client's `chat_template_kwargs`, such as `enable_thinking`; unknown ones change nothing.
+            kwargs: the client's `chat_template_kwargs`, such as `enable_thinking`; unknown keys are ignored.
 
         Raises:
-            RequestError: the template rejects these messages; the message is the template's own. Any input that cannot be
-                rendered must raise this exception, and no other.
+            RequestError: the template rejects these messages, with its own error message. Input that cannot
+                be rendered must raise this exception, and no other.
         """
 
     def render_briefly(
@@ -61,12 +63,12 @@ class ChatTemplate(ABC):
         add_generation_prompt: bool = True,
         **kwargs: object,
     ) -> str | None:
-        """Return the prompt, or None if that takes longer than some milliseconds.
+        """Render the prompt within a few milliseconds; return None if rendering takes longer.
 
-        The event loop waits for it meanwhile. A prompt that is not rendered briefly is rendered by `render` in a
-        thread. Override this for templates that can take long; by default each prompt is rendered at once.
+        This is called on the event loop, and so blocks it. If this returns None, `render` is called in a
+        thread. By default, this renders every prompt. Override it for templates that can take long.
 
         Raises:
-            RequestError: as `render`.
+            RequestError: as in `render`.
         """
         return self.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, **kwargs)

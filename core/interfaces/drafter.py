@@ -1,10 +1,10 @@
 """The interface of a drafter, which cheaply guesses the next tokens of a sequence.
 
-The model computes all drafted tokens in one step, and the engine keeps the ones that the model would have sampled itself,
-one by one: drafts change how many tokens a step adds, but never which ones. See docs/speculation.md.
+The model computes all drafted tokens in one step, and the engine accepts those that it would have sampled one
+by one. So drafts change how many tokens a step adds, but never which tokens. See docs/speculation.md.
 
-A faulty drafter fails no request: if it raises, or drafts an invalid token, llmfw logs that once with its plugin's name,
-and generation goes on without it.
+A faulty drafter fails no request: if a drafter raises, or drafts an invalid token, llmfw logs that once with
+the name of the plugin, and generation continues without the drafter.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ import msgspec
 
 
 class SequenceDrafter(ABC):
-    """Drafts for one sequence, for as long as its request runs."""
+    """Drafts tokens for one sequence, from the start of its request to the end."""
 
     @abstractmethod
     def extend(self, token_ids: Sequence[int]) -> None:
-        """Add the next tokens of the sequence, which are final: first its prompt, then the tokens generated since."""
+        """Append final tokens of the sequence: in the first call its prompt, later the tokens generated since."""
 
     @abstractmethod
     def draft(self, limit: int) -> Sequence[int]:
-        """Return the guessed next tokens, in order: at most `limit` (1 or more), or none without a good guess.
+        """Return the guessed next tokens, in order: at most `limit` (1 or more), or none if there is no good
+        guess.
 
-        Must change nothing. Called before each step that has room for drafts, and the step waits for it, so it must not
-        take longer for longer sequences.
+        Must not change the drafter's state. Called before each step that may compute drafts, and the step
+        waits for the result, so the call must not take longer for longer sequences.
         """
 
 
@@ -42,4 +43,4 @@ class Drafter(ABC):
 
     @abstractmethod
     def begin(self) -> SequenceDrafter:
-        """Return a drafter for one more sequence. It may use only that sequence's tokens: requests share no data."""
+        """Return a drafter for a new sequence. It may use only the tokens of that sequence: requests share no data."""

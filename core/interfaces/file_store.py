@@ -1,7 +1,7 @@
 """The interface of a file store: bytes by id, with their metadata.
 
-The server creates the ids, which are the only names of files: a client's file name is data. A store knows neither the
-contents nor the purpose of files.
+The server creates the ids, by which alone files are found: a client's file name is only metadata. A store
+interprets neither the contents nor the purpose of files.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Metadata of a stored file.
 
     Attributes:
-        id: id that the server creates, and that sorts by time of creation; ASCII letters, digits, `-` and `_`.
-        filename: the client's name for it: any text, even with a NUL, a slash or a lone surrogate.
-        bytes: its size.
-        created_at, expires_at: seconds since the epoch; expires_at is None if it does not expire.
-        space: space that lists it. Clients' files are in "files"; files of the server itself, such as the parts of an
-            upload, are in others.
-        tenant: tenant that owns it: the name of the API key that created it; "" if it was created without one.
+        id: id that the server creates, and that sorts by time of creation; ASCII letters, digits, `-` and
+            `_`.
+        filename: the client's name for the file: any text, even with a NUL, a slash or a lone surrogate.
+        purpose: the client's purpose for the file, such as "batch".
+        bytes: size of the file in bytes.
+        created_at, expires_at: seconds since the epoch; expires_at is None if the file does not expire.
+        space: namespace that lists the file. Clients' files are in "files"; files of the server itself, such
+            as the parts of an upload, are in other spaces.
+        tenant: tenant that owns the file: the name of the API key that created it; "" if it was created
+            without a key.
     """
 
     id: str
@@ -37,22 +40,22 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Describe = Callable[[int], FileRecord]
-"""Function from a file's size in bytes to its record."""
+"""Function that receives a file's size in bytes and returns the file's record."""
 
 
 class FileStore(ABC):
     """Stores files. All methods are called on one event loop, which they must not block.
 
     Args:
-        folder: folder to store them in; None if the user named none.
-        options: an instance of its `Options`, passed by this name, only to a store that has options.
+        folder: folder to store the files in; None: the user named none.
+        options: an instance of the store's `Options`, passed by keyword, only to a store that has options.
 
     Raises:
         ConfigError: from the constructor: the folder cannot be used; the message gives the reason.
         KeyError: from every method with an id: no file has this id.
-        StorageError: from every method: the store cannot do it now; nothing has changed.
-        StorageFullError: the store has no space for it; nothing has changed.
-        ContentLostError: from `read`: the store knows the file, but its bytes are gone or damaged.
+        StorageError: from every method: the operation is not possible now; nothing has changed.
+        StorageFullError: from every method: the store has no space left; nothing has changed.
+        ContentLostError: from `read`: the store lists the file, but its content is gone or damaged.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,17 +66,19 @@ class FileStore(ABC):
 
     @abstractmethod
     async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
-        """Store a file as it arrives, replacing an older one with its id.
+        """Store a file as its content arrives, replacing an older file with the same id.
 
-        Once this returns, the complete file exists and survives a crash of the process. Before, it does not exist at all.
+        Once this returns, the complete file exists and survives a crash of the process. Until then, the new
+        file does not exist.
 
         Args:
             chunks: the file's bytes.
             describe: function called once, after the last chunk, because form fields may follow the file.
 
         Raises:
-            Exception: any exception of chunks or describe; then nothing of the file remains, even after a crash.
-            CancelledError: the task was cancelled; the file exists completely, or not at all.
+            Exception: any exception that `chunks` or `describe` raises; no part of the new file then remains,
+                even after a crash.
+            CancelledError: the task was cancelled; the new file exists completely, or not at all.
         """
 
     @abstractmethod
@@ -82,9 +87,9 @@ class FileStore(ABC):
 
     @abstractmethod
     def read(self, file_id: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """Return the file's bytes from start to end (exclusive), in pieces of at most a mebibyte.
+        """Yield the file's bytes from start to end (exclusive), in chunks of at most 1 MiB.
 
-        A reader that has started gets all bytes, even if the file is deleted or replaced meanwhile.
+        A reader that has started gets all bytes, even if the file is deleted or replaced while it reads.
         """
 
     @abstractmethod
@@ -103,7 +108,8 @@ class FileStore(ABC):
         Args:
             purpose: purpose of the files to return; None: all purposes.
             tenants: owners of the files to return; None: all files.
-            after: id, which may no longer exist; only files after it in the order are returned.
+            after: id of a file, which may no longer exist; only files after this id in the order are
+                returned.
         """
 
     @abstractmethod
@@ -112,8 +118,8 @@ class FileStore(ABC):
 
     @abstractmethod
     async def expired(self, now: float) -> Sequence[FileRecord]:
-        """Return the files of all spaces that have expired at this time. The store itself removes none."""
+        """Return the files of all spaces that have expired by `now`. The store itself does not remove them."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Release the folder. Nothing may be called afterwards."""
+        """Release the folder. No method may be called afterwards."""

@@ -1,6 +1,6 @@
-"""The interface of a grammar backend, which turns a grammar of the output into the tokens that may come next.
+"""The interface of a grammar backend, which computes the tokens that a grammar allows next in an output.
 
-The kinds of `GrammarSpec` that a backend may be given:
+The kinds of `GrammarSpec` that a backend may receive:
 
     json_schema     JSON text of a schema; `{}` or `true` for any JSON value
     regex           a regular expression, for the whole output
@@ -13,13 +13,14 @@ The kinds of `GrammarSpec` that a backend may be given:
                     {"type": "or", "elements": [FORMAT, ...]}
                     {"type": "tag", "begin": TEXT, "content": FORMAT, "end": TEXT}
                     {"type": "triggered_tags", "triggers": [TEXT, ...], "tags": [TAG, ...],
-                     "at_least_one": BOOL, "stop_after_first": BOOL}: free text, in which a trigger begins a tag
+                     "at_least_one": BOOL, "stop_after_first": BOOL}: free text, in which a trigger begins a
+                     tag
                     {"type": "tags_with_separator", "tags": [TAG, ...], "separator": TEXT,
                      "at_least_one": BOOL, "stop_after_first": BOOL}
                     (the form that xgrammar introduced)
 
-A text in a format may be, or contain, the text of a special token; it then stands for that token.
-This module knows nothing of sequences and sampling.
+A text in a format may be, or contain, the text of a special token; this text then stands for the token
+itself.
 """
 
 from __future__ import annotations
@@ -50,20 +51,25 @@ class Grammar(ABC):
     def accept(self, token_id: int) -> None:
         """Advance to the state after this token.
 
-        Raises ValueError if the token is not allowed, GrammarCostError if the grammar is too complex to continue.
+        Also called with the end-of-sequence token, unless the grammar is finished. A grammar that cannot
+        continue raises here.
 
-        Receives the end-of-sequence token, too, unless the grammar is finished: a grammar that cannot continue raises
-        here.
+        Raises:
+            ValueError: the token is not allowed.
+            GrammarCostError: the grammar is too complex to continue.
         """
 
     @abstractmethod
     def forced(self) -> Sequence[int]:
-        """Return the next tokens if the grammar allows only one continuation, in the model's own tokenisation; often
-        none."""
+        """Return the tokens of the only continuation that the grammar allows, in the model's own
+        tokenisation.
+
+        Empty if the grammar allows several continuations.
+        """
 
     @abstractmethod
     def is_finished(self) -> bool:
-        """Return whether nothing but the end of the output may follow."""
+        """Return whether only the end of the output may follow."""
 
 
 class GrammarBackend(ABC):
@@ -72,7 +78,8 @@ class GrammarBackend(ABC):
     Args:
         tokenizer: the model's tokenizer. Its `eos_token_ids` end an output.
         vocab_size: width of the model's logits, which may exceed the number of the tokenizer's tokens.
-        options: an instance of its `Options`, passed by this name, only to a backend that has options.
+        options: an instance of the backend's `Options`, passed by keyword, only to a backend that has
+            options.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,10 +89,12 @@ class GrammarBackend(ABC):
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None: ...
 
     def prepare(self, spec: GrammarSpec) -> GrammarSpec:
-        """Return a spec that `compile` turns into the same grammar with less work, of any kind that `compile` knows.
+        """Return an equivalent spec that `compile` compiles with less work. Its kind may be private to this
+        backend.
 
-        Called in a separate process, once for each grammar, before the engine's `compile`. Put work here that holds the
-        interpreter's lock or recurses on a client's input. The default returns the spec unchanged.
+        Called in a separate process, once for each grammar, before `compile` is called in the engine. Put
+        work here that holds the interpreter lock, or that recurses on a client's input. By default, returns
+        the spec unchanged.
 
         Raises:
             RequestError: as in `compile`.
@@ -96,33 +105,38 @@ class GrammarBackend(ABC):
     def compile(self, spec: GrammarSpec) -> Grammar:
         """Return a grammar in its initial state.
 
-        Takes specs as clients write them, and specs from `prepare`. The server calls it first in a process that is forked
-        from the one that built the backend, and that may crash or be killed. Then it calls it in several threads of the
-        engine at once, so it must not hold the interpreter's lock for long.
+        Receives specs as clients write them, and specs from `prepare`. The server first calls this in a
+        process that is forked from the one that built the backend, and that may crash or be killed. Then the
+        engine calls this in several threads at once, so the call must not hold the interpreter lock for long.
 
         Raises:
-            RequestError: the spec is broken, or asks for something that this backend cannot enforce; says what.
+            RequestError: the spec is invalid, or this backend cannot enforce it; the message gives the
+                reason.
         """
 
     @abstractmethod
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
-        """Write, for each grammar, which tokens may come next. Called in a thread, during the forward pass.
+        """Write the mask of the tokens that each grammar allows next. Called in a thread, during the forward
+        pass.
 
         Args:
             grammars: grammars of this backend.
-            masks: one row per grammar, [B, ceil(vocab / 32)]: bit t % 32 of word t // 32 is 1 if token t is allowed, that
-                is, if `accept` takes it. (If only one text may come next, the mask may omit other tokenisations of it.)
-                The end-of-sequence tokens are allowed if the output may end, and are the only allowed ones once it is
-                finished. Rows may hold anything before the call; ids that the tokenizer lacks are never allowed.
+            masks: one row per grammar, [B, ceil(vocab / 32)]: bit t % 32 of word t // 32 is 1 if token t is
+                allowed, that is, if `accept` takes it. (If only one text may come next, the mask may omit
+                other tokenisations of it.) The end-of-sequence tokens are allowed if the output may end; once
+                the grammar is finished, no other token is. Rows may hold anything before the call. Ids that
+                the tokenizer lacks are never allowed.
         """
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
-        """Leave only tokens in a mask that bring the output nearer to its end; return whether any was removed.
+        """Remove tokens from a mask that do not bring the output nearer to its end; return whether any was
+        removed.
 
-        Called shortly before `max_tokens`, so that the output is complete instead of cut. The finish reason of a hastened
-        output is still "length".
+        Called shortly before `max_tokens`, so that the output becomes complete instead of being truncated.
+        The finish reason of such an output is still "length". By default, removes none.
 
         Args:
-            mask: [ceil(vocab / 32)], from `fill_masks`. Changed in place; at least one token stays.
+            mask: a row that `fill_masks` has filled: [ceil(vocab / 32)]. Changed in place; at least one token
+                must stay.
         """
         return False

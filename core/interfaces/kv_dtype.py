@@ -1,8 +1,9 @@
-"""The dtype in which keys and values are stored, and conversion to and from it.
+"""The dtypes in which keys and values can be stored, and conversion to and from them.
 
-In a dtype narrower than the model's, a number is stored as `number / scale`, rounded to the nearest. A number too large for
-the dtype is stored as the dtype's largest number, never as infinity or NaN. Each layer has one scale for all keys, and one
-for all values. A reader multiplies by the scale: keys through the softmax's scale, values at the end.
+In a dtype narrower than the model's, an element x is stored as `x / scale`, rounded to nearest. Elements too
+large for the dtype saturate: they are stored as its largest finite value. Each layer has one scale for all
+keys, and one for all values. A reader multiplies by the scale: for keys as part of the softmax scale, for
+values in the output.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ assert KV_DTYPES.keys() == KV_DTYPE_BYTES.keys()
 
 
 def check_kv_dtype(asked: str) -> None:
-    """Raise ConfigError if there is no such dtype; the message lists the known ones."""
+    """Raise ConfigError if the value of `--kv-cache-dtype` is unknown; the message lists the known values."""
     if asked != "auto" and asked not in KV_DTYPES:
         raise ConfigError(f"--kv-cache-dtype is {asked!r}; it must be auto or one of {', '.join(KV_DTYPES)}")
 
@@ -38,11 +39,11 @@ def choose_kv_dtype(asked: str, dtype: torch.dtype) -> torch.dtype:
     """Return the dtype to store keys and values in.
 
     Args:
-        asked: name of a dtype; "auto": the model's.
+        asked: name of a dtype; "auto": the model's dtype.
         dtype: dtype of the model.
 
     Raises:
-        ConfigError: there is no such dtype.
+        ConfigError: the name is unknown.
     """
     check_kv_dtype(asked)
     return dtype if asked == "auto" else KV_DTYPES[asked]
@@ -55,16 +56,16 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def is_fp8(dtype: torch.dtype) -> bool:
-    """Whether a dtype has 8 bits."""
+    """Return whether a dtype has 8 bits."""
     return dtype.itemsize == 1
 
 
 def encode(numbers: torch.Tensor, stored_as: torch.dtype, scale: float = 1.0) -> torch.Tensor:
-    """Return the stored form of numbers, in the same shape."""
+    """Convert elements to the dtype in which they are stored. The shape stays the same."""
     if scale != 1.0:
         numbers = numbers.float() * (1.0 / scale)
     elif not is_fp8(stored_as):
-        numbers = numbers.float()  # because bfloat16 cannot represent float16's largest number
+        numbers = numbers.float()  # because bfloat16 cannot represent float16's largest value
     largest = torch.finfo(stored_as).max
     if torch.finfo(numbers.dtype).max > largest:
         numbers = numbers.clamp(-largest, largest)
@@ -72,9 +73,9 @@ def encode(numbers: torch.Tensor, stored_as: torch.dtype, scale: float = 1.0) ->
 
 
 def decode(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return stored numbers, not scaled, in the same shape.
+    """Convert stored elements to `dtype`, without applying the scale. The shape stays the same.
 
-    On a CPU, fp8 numbers come from a lookup table: torch converts them one by one there, which takes eight times as long.
+    On a CPU, fp8 is converted by a lookup table: torch's own conversion takes eight times as long.
     """
     if is_fp8(codes.dtype) and codes.device.type == "cpu":
         return (
@@ -85,10 +86,10 @@ def decode(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @cache
 def _meanings(stored_as: torch.dtype, dtype: torch.dtype) -> torch.Tensor:
-    """Return the number that each 8-bit code stands for."""
+    """Return the lookup table of an fp8 dtype: the value of each 8-bit code: [256]."""
     return torch.arange(256, dtype=torch.uint8, device="cpu").view(stored_as).to(dtype)
 
 
 def as_bytes(codes: torch.Tensor) -> torch.Tensor:
-    """Return the same memory in a dtype that torch can index on every device: bytes instead of fp8."""
+    """Return a view in a dtype that torch can index on every device: bytes instead of fp8."""
     return codes.view(torch.uint8) if is_fp8(codes.dtype) else codes

@@ -1,4 +1,5 @@
-"""Names of the dtypes in which keys and values can be stored, for `--kv-cache-dtype`. Imports nothing.
+"""Names of the dtypes in which keys and values can be stored, for `--kv-cache-dtype`. Importing this is
+cheap.
 
 The corresponding torch dtypes and the conversions are in `kv_dtype`.
 """
@@ -6,4 +7,4 @@ The corresponding torch dtypes and the conversions are in `kv_dtype`.
 from __future__ import annotations
 
 KV_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
-"""Bytes per number. fp8 is another name of fp8_e4m3."""
+"""Bytes per element. fp8 is another name for fp8_e4m3."""

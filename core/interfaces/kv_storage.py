@@ -1,4 +1,4 @@
-"""Tensors that hold keys and values, and the number of tokens that fit into a device's memory."""
+"""The tensors that hold keys and values, and their size per token."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .kv_dtype import as_bytes, encode
 from .layers import LayerSpec
 
 LARGE_PAGE = 2 << 20
-"""Bytes of a large page of a CPU's memory; large pages are aligned to their size."""
+"""Size of a CPU's large memory page in bytes; large pages are aligned to their size."""
 
 LINE = 64
-"""Bytes of a line of a CPU's cache: a key that crosses a line is read twice."""
+"""Size of a CPU's cache line in bytes. Reading a key that is not aligned to a line takes an additional line."""
 
 
 class KVStorage:
@@ -24,14 +24,15 @@ class KVStorage:
         keys: for each layer [num_pages, page_size, num_kv_heads, head_dim].
         values: for each layer [num_pages, page_size, num_kv_heads, v_head_dim].
         dtype: dtype of queries, and of new keys and values.
-        stored_as: dtype of `keys` and `values`; `dtype`, unless `--kv-cache-dtype` names another (see `kv.dtype`).
+        stored_as: dtype of `keys` and `values`; `dtype`, unless `--kv-cache-dtype` names another (see
+            `kv_dtype`).
 
     Args:
         layers: the attention layers.
         num_pages, page_size: number of pages, and tokens per page.
         dtype, device: dtype and device of the model.
         stored_as: dtype of the tensors; None: `dtype`.
-        scales: factors of stored keys, and of stored values, by layer; 1 for layers that are not named.
+        scales: (scale of the keys, scale of the values), by layer; (1, 1) for layers that are missing.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class KVStorage:
                 tensors.append(_zeros(shape, self.stored_as, device, number / (2 * len(layers))))
 
     def scales(self, index: int) -> tuple[float, float]:
-        """Return the factors by which readers multiply a layer's stored keys and values."""
+        """Return the factors by which readers multiply a layer's stored keys, and its stored values."""
         return self._scales.get(index, (1.0, 1.0))
 
     def write(self, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Store new keys [T, Hkv, D] and values [T, Hkv, Dv] of a layer at their slots [T], in `stored_as`.
 
-        Numbers too large for a narrower dtype become its largest number. Uses torch's operators, for backends whose
-        kernels do not write by themselves.
+        Elements too large for a narrower dtype become its largest finite value. Uses torch's operators; for
+        backends whose kernels do not write keys and values themselves.
         """
         for pages, new, scale in zip(
             (self.keys[index], self.values[index]), (key, value), self.scales(index), strict=True
@@ -78,24 +79,25 @@ class KVStorage:
 
     @property
     def num_bytes(self) -> tuple[int, int]:
-        """Total bytes of all keys, and of all values."""
+        """Size of all keys, and of all values, in bytes."""
         return sum(k.nbytes for k in self.keys), sum(v.nbytes for v in self.values)
 
 
 def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
-    """Return the bytes that one token's keys and values take in all layers."""
+    """Return the size of one token's keys and values in all layers, in bytes."""
     return sum(spec.num_kv_heads * (spec.head_dim + spec.v_head_dim) for spec in layers) * dtype.itemsize
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, place: float) -> torch.Tensor:
-    """Return zeros, because attention multiplies masked slots by 0, which would keep a stray NaN.
+    """Return a tensor of zeros. (Attention multiplies masked slots by 0, which would not remove a NaN.)
 
-    On a CPU the memory comes from calloc (through numpy), so that unused pages, and the gap before an aligned start, never
-    take memory. From 4 MB on, numpy asks for large pages. The system takes some time to provide one, so the tensors of
-    tokens that arrive together start at different offsets, and do not need new large pages at the same time.
+    On a CPU, the memory comes from calloc (through numpy), so that pages take no memory until they are
+    written. From 4 MB on, numpy requests large pages, and the system takes some time to provide each. So the
+    tensors start at different offsets within a large page, because otherwise a new token could need a new
+    large page in every tensor at once.
 
     Args:
-        place: offset of the tensor within a large page, from 0 to 1.
+        place: offset of the tensor within a large page, as a fraction of the page.
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""Description of an attention layer, for code that stores its keys and values or computes it."""
+"""Description of an attention layer, for the KV storage and attention backends."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """The geometry of one attention layer, as seen when the loaded model was probed.
+    """The geometry of one attention layer, found by probing the loaded model.
 
     Attributes:
         index: position among the model's layers, from 0.
-        num_heads, num_kv_heads: query heads, and key/value heads; the first is a multiple of the second.
-        head_dim, v_head_dim: size of a query or key head, and of a value head.
+        num_heads, num_kv_heads: number of query heads, and of KV heads; the first is a multiple of the
+            second.
+        head_dim, v_head_dim: dimension of a query or key head, and of a value head.
         scale: factor applied to query·key before the softmax.
         sliding_window: a token attends to itself and the `sliding_window - 1` tokens before it; None: to all.
         softcap: scores become `softcap * tanh(score / softcap)`; None: scores stay unchanged.

@@ -11,7 +11,7 @@ from llmfw.core.base.errors import PluginError
 
 
 class LazyCommand(click.Command):
-    """Placeholder of a command until it is run, or its help is requested.
+    """Placeholder for a command until the command is run, or its help is requested.
 
     Args:
         name: name of the command.
@@ -27,7 +27,7 @@ class LazyCommand(click.Command):
         """Import the command, and return it.
 
         Raises:
-            PluginError: it cannot be imported.
+            PluginError: the command cannot be imported.
         """
         module, _, attribute = self._path.partition(":")
         try:
@@ -40,5 +40,5 @@ class LazyCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return a context of the imported command, which then runs."""
+        """Import the command and return its context, so that click runs the imported command."""
         return self.command().make_context(info_name, args, parent, **extra)

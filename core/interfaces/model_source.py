@@ -1,4 +1,4 @@
-"""The interface of a model source: a plugin's model with a registered name."""
+"""The interface of a model source, which provides a model under a registered name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import msgspec
 class ModelSource(ABC):
     """A model that a plugin provides under a name, such as `demo`.
 
-    llmfw treats any other name as a folder, or as a hub id that transformers resolves.
+    llmfw treats a name that no plugin registers as a folder, or as a hub id that transformers resolves.
 
-    Built without arguments; if it has options, with `options`, an instance of its `Options`.
+    The constructor gets no arguments, except `options`, an instance of the source's `Options`, if the source
+    has options.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,7 +27,9 @@ class ModelSource(ABC):
 
     @abstractmethod
     def folder(self) -> str:
-        """Return the folder of config, weights (safetensors) and tokenizer, in the layout of transformers.
+        """Return the folder that holds config, weights (safetensors) and tokenizer, in the layout of
+        transformers.
 
-        The path is absolute, and the same each time. The config names an architecture, and the tokenizer an end token.
+        The path must be absolute, and the same in each call. The config must name an architecture, and the
+        tokenizer an end-of-sequence token.
         """

@@ -1,7 +1,8 @@
-"""Interface of a module pass, which replaces ordinary modules of a loaded model by faster ones.
+"""The interface of a module pass, which replaces ordinary modules of a loaded model with faster ones.
 
-A pass sees transformers' modules after projections of one input were merged, and before the model is probed. It knows
-nothing of requests, batches or attention backends. Reading this module imports no torch.
+A pass receives transformers' modules after projections that share an input were merged, and before the model
+is probed. It is independent of requests, batches and attention backends. Importing this module does not
+import torch.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ if TYPE_CHECKING:
 
 
 class ModulePass(ABC):
-    """Changes a model's modules. The model's results stay the same except for the last bits.
+    """Replaces modules of a model. The model's results stay the same, except for rounding.
 
-    Built once, when a model is loaded, without arguments. A pass replaces only modules whose behaviour it knows: a module
-    with hooks, of a subclass, or with different results stays as transformers wrote it.
+    Built once, without arguments, when a model is loaded. A pass must replace only modules whose behaviour it
+    knows exactly. It leaves modules with hooks, modules of a subclass, and modules that compute other results
+    unchanged.
 
     Attributes:
-        has_own_threads: whether nearly all of the changed model computes on the pass's own threads. If the attention
-            backend has its own threads, too, torch gets one thread in the engine's process, because more would wait for
-            cores that the others use.
+        has_own_threads: whether nearly all of the changed model computes on the pass's own threads. If this
+            is true of the attention backend, too, torch gets only one thread in the engine's process, because
+            more threads would compete for the same cores.
     """
 
     has_own_threads = False
@@ -31,17 +33,17 @@ class ModulePass(ABC):
     @classmethod
     @abstractmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
-        """Return why this pass cannot work on models of this dtype on this device, as a sentence, or None if it can."""
+        """Return why this pass cannot change models of this dtype on this device, as a sentence; None if it can."""
 
     @abstractmethod
     def apply(self, model: nn.Module) -> int:
-        """Change a model, which is in evaluation mode, in place.
+        """Change a model in place. The model is in evaluation mode.
 
-        Code that looks up a weight by its name (`model.layers.0.mlp.down_proj.weight`) must still find it, with the same
-        values. A second call changes nothing.
+        Code that looks up a weight by its name (`model.layers.0.mlp.down_proj.weight`) must still find it,
+        with the same values. A second call must change nothing.
 
         Returns:
-            The number of changed modules; 0 leaves the model unchanged.
+            The number of changed modules; 0: the model is unchanged.
         """
 
 

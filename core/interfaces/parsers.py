@@ -1,7 +1,7 @@
 """The interfaces of parsers, which split a model's text into reasoning, content and tool calls.
 
-A parser receives the text of one choice as it arrives, in pieces of any size, and returns events. The events together are
-the same, however the text is cut into pieces.
+A parser receives the text of one choice as it arrives, in chunks of any size, and returns events. The
+concatenated events must not depend on how the text is split into chunks.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ import msgspec
 
 
 class ContentDelta(msgspec.Struct, frozen=True, tag="content"):
-    """More text of the answer, never an empty one."""
+    """Next text of the answer; never empty."""
 
     text: str
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True, tag="reasoning"):
-    """More text of the thinking before the answer, never an empty one."""
+    """Next text of the reasoning before the answer; never empty."""
 
     text: str
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
-    """More of a tool call. The first delta of an index has the name; the others have only arguments.
+    """Start or continuation of a tool call. The first delta of a call has its name; the others have only
+    arguments.
 
     Attributes:
         index: index of the call among this choice's calls, from 0, ascending.
-        name: the tool's name, on the first delta of a call.
-        arguments: more of the arguments' JSON text.
+        name: name of the tool, in the first delta of a call; None in the others.
+        arguments: next text of the arguments' JSON.
     """
 
     index: int
@@ -40,12 +41,12 @@ class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
 
 
 class CallFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """Format of a tool call whose arguments are JSON: `begin`, the arguments' object, `end`.
+    """Format of a tool call whose arguments are JSON: `begin`, the arguments as a JSON object, `end`.
 
     Attributes:
         begin: text before the arguments; "{name}" in it stands for the tool's name.
         end: text after the arguments.
-        trigger: text that every `begin` starts with; once the model has written it, the text is a call.
+        trigger: text that every `begin` starts with; once the model has written it, a call must follow.
         between: text between two calls.
         before, after: text around all calls together.
     """
@@ -59,11 +60,12 @@ class CallFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageMarks(msgspec.Struct, frozen=True, kw_only=True):
-    """Marks of an output in which reasoning, text and calls are separate messages.
+    """Markers of an output in which reasoning, text and calls are separate messages.
 
     Attributes:
-        opening, closing: marks around the reasoning.
-        text, calls: mark that follows, before an answer that is text, or before the first `CallFormat.begin`.
+        opening, closing: markers around the reasoning.
+        text: marker between the reasoning and an answer that is text.
+        calls: marker between the reasoning and the first `CallFormat.begin`.
     """
 
     opening: str
@@ -76,42 +78,45 @@ class ReasoningParser(ABC):
     """Splits one choice's text into reasoning and content. One object per choice.
 
     Args:
-        in_reasoning: whether the prompt already ends inside the reasoning (the chat template opened it).
-        options: an instance of its `Options`, passed by this name, only to a parser that has options.
+        in_reasoning: whether the prompt ends inside the reasoning, because the chat template has opened it.
+        options: an instance of the parser's `Options`, passed by keyword, only to a parser that has options.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the component, set by `-o reasoning_parser.key=value`. A parser with options overrides this."""
 
     opening: ClassVar[str | None] = None
-    """Text that opens the reasoning: a prompt that ends with it (and white space) ends inside the reasoning."""
+    """Text that opens the reasoning. A prompt that ends with this text and white space ends inside the reasoning."""
 
     closing: ClassVar[str | None] = None
-    """Text that closes the reasoning. A grammar applies after it, and a spent thinking budget writes it."""
+    """Text that closes the reasoning. A grammar applies after this text. The engine writes it when the
+    thinking budget is spent."""
 
     spaces: ClassVar[tuple[str, ...]] = ()
-    """White space that models write between `closing` and the answer, and that this parser drops."""
+    """Possible white space between `closing` and the answer, which this parser drops."""
 
     messages: ClassVar[MessageMarks | None] = None
-    """Marks of an answer that may have calls, if `closing` already states that the answer is text."""
+    """Markers to use instead of `closing` if the answer may have calls. Needed if `closing` includes the
+    marker that the answer is text."""
 
     needs_special_tokens: ClassVar[bool] = False
     """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""
 
     keeps_calls: bool = True
-    """Whether tool calls stay in the content as written, because a tool parser reads it. Set it to False before feeding
-    text if none does; only parsers that see calls as separate messages use it."""
+    """Whether tool calls stay in the content as written, for a tool parser. If no tool parser reads the
+    content, set this to False before feeding text. Only parsers of formats in which calls are separate
+    messages use this."""
 
     def __init__(self, *, in_reasoning: bool = False) -> None:
         self.in_reasoning = in_reasoning
 
     @abstractmethod
     def feed(self, text: str) -> Sequence[ReasoningDelta | ContentDelta]:
-        """Take more text; return what is certain by now."""
+        """Take the next text; return the events that are certain by now."""
 
     @abstractmethod
     def finish(self) -> Sequence[ReasoningDelta | ContentDelta]:
-        """Return the text held back. No more text is fed afterwards."""
+        """Return the events of the text held back. No more text is fed afterwards."""
 
 
 class ToolParser(ABC):
@@ -119,14 +124,14 @@ class ToolParser(ABC):
 
     Args:
         tools: the request's tool definitions, as in the OpenAI API.
-        options: an instance of its `Options`, passed by this name, only to a parser that has options.
+        options: an instance of the parser's `Options`, passed by keyword, only to a parser that has options.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the component, set by `-o tool_parser.key=value`. A parser with options overrides this."""
 
     call_format: ClassVar[CallFormat | None] = None
-    """Format of calls, so that a grammar can enforce them; None: the format is not one with JSON arguments."""
+    """Format of calls, so that a grammar can enforce them; None: calls do not have the form of a `CallFormat`."""
 
     needs_special_tokens: ClassVar[bool] = False
     """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""
@@ -136,12 +141,15 @@ class ToolParser(ABC):
 
     @abstractmethod
     def feed(self, text: str) -> Sequence[ContentDelta | ToolCallDelta]:
-        """Take more text; return what is certain by now.
+        """Take the next text; return the events that are certain by now.
 
-        Text that is not a valid call is returned as content, and so is a call of a tool that the request does not define.
+        Text that is not a valid call is returned as content, and so is a call of a tool that the request does
+        not define.
         """
 
     @abstractmethod
     def finish(self) -> Sequence[ContentDelta | ToolCallDelta]:
-        """Return the text held back. A call of which nothing was returned yet becomes content. No more text is fed
-        afterwards."""
+        """Return the events of the text held back. No more text is fed afterwards.
+
+        An incomplete call becomes content if no event of it was returned yet.
+        """

@@ -1,12 +1,12 @@
-"""The interface of a scheduling policy: which requests are admitted first, held, and retracted first.
+"""The interface of a scheduling policy, which decides the order of admission and of retraction.
 
-A policy is pure: it does not change its input, keeps no state between calls, and returns the same answer for the same
-input. Its input is one column (a numpy array) per figure, so that it orders thousands of requests in less than a
-millisecond; a request is identified by its index in the columns. The scheduler decides how many requests are admitted,
-by the memory and the token budget of the step.
+A policy is pure: it does not change its input, keeps no state between calls, and returns the same answer for
+the same input. The input has one column (a numpy array) per property, so that a policy can order thousands of
+requests in less than a millisecond. A request is identified by its index in the columns. The scheduler
+decides how many requests are admitted, by the free memory and the token budget of the step.
 
-A faulty policy fails no request: if it raises, or returns too few or unknown indices, llmfw logs that once with its
-plugin's name, and orders requests by first come, first served instead.
+A faulty policy fails no request: if a policy raises, or returns too few or unknown indices, llmfw logs that
+once with the name of the plugin, and orders requests by first come, first served instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from llmfw.core.base.request import Request
 
 Places = npt.NDArray[np.intp]
-"""Places in the columns."""
+"""Indices into the columns, each of which identifies a request."""
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -31,20 +31,21 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The W waiting requests, unordered. Every column is [W], read only.
+    """The W waiting requests, unordered. Every column is [W] and read only.
 
     Attributes:
-        arrival: position in the order of arrival; smaller is earlier. A retracted request keeps its own.
+        arrival: position in the order of arrival; smaller is earlier. A retracted request keeps its position.
         waited: seconds since the request arrived.
-        time_left: seconds until its deadline; infinity without one.
+        time_left: seconds until the request's timeout; infinity if it has none.
         priority: priority from the client; larger is more urgent, 0 is ordinary.
         num_tokens: number of tokens of the prompt, and of the output before a retraction.
         num_cached: number of leading tokens in the prefix cache.
-        num_to_come: number of output tokens that it may still generate.
-        tenant: number of the API key or user that it belongs to.
-        served: tokens computed for its tenant (see `Tenants`): the virtual counter of fair scheduling.
-        overtaken: number of later requests that were admitted before it.
-        request: function that returns the whole request at a place.
+        num_to_come: number of output tokens that the request may still generate.
+        tenant: number that identifies the tenant (API key or user) of the request.
+        served: tokens computed for the request's tenant (see `Tenants`): the virtual counter of fair
+            scheduling.
+        overtaken: number of later requests that were admitted before this one.
+        request: function that returns the whole request at an index.
     """
 
     arrival: Ints
@@ -66,13 +67,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The R running requests, unordered. Every column is [R], read only.
+    """The R running requests, unordered. Every column is [R] and read only.
 
     Attributes:
         arrival, priority, num_to_come, tenant, served, request: as in `Waiting`.
         prompt_len: number of prompt tokens.
         num_output: number of generated tokens.
-        num_held: capacity in tokens of the pages that only this request holds, and that its retraction would free.
+        num_held: capacity in tokens of the pages that only this request holds, so that its retraction would
+            free them.
     """
 
     arrival: Ints
@@ -92,11 +94,12 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The state of pool and queue.
+    """The state of the page pool and the queue.
 
     Attributes:
-        num_waiting, num_running: number of waiting, and of running, requests.
-        num_places: number of further requests that may run. Live ones may take the places of deferrable ones.
+        num_waiting, num_running: number of waiting requests, and of running ones.
+        num_places: number of further requests that may run. For live requests, this includes the rows of
+            deferrable requests, which they may take over.
         num_free_tokens: capacity in tokens of the pages that are free or held only by the prefix cache.
         num_total_tokens: capacity in tokens of all pages.
         budget: number of prompt tokens that the step may still compute.
@@ -111,16 +114,16 @@ class Figures:
 
 
 FEW = 256
-"""Up to this number, lexsort orders requests fastest."""
+"""Number of requests up to which `numpy.lexsort` is the fastest way to sort them."""
 
 
 class Ordering(NamedTuple):
     """A policy's answer.
 
     Attributes:
-        places: all places of the waiting requests, each exactly once, in the order of admission: [W].
-        num_held: number of places at the end that are not admitted in this step. (If nothing runs, the first request is
-            still admitted, so that the engine makes progress.)
+        places: the index of every waiting request, exactly once, in the order of admission: [W].
+        num_held: number of requests at the end of `places` that are not admitted in this step. (If no request
+            runs, the first one is still admitted, so that the engine makes progress.)
     """
 
     places: Places
@@ -128,9 +131,11 @@ class Ordering(NamedTuple):
 
     @classmethod
     def by(cls, *keys: npt.NDArray[np.generic]) -> Ordering:
-        """Return the order by the first key, smallest first; equal ones by the next key, and so on.
+        """Return the ordering by ascending first key; requests with equal keys are ordered by the next key,
+        and so on.
 
-        Orders thousands several times faster than `numpy.lexsort`, with the same result.
+        For thousands of requests, this is several times faster than `numpy.lexsort` (whose last key comes
+        first).
         """
         return cls(_sorted_by(keys) if len(keys[0]) > FEW else np.lexsort(keys[::-1]))
 
@@ -139,7 +144,7 @@ class SchedulePolicy(ABC):
     """Orders requests. Built once; called in each step in which a request waits and one could be admitted.
 
     Attributes:
-        options: its options.
+        options: the policy's own options, an instance of its `Options`.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,7 +155,7 @@ class SchedulePolicy(ABC):
 
     @property
     def preempts(self) -> bool:
-        """Whether the scheduler calls `give_way`: if the policy overrides it."""
+        """Whether the policy overrides `give_way`; only then does the scheduler call it."""
         return type(self).give_way is not SchedulePolicy.give_way
 
     @abstractmethod
@@ -158,25 +163,37 @@ class SchedulePolicy(ABC):
         """Return the order in which to admit the waiting requests."""
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:
-        """Return the order in which to retract running requests when the pool is full, first to go first.
+        """Return the order in which to retract running requests when the pool is full; the first is retracted
+        first.
 
-        By default, requests with the fewest output tokens go first, and of these the ones with the longest prompts. This
-        loses the least work for the most room. The last one always stays.
+        By default, requests with the fewest output tokens come first, and among these the ones with the
+        longest prompts: their retraction loses the least work and frees the most pages. The last request is
+        never retracted.
         """
         places: Places = np.lexsort((-running.arrival, -running.prompt_len, running.num_output))
         return places
 
     def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
-        """Return which running requests may be retracted to admit the first of the order now, first to go first.
+        """Return the running requests that may be retracted to admit a waiting request now; the first is
+        retracted first.
 
-        Called only if there is no place or no room for the waiting request at `place`. The scheduler retracts as many as
-        needed, and none if all of them are not enough. The default returns none.
+        Called only if the first waiting request in the ordering cannot be admitted for lack of rows or pages.
+        The scheduler retracts as many as needed, or none if all of them are not enough. By default, returns
+        none.
+
+        Args:
+            place: index of that request in `waiting`.
         """
         return np.empty(0, dtype=np.intp)
 
 
 def _sorted_by(keys: Sequence[npt.NDArray[np.generic]]) -> Places:
-    """Return the result of lexsort: pack the keys, and the places last, into one integer, and sort that."""
+    """Return the indices that sort by `keys`, the first key being the most significant; ties keep their
+    order.
+
+    Packs the keys and the index of each request into one int64, and sorts these. If they do not fit, uses
+    `numpy.lexsort`.
+    """
     packed, span = np.zeros(len(keys[0]), dtype=np.int64), 1
     for key in (*keys, np.arange(len(packed))):
         digits = key.astype(np.int64) if key.dtype.kind == "i" else _ranks(key)
@@ -192,7 +209,7 @@ def _sorted_by(keys: Sequence[npt.NDArray[np.generic]]) -> Places:
 
 
 def _ranks(key: npt.NDArray[np.generic]) -> Ints:
-    """Return for each value the number of different smaller values."""
+    """Return, for each element of a key, the number of distinct smaller values."""
     places = key.argsort()
     in_order = key[places]
     ranks = np.zeros(len(key), dtype=np.int64)

@@ -1,6 +1,6 @@
-"""The interface of a response store: responses and their input, as conversations.
+"""The interface of a response store, which stores responses and their input as conversations.
 
-The server creates the ids. A store does not know the contents of responses.
+The server creates the ids. A store does not interpret the contents of responses.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
         id: id that the API creates, and never reuses.
         created_at: seconds since the epoch.
         status: status that the client sees; "queued" and "in_progress" while it runs.
-        previous: id of the response that it continues; never changes.
-        response: the object, as JSON. The store returns the same bytes, as with `input`.
-        input: list of the input items of this turn only, as JSON; earlier turns have their own.
-        tenant: tenant that owns it: the name of the API key that created it; "" if it was created without one.
+        previous: id of the response that this one continues; never changes.
+        response: the response object, as JSON. The store returns exactly these bytes, as it does for `input`.
+        input: list of the input items of this turn only, as JSON; the records of earlier turns have theirs.
+        tenant: tenant that owns the response: the name of the API key that created it; "" if it was created
+            without a key.
     """
 
     id: str
@@ -35,23 +36,25 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Number of bytes that it counts towards the store's limit."""
+        """Size of the response in bytes, as counted towards the store's limit."""
         return len(self.response) + len(self.input)
 
 
 class ResponseStore(ABC):
-    """Stores responses. Responses that continue each other form a conversation; to make room, a store removes whole ones.
+    """Stores responses. Responses that continue each other form a conversation.
 
-    A conversation was last continued at the largest `created_at` that was put into it.
+    If the limit on the size is exceeded, a store removes whole conversations. A conversation counts as last
+    continued at the largest `created_at` that was put into it.
 
     Args:
-        folder: folder to store them in; None if the user named none.
-        max_bytes: size beyond which whole conversations are removed, the least recently continued first (any of equals),
-            and finally one that is larger than `max_bytes` by itself.
-        options: an instance of its `Options`, passed by this name, only to a store that has options.
+        folder: folder to store the responses in; None: the user named none.
+        max_bytes: size of all responses in bytes beyond which whole conversations are removed, the least
+            recently continued first (ties in any order). A conversation that is larger than `max_bytes` by
+            itself is removed, too.
+        options: an instance of the store's `Options`, passed by keyword, only to a store that has options.
 
     Raises:
-        ConfigError: from the constructor: the folder cannot be used, with the reason.
+        ConfigError: from the constructor: the folder cannot be used; the message gives the reason.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +65,7 @@ class ResponseStore(ABC):
 
     @abstractmethod
     async def put(self, record: ResponseRecord) -> None:
-        """Store a response, or replace the one with its id. It survives a crash of the process once this returns."""
+        """Store a response, replacing an older one with the same id. It survives a crash once this returns."""
 
     @abstractmethod
     async def get(self, response_id: str) -> ResponseRecord:
@@ -70,7 +73,7 @@ class ResponseStore(ABC):
 
     @abstractmethod
     async def conversation(self, response_id: str) -> Sequence[ResponseRecord]:
-        """Return a response and all responses that it continues, first turn first; KeyError(id) if one does not exist."""
+        """Return a response and all responses that it continues, oldest first; KeyError(id) if one does not exist."""
 
     @abstractmethod
     async def delete(self, response_id: str) -> None:
@@ -86,4 +89,4 @@ class ResponseStore(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Release the folder. Nothing may be called afterwards."""
+        """Release the folder. No method may be called afterwards."""

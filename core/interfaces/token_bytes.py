@@ -1,9 +1,9 @@
 """Maps token ids to bytes, independent of the surrounding tokens.
 
-`Tokenizer.decode` cannot do this: for a token that is half a character it returns a replacement character, and it
-removes the space before a text's first word. This module reads the tokenizer's own decoder to learn how the vocabulary
-is written. The concatenated bytes of a text's tokens are its UTF-8, except for a space that some tokenizers add at the
-start, and for changes before tokenisation, such as lower case.
+`Tokenizer.decode` cannot do this: for a token that is half a character it returns a replacement character,
+and it removes the space before a text's first word. This module derives the bytes from the tokenizer's own
+decoder. The concatenated bytes of a text's tokens are the UTF-8 of the text, except for a space that some
+tokenizers add at the start, and for changes before tokenisation, such as to lower case.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TokenBytes:
         self._added = {id: token.content for id, token in backend.get_added_tokens_decoder().items()}
 
     def of(self, token_id: int) -> bytes:
-        """Return a token's bytes: b"" for an id that the vocabulary lacks, the name of a special token."""
+        """Return a token's bytes; its name if it is a special token, b"" if the vocabulary lacks the id."""
         found = self._found.get(token_id)
         if found is None:
             found = self._found[token_id] = self._find(token_id)
@@ -54,7 +54,7 @@ class TokenBytes:
         if "ByteFallback" in self._kinds and (byte := _BYTE_PIECE.fullmatch(piece)):
             return bytes.fromhex(byte[1])
         if not self._steps:
-            return b" " + piece.encode()  # words with a space between them
+            return b" " + piece.encode()  # without a decoder, tokens are words separated by spaces
         return functools.reduce(_written_out, self._steps, str(piece)).encode()
 
 
@@ -67,7 +67,7 @@ def _flat(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _written_out(piece: str, step: dict[str, Any]) -> str:
-    """Return a piece after one step of the tokenizer's decoder."""
+    """Apply one component of the tokenizer's decoder to a token's text, and return the result."""
     if step["type"] == "Metaspace":
         return piece.replace(step["replacement"], " ")
     if step["type"] == "Replace":
@@ -80,13 +80,16 @@ def _written_out(piece: str, step: dict[str, Any]) -> str:
         return piece.removeprefix(prefix) if piece.startswith(prefix) else f" {piece}"
     if step["type"] == "BPEDecoder":
         return piece.replace(step["suffix"], " ")
-    return piece  # what works on a text's ends, or on several pieces
+    return piece  # components that change only the ends of a text, or join several tokens
 
 
 @functools.cache
 def byte_alphabet() -> dict[str, bytes]:
-    """Return the byte of each letter of byte-level vocabularies: printable bytes stand for themselves, and the
-    others, in order, for the letters from 256 on (Radford et al., 2019)."""
+    """Return the byte that each character of a byte-level vocabulary stands for (Radford et al., 2019).
+
+    Printable characters stand for their own byte; the characters from 256 on stand for the other bytes, in
+    order.
+    """
     printable = {
         *range(ord("!"), ord("~") + 1),
         *range(ord("¡"), ord("¬") + 1),

@@ -1,7 +1,6 @@
-"""Converts text to token ids and back, at once or token by token, and reads what comes with a model's tokenizer.
+"""Converts text to token ids and back, at once or token by token.
 
-Uses the `tokenizers` library on the model folder's own files. If there are none, transformers converts the slow tokenizer
-(and is imported only then). Knows nothing of chats and requests.
+Uses the `tokenizers` library. Independent of chats and requests.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LONG_TEXT = 2000  # characters; longer texts are encoded outside the event loop
-CONTEXT_TOKENS = 8  # of the prompt, so that the first new token is decoded as what follows them
-MAX_HELD_TOKENS = 16  # tokens that may wait for the rest of a character; UTF-8 needs at most three
+CONTEXT_TOKENS = 8  # last tokens of the prompt, which may change how the first new token is decoded
+MAX_HELD_TOKENS = 16  # tokens held back for the rest of a character; UTF-8 needs at most three
 
 
 def panics_are_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """Raise EngineError for a panic of the library, which is not an `Exception` and would pass all handlers."""
+    """Convert a panic of the library, which is not an `Exception` and so escapes handlers, to an EngineError."""
 
     @functools.wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -47,7 +46,7 @@ class Tokenizer:
     Attributes:
         eos_token_ids: tokens that end the model's output.
         special_tokens: special tokens by name: `bos_token`, `eos_token`, ….
-        chat_template: text of the model's own template, "" if it has none.
+        chat_template: text of the model's own template; "" if there is none.
         template_file: file that the template was read from, for errors; "" if there is none.
     """
 
@@ -94,13 +93,13 @@ class Tokenizer:
         """
         if len(text) <= LONG_TEXT:
             return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
-        # Only the batch call lets other threads run meanwhile.
+        # Only the batch call releases the interpreter lock, so that other threads run meanwhile.
         return list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
 
     @panics_are_errors
     def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
-        """As `encode` for each of many texts, using only this thread. Other threads run meanwhile."""
-        # One call for all texts would take all cores.
+        """Return the token ids of each text, as `encode` does. Uses only this thread, and lets others run meanwhile."""
+        # A single call for all texts would use all cores.
         return [
             list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
             for text in texts
@@ -108,31 +107,33 @@ class Tokenizer:
 
     @property
     def longest_token(self) -> int:
-        """Number of characters of the vocabulary's longest token."""
+        """Length of the vocabulary's longest token in characters."""
         return self._longest
 
     def fewest_tokens(self, text: str) -> int:
-        """Return a lower bound of the number of tokens in a text, without encoding it, from the vocabulary's longest
-        token."""
+        """Return a lower bound on the number of tokens in a text, from its length and the longest token's.
+
+        Does not encode the text.
+        """
         return len(text) // self._longest
 
     async def encode_aside(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """As `encode`; a long text does not block the event loop."""
+        """Return the token ids of a text, as `encode` does, without blocking the event loop for a long text."""
         if len(text) <= LONG_TEXT:
             return self.encode(text, add_special_tokens=add_special_tokens)
         return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
 
     def marker(self, text: str) -> tuple[int, ...] | None:
-        """Return the token ids of a text if they are the same in any context; None if they depend on the text around it.
+        """Return the token ids of a text if they do not depend on the text around it; otherwise None.
 
-        They are the same if the first and the last of them are tokens that were added to the vocabulary as a whole.
+        They do not if the first and the last of them are added tokens (see `added_tokens`).
         """
         added = self.added_tokens().values()
         ids = self.encode(text, add_special_tokens=False)
         return tuple(ids) if ids and ids[0] in added and ids[-1] in added else None
 
     async def encode_all_aside(self, texts: Sequence[str]) -> list[list[int]]:
-        """As `encode` for each of many texts, at once and outside the event loop."""
+        """Return the token ids of each text, as `encode` does, on several cores and without blocking the event loop."""
         encode = panics_are_errors(self._backend.encode_batch)
         encodings = await asyncio.to_thread(encode, list(texts))
         return [list(encoding.ids) for encoding in encodings]
@@ -144,14 +145,17 @@ class Tokenizer:
 
     @panics_are_errors
     def decode_all(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool = True) -> list[str]:
-        """As `decode` for each of many lists, using only this thread. Other threads run meanwhile."""
+        """Return the text of each list of token ids, as `decode` does.
+
+        Uses only this thread, and lets others run meanwhile.
+        """
         return [
             str(self._backend.decode_batch([each], skip_special_tokens=skip_special_tokens)[0])
             for each in lists
         ]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes of one token, which may be part of a character; of a special token, its name."""
+        """Return the bytes of one token, which may be part of a character. For a special token, return its name."""
         return self._bytes.of(token_id)
 
     def token_id(self, piece: str) -> int | None:
@@ -164,7 +168,7 @@ class Tokenizer:
         return [self._backend.id_to_token(token_id) or "" for token_id in token_ids]
 
     def to_json(self) -> str:
-        """Return the tokenizer as the text of a tokenizer.json, for libraries that read these."""
+        """Return the tokenizer as the text of a tokenizer.json, for libraries that read this format."""
         return str(self._backend.to_str())
 
     def added_tokens(self) -> dict[str, int]:
@@ -179,10 +183,10 @@ class Tokenizer:
 
 
 class IncrementalDetokenizer:
-    """Converts token ids to text as they arrive. Returns whole characters only; an incomplete one at the end is held back.
+    """Converts token ids to text as they arrive. Holds back an incomplete character at the end.
 
     Args:
-        prompt: tokens before the first one fed; their text is not returned.
+        prompt: tokens before the first token that is fed; their text is not returned.
     """
 
     def __init__(
@@ -195,7 +199,7 @@ class IncrementalDetokenizer:
         self._stream = DecodeStream(list(prompt) if ends_whole else None, skip_special_tokens)
 
     def feed(self, token_ids: Sequence[int]) -> str:
-        """Return the text that is certain by now."""
+        """Add tokens; return the text that is certain by now."""
         if len(token_ids) == 1:
             return self._step(token_ids[0])
         return "".join(map(self._step, token_ids))
@@ -203,7 +207,7 @@ class IncrementalDetokenizer:
     def _step(self, token_id: int) -> str:
         try:
             text = self._stream.step(self._backend, token_id)
-        except Exception:  # noqa: BLE001 - the library's own class for a token that changes earlier text
+        except Exception:  # noqa: BLE001 - of the library's own class, if a token changes earlier text
             return self._restart(token_id)
         if text is not None:
             if self._held:
@@ -214,7 +218,11 @@ class IncrementalDetokenizer:
 
     @panics_are_errors
     def _restart(self, *token_ids: int) -> str:
-        """Return the held tokens' text as it is: they can no longer become a character, and holding them costs time."""
+        """Stop holding tokens back: return the text of the held tokens and of `token_ids`, and start a new
+        stream.
+
+        Called if the held tokens can no longer become a character.
+        """
         text = self._backend.decode([*self._held, *token_ids], self._skip_special_tokens)
         self._held.clear()
         self._stream = DecodeStream(None, self._skip_special_tokens)

@@ -1,6 +1,6 @@
-"""What a process that llmfw starts does about signals and about its parent's end, and what its parent does for it.
+"""Starts child processes, makes them end with their parent, and sets up their signal handling.
 
-Knows nothing of what the process is for.
+Used for every process that llmfw starts, whatever its task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any
 
 PARENT = "LLMFW_PARENT_PID"
-"""Environment variable: the process with which a child ends."""
+"""Environment variable with the process id of the parent, for `settle`."""
 
 LEFT_TO_PARENT = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2, signal.SIGALRM)
 """Signals that a child ignores. A terminal sends the first three to all processes of a server."""
@@ -30,15 +30,17 @@ _PR_SET_PDEATHSIG = 1
 def start_child(
     command: Sequence[str], environment: Mapping[str, str], **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a process that ends with this one once it has called `settle`. Any thread may call this.
+    """Start a child process that ends with this one once the child has called `settle`. Any thread may call
+    this.
 
-    Linux takes the end of the thread that started a process for the end of its parent. So a thread of its own starts it,
-    and waits until it has ended. A process that is stopped before `settle` outlives its parent, if that ends then: nothing
-    but a function that runs between fork and exec could prevent that, and with several threads that may hang.
+    Linux treats the end of the thread that started a process as the end of the parent. So a dedicated thread
+    starts the child, and waits until the child has ended. A child that is stopped (SIGSTOP) before it calls
+    `settle` may outlive this process. Only code between fork and exec could prevent that, and such code may
+    hang in a process with several threads.
 
     Args:
-        environment: the process gets it, and the id of this process.
-        options: further ones of Popen.
+        environment: environment of the child, to which the id of this process is added.
+        options: further arguments of `subprocess.Popen`.
     """
     started: Future[subprocess.Popen[bytes]] = Future()
 
@@ -46,7 +48,7 @@ def start_child(
         try:
             with _signals_blocked():
                 process = subprocess.Popen(command, env={**environment, PARENT: str(os.getpid())}, **options)
-        except BaseException as error:  # noqa: BLE001 - it is the caller's
+        except BaseException as error:  # noqa: BLE001 - passed on to the caller
             started.set_exception(error)
             return
         started.set_result(process)
@@ -59,7 +61,10 @@ def start_child(
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block, in processes that this thread starts meanwhile, the signals that `settle` handles: none ends them before it."""
+    """Block the signals that `settle` handles in processes that this thread starts during the block.
+
+    So none of these signals ends such a process before it has called `settle`.
+    """
     old = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         yield
@@ -68,10 +73,11 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Handle signals as a child of a server does, and end with the parent. Called first, by the main thread.
+    """Set up signal handling in a child process, and make it end with its parent. The main thread calls this
+    first.
 
-    SIGUSR1, and a crash by a signal, write the stacks of all threads to stderr. That needs no interpreter lock: it works
-    while native code holds it.
+    SIGUSR1, and crashes such as SIGSEGV, write the stacks of all threads to stderr. This works even while
+    native code holds the interpreter lock.
     """
     if parent := os.environ.pop(PARENT, None):
         end_with(int(parent))
@@ -83,10 +89,12 @@ def settle() -> None:
 
 
 def end_with(parent: int) -> None:
-    """Have Linux kill this process once its parent has ended, even if it is stopped by SIGSTOP. Elsewhere does nothing.
+    """Have Linux kill this process when its parent ends, even if this process is stopped (SIGSTOP).
+
+    Does nothing on other systems.
 
     Args:
-        parent: process id. If it has ended already, this process ends here.
+        parent: process id of the parent. If it has already ended, this process exits at once.
     """
     if sys.platform != "linux":
         return

@@ -1,10 +1,10 @@
-"""Sends messages between the API and the engine process: msgpack over a pair of connected sockets, in frames.
+"""Sends messages between the API and the engine process: frames of msgpack over a pair of connected sockets.
 
-The client creates the pair, and the engine process inherits one end of it: nothing is in the file system, no other process
-can connect, and no thread is needed in between. The engine first sends its description (`EngineInfo`, or `EngineFailed`).
-From then on, a client sends `ToEngine` messages and receives `FromEngine` messages: one `EventBatch` per step with the
-events of its own requests. Each client has its own pair, so nothing here depends on the number of clients. This module
-knows the format of the messages, not their meaning.
+The client creates the pair, and the engine process inherits one end: no socket is in the file system, no
+other process can connect, and no thread is needed in between. The engine first sends an `EngineInfo`, or an
+`EngineFailed`. Then the client sends `ToEngine` messages and receives `FromEngine` messages: one `EventBatch`
+per step with the events of its own requests. Each client has its own pair. This module handles the format of
+the messages, not their meaning.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from llmfw.core.base.engine_info import EngineFailed, FromEngine
 from llmfw.core.base.errors import EngineError, LLMFWError, RequestError
 from llmfw.core.base.request import ToEngine
 
-_PREFIX = 8  # bytes of a frame's length
-_BUFFER = 4 * 2**20  # bytes that a socket may hold, as far as the system lets it
+_PREFIX = 8  # bytes that hold the length of a frame
+_BUFFER = 4 * 2**20  # size of a socket's send buffer in bytes; the system may allow less
 
 
 class Launch(msgspec.Struct, frozen=True):
     """First data that the engine process reads from its stdin.
 
     Attributes:
-        sockets: file descriptors of the sockets that it inherits, one for each client.
-        heartbeat: file descriptor of the page for progress reports; None: it reports nothing.
+        config: settings of the engine.
+        sockets: file descriptors of the inherited sockets, one for each client.
+        heartbeat: file descriptor of the shared memory for progress reports; None: the engine reports no
+            progress.
     """
 
     config: EngineConfig
@@ -59,7 +61,7 @@ def new_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def framed(payload: bytes) -> bytes:
-    """Return a payload with its length in front, as it is sent."""
+    """Return a payload as a frame: preceded by its length."""
     return len(payload).to_bytes(_PREFIX, "big") + payload
 
 
@@ -73,11 +75,11 @@ class Frames:
 
     @property
     def has_begun(self) -> bool:
-        """Whether an incomplete payload has arrived."""
+        """Whether a part of the next payload has arrived."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes; return the payloads that are complete now."""
+        """Add bytes; return the payloads that are now complete."""
         rest, payloads, start = self._rest, [], 0
         rest += data
         while len(rest) - start >= _PREFIX:
@@ -92,17 +94,19 @@ class Frames:
 
 
 def write_launch(stream: IO[bytes], launch: Launch) -> None:
-    """Write a `Launch` to the engine's stdin: length, then msgpack. The stream stays open; its end tells the engine
-    that the parent has exited."""
+    """Write a `Launch` to the engine's stdin: length, then msgpack.
+
+    The stream stays open; its end tells the engine that the parent has exited.
+    """
     stream.write(framed(encode(launch)))
     stream.flush()
 
 
 def read_launch(stream: IO[bytes]) -> Launch:
-    """Read the data that `write_launch` wrote.
+    """Read the `Launch` that `write_launch` wrote.
 
     Raises:
-        EOFError: the parent ended, or no client started this process.
+        EOFError: the parent has ended, or this process was not started by a client.
     """
     size = int.from_bytes(_read_exactly(stream, _PREFIX), "big")
     return _launch_decoder.decode(_read_exactly(stream, size))
@@ -116,7 +120,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def failure_of(error: BaseException) -> EngineFailed:
-    """Return an exception as a message."""
+    """Convert an exception to a message."""
     failed = EngineFailed(kind=type(error).__name__, message=str(error))
     if isinstance(error, RequestError):
         failed.param, failed.code = error.param, error.code
@@ -124,7 +128,10 @@ def failure_of(error: BaseException) -> EngineFailed:
 
 
 def error_of(failed: EngineFailed) -> LLMFWError:
-    """Return the exception in a message, with its original class if that is one of `llmfw.core`."""
+    """Convert a message back to an exception.
+
+    The exception has its original class if that is a subclass of LLMFWError; otherwise it is an EngineError.
+    """
     kinds: dict[str, type[LLMFWError]] = {cls.__name__: cls for cls in _subclasses(LLMFWError)}
     if failed.kind in kinds:
         error = kinds[failed.kind](failed.message)

@@ -1,1 +1,1 @@
-"""Handles a request in the engine before it is scheduled: checks, limits of the queue, its place, its timeout. No tensors."""
+"""Admission control: checks of new requests, limits of the queue, timeouts, and reports to waiting clients. No tensors."""

@@ -2,7 +2,8 @@
 
     Engine ──► AdmissionControl ──► QueueGate, Deadlines, Waits
 
-The engine reports each request that arrives, is admitted or ends, and asks once per step for requests that are due.
+The engine reports each request that arrives, is admitted or ends. Once per step, it asks for the requests
+whose timeout has passed, or whose clients are due a report.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AdmissionControl:
-    """Open requests of an engine that generates.
+    """Tracks the open requests of an engine that generates.
 
     Args:
         gate: limits of the queue.
@@ -57,13 +58,13 @@ class AdmissionControl:
             self._waits.add(request.id, now)
 
     def leave(self, request_id: str) -> None:
-        """Forget a request. An unknown id is fine."""
+        """Forget a request that has ended. Unknown ids are ignored."""
         self._gate.leave(request_id, self._clock())
         self._deadlines.forget(request_id)
         self._waits.forget((request_id,))
 
     def note_admitted(self, scheduler: Scheduler) -> None:
-        """Record which requests a planned step admits: waiting requests that now run."""
+        """Record the requests that a planned step admits: those that were waiting and now run."""
         if not self._gate.num_waiting:
             return
         now = self._clock()
@@ -73,7 +74,7 @@ class AdmissionControl:
             self._waits.put_off(request_id, now)
 
     def note_events(self, events: Iterable[TokenEvent]) -> None:
-        """Record a step's events."""
+        """Record the events of a step: stop reports to requests with tokens, and forget requests that have ended."""
         if self._waits:
             self._waits.forget(event.id for event in events)
         for event in events:
@@ -81,7 +82,7 @@ class AdmissionControl:
                 self.leave(event.id)
 
     def take_late(self, scheduler: Scheduler) -> list[TokenEvent]:
-        """Return the final events of requests whose timeout has passed; the engine must still end these requests."""
+        """Return the final events of requests whose timeout has passed. The engine must then end these requests."""
         if self._deadlines.next is None or not (late := self._deadlines.take_due(self._clock())):
             return []
         how_far = _how_far(scheduler)
@@ -91,7 +92,7 @@ class AdmissionControl:
         ]
 
     def tell_waits(self, scheduler: Scheduler) -> list[TokenEvent]:
-        """Return the due events that report to waiting clients their places in the queue."""
+        """Return the events that are due to report to waiting clients their places in the queue."""
         if not self._waits or not (due := self._waits.take_due(now := self._clock())):
             return []
         places = {seq.id: place for place, seq in enumerate(scheduler.order(scheduler.live))}
@@ -99,7 +100,7 @@ class AdmissionControl:
         for request_id in due:
             if (place := places.get(request_id)) is not None:
                 wait = Wait(place, self._gate.rate.seconds_for(place + 1, now))
-            elif self._gate.awaits(request_id):  # waits for its grammar: requests with a ready one go first
+            elif self._gate.awaits(request_id):  # waits for its grammar: requests that do not, come first
                 wait = Wait(len(places))
             else:
                 wait = Wait(0, 0.0)
@@ -108,7 +109,7 @@ class AdmissionControl:
 
 
 def _how_far(scheduler: Scheduler) -> dict[str, str]:
-    """Return the progress of each request, as the end of an error message, by its id."""
+    """Return the progress of each request, by id, as text for the end of an error message."""
     words: dict[str, str] = {}
     for lane in (scheduler.live, scheduler.deferrable):
         words |= {

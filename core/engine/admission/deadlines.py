@@ -1,4 +1,4 @@
-"""Tracks the requests' own timeouts. Knows times and ids."""
+"""Tracks the timeouts that requests set themselves."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from llmfw.core.base.errors import DeadlineError
 
 
 class Deadlines:
-    """Requests with a timeout. A step without a due timeout takes constant time."""
+    """Requests with a timeout, by the time at which it passes. Checks take constant time if no timeout has passed."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str]] = []
-        self._open: dict[str, tuple[float, float]] = {}  # request → when, and its timeout
+        self._open: dict[str, tuple[float, float]] = {}  # request id → end, timeout in s
 
     @property
     def next(self) -> float | None:
-        """Time of the next check; None: none is needed."""
+        """Time at which `take_due` should be called next; None: there are no timeouts."""
         return self._heap[0][0] if self._heap else None
 
     def add(self, request_id: str, timeout_s: float, now: float) -> None:
@@ -26,7 +26,7 @@ class Deadlines:
         heapq.heappush(self._heap, (when, request_id))
 
     def forget(self, request_id: str) -> None:
-        """Forget a request, which has ended. The heap drops such entries once they are more than half of it."""
+        """Forget a request that has ended. The heap is rebuilt once most of its entries are of ended requests."""
         if self._open.pop(request_id, None) and len(self._heap) > 2 * len(self._open) + 64:
             self._heap = [(when, each) for each, (when, _) in self._open.items()]
             heapq.heapify(self._heap)
@@ -42,9 +42,9 @@ class Deadlines:
 
 
 def deadline_error(timeout_s: float, how_far: str) -> DeadlineError:
-    """Return the error that ends a late request.
+    """Return the error that ends a request whose timeout has passed.
 
     Args:
-        how_far: its progress, which ends the message.
+        how_far: progress of the request, as text for the end of the message.
     """
     return DeadlineError(f"the request's timeout of {timeout_s:.3g} s has passed {how_far}")

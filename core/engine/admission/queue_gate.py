@@ -1,8 +1,10 @@
-"""Limits the requests that wait, and measures how fast waiting requests are admitted. No tensors, no clock.
+"""Limits the requests that wait, and measures the rate at which waiting requests are admitted. No tensors, no
+clock.
 
-The gate refuses a request before any work on it, so that its client, or a router in front of the server, can go elsewhere
-at once. Deferrable requests are neither counted nor refused. A request whose grammar is being compiled counts as waiting.
-A retracted request does not: it was admitted before.
+The gate refuses a request before any work is done on it, so that the client, or a router in front of the
+server, can try another server at once. Deferrable requests are neither counted nor refused. A request whose
+grammar is being compiled counts as waiting. A retracted request does not count, because it was admitted
+before.
 """
 
 from __future__ import annotations
@@ -18,22 +20,26 @@ logger = logging.getLogger(__name__)
 
 WINDOW_S = 60.0  # older admissions do not count towards the rate
 MOST_RETRY_S = 60.0
-LEAST_QUEUED, QUEUED_PER_PLACE = 256, 16  # default limit: its minimum, and requests per running request
+LEAST_QUEUED, QUEUED_PER_PLACE = 256, 16  # default limit: minimum, and number per request that may run
 LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN = 2**20, 8  # the same for tokens, per token of KV storage
-MOST_OVER = 2  # keys below their share may make the queue this many times as long
+MOST_OVER = 2  # keys below their share may fill the queue to this multiple of its limit
 
 
 class AdmissionRate:
-    """Admitted requests per second while others wait. Admissions to an idle engine say nothing about its rate."""
+    """Measures the number of requests admitted per second.
+
+    Counts only admissions while other requests wait: those to an idle engine do not show how fast it can
+    admit.
+    """
 
     def __init__(self) -> None:
-        self._since: float | None = None  # since when requests wait
+        self._since: float | None = None  # time since which the queue has not been empty
         self._admitted: deque[tuple[float, int]] = deque()
         self._num_admitted = 0
         self._last: float | None = None
 
     def note(self, num_admitted: int, num_waiting: int, now: float) -> None:
-        """Record a step: the number of admitted requests, and of those still waiting."""
+        """Record the number of requests that a step admits, and of those that still wait."""
         if self._since is not None and num_admitted:
             self._admitted.append((now, num_admitted))
             self._num_admitted += num_admitted
@@ -45,7 +51,7 @@ class AdmissionRate:
             self._since = now
 
     def per_second(self, now: float) -> float | None:
-        """Return the rate up to the last admission; it falls once the next one is overdue. None: unknown."""
+        """Return the rate up to the last admission, or less if the next admission is overdue. None: unknown."""
         while self._admitted and self._admitted[0][0] < now - WINDOW_S:
             self._num_admitted -= self._admitted.popleft()[1]
         if self._since is None or not self._num_admitted:
@@ -61,14 +67,16 @@ class AdmissionRate:
 
 
 class QueueGate:
-    """Requests that wait for their first admission, and the requests of each tenant.
+    """Counts the requests that wait for their first admission, and the requests of each tenant, and enforces
+    limits.
 
     Args:
-        max_requests, max_tokens: maximum number of waiting requests, and of their prompts' tokens; None: no limit. An
-            empty queue takes any prompt. In a full queue, an API key may still use its share: the limit divided by the
-            number of waiting keys. So the queue may get twice as long.
-        max_tenant_requests: maximum number of requests of one tenant, waiting and running. Requests without a tenant
-            count as one tenant's.
+        max_requests, max_tokens: maximum number of waiting requests, and of tokens in their prompts; None: no
+            limit. An empty queue accepts any prompt. In a full queue, an API key may still use its share: the
+            limit divided by the number of keys with waiting requests. So the queue may reach MOST_OVER times
+            the limit.
+        max_tenant_requests: maximum number of requests of one tenant, waiting and running. All requests
+            without a tenant count as those of one tenant.
 
     Attributes:
         rate: rate at which requests are admitted.
@@ -84,12 +92,12 @@ class QueueGate:
         self._max_requests = max_requests
         self._max_tokens = max_tokens
         self._max_tenant_requests = max_tenant_requests
-        self._waiting: dict[str, int] = {}  # request → tokens of its prompt
+        self._waiting: dict[str, int] = {}  # request id → number of prompt tokens
         self._num_tokens = 0
-        self._keys: dict[str, str] = {}  # request that waits → API key
+        self._keys: dict[str, str] = {}  # id of a waiting request → API key
         self._num_by_key: Counter[str] = Counter()  # waiting requests
         self._tokens_by_key: Counter[str] = Counter()
-        self._tenants: dict[str, str] = {}  # request → tenant, of all that have not ended
+        self._tenants: dict[str, str] = {}  # id of an open request → tenant
         self._num_of: Counter[str] = Counter()
 
     @classmethod
@@ -98,7 +106,7 @@ class QueueGate:
 
         Args:
             places: maximum number of running requests.
-            pool_tokens: size of the KV storage in tokens.
+            pool_tokens: size of the KV cache in tokens.
         """
         requests, tokens = config.max_queued_requests, config.max_queued_tokens
         if requests is None:
@@ -121,11 +129,11 @@ class QueueGate:
         """Check whether the queue accepts a request.
 
         Args:
-            num_tokens: number of tokens of its prompt.
+            num_tokens: number of tokens in the request's prompt.
             is_key: whether the tenant is an API key.
 
         Raises:
-            TenantLimitError: its tenant has reached its limit of requests.
+            TenantLimitError: the tenant has reached the limit on its requests.
             OverloadedError: the queue is full.
         """
         most, count = self._max_tenant_requests, self._num_of.get(tenant, 0)
@@ -152,7 +160,7 @@ class QueueGate:
             )
 
     def enter(self, request_id: str, num_tokens: int, tenant: str, *, is_key: bool = False) -> None:
-        """Add a waiting request, which `check` has accepted."""
+        """Add a waiting request. Call `check` before."""
         if is_key:
             self._keys[request_id] = tenant
             self._num_by_key[tenant] += 1
@@ -163,7 +171,7 @@ class QueueGate:
         self._num_of[tenant] += 1
 
     def admit(self, request_id: str) -> bool:
-        """Record that a request runs; return whether it has waited until now."""
+        """Record that a request is no longer waiting; return whether it was waiting until now."""
         num_tokens = self._waiting.pop(request_id, None)
         if num_tokens is None:
             return False
@@ -176,7 +184,7 @@ class QueueGate:
         return True
 
     def leave(self, request_id: str, now: float) -> None:
-        """Forget a request, which has ended."""
+        """Forget a request that has ended."""
         if self.admit(request_id):
             self.rate.note(0, len(self._waiting), now)
         tenant = self._tenants.pop(request_id, None)
@@ -186,7 +194,10 @@ class QueueGate:
                 del self._num_of[tenant]
 
     def _is_within_share(self, num_tokens: int, key: str) -> bool:
-        """Return whether a key has less than its share of the queue. A full queue then still accepts its request."""
+        """Return whether a request keeps its API key within the key's share of the queue.
+
+        A full queue still accepts such a request.
+        """
         own = self._num_by_key[key]
         num_keys = len(self._num_by_key.keys() | {key})
         requests, tokens = self._max_requests, self._max_tokens

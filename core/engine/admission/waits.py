@@ -1,17 +1,17 @@
-"""Schedules reports to waiting clients. Knows times and ids, not the reports."""
+"""Schedules the reports to waiting clients. Independent of the contents of the reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-FIRST_S = 0.1  # least time between two rounds of reports, and from a request's admission to its next report
-EACH_S = 1.0
+FIRST_S = 0.1  # minimum time between two rounds of reports, and from a request's admission to its next report
+EACH_S = 1.0  # time between two reports to the same request
 
 
 class Waits:
-    """Requests whose clients get reports on their wait until the first token.
+    """Requests whose clients receive reports of their place in the queue, until the first token.
 
-    All due reports are sent at once: one pass over the queue gives all places.
+    All reports that are due are sent together, so that one pass over the queue finds every place.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Waits:
         self._not_before = 0.0
 
     def __bool__(self) -> bool:
-        """Return whether any request gets reports."""
+        """Return whether any request receives reports."""
         return bool(self._when)
 
     @property
@@ -28,21 +28,21 @@ class Waits:
         return max(self._not_before, min(self._when.values())) if self._when else None
 
     def add(self, request_id: str, now: float) -> None:
-        """Start reports to a request, the first one after its first step unless that step brings a token."""
+        """Start reports to a request. The first report is due at once, after the current step."""
         self._when[request_id] = now
 
     def put_off(self, request_id: str, now: float) -> None:
-        """Delay a request's next report: it was admitted, so its first token may come at any moment."""
+        """Delay the next report to a request that was admitted, because its first token may come at any moment."""
         if request_id in self._when:
             self._when[request_id] = max(self._when[request_id], now + FIRST_S)
 
     def forget(self, request_ids: Iterable[str]) -> None:
-        """Stop sending reports on their wait to these requests."""
+        """Stop reporting the place in the queue to these requests."""
         for request_id in request_ids:
             self._when.pop(request_id, None)
 
     def take_due(self, now: float) -> list[str]:
-        """Return the requests whose report is due now, and schedule their next one in EACH_S."""
+        """Return the requests to which a report is due now, and schedule the next report to each in EACH_S."""
         if not self._when or now < self._not_before:
             return []
         due = [request_id for request_id, when in self._when.items() if when <= now]

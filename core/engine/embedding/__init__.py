@@ -1,1 +1,1 @@
-"""The engine that embeds: each request is a prompt, each answer a vector."""
+"""The engine that embeds: it computes one vector for each prompt of a request."""

@@ -1,7 +1,7 @@
-"""Queues the prompts to embed of one class: tenants take turns, and so do the requests of a tenant.
+"""Queues prompts to be embedded: tenants take turns, and so do the requests of a tenant.
 
-A request may bring thousands of prompts. In order of arrival, the single prompt of the next client would wait for all of
-them. Knows no limits and no batches.
+A request may have thousands of prompts. In order of arrival, the single prompt of the next client would wait
+for all of them. Limits and batches are decided in `embed_queue`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One prompt of a request.
+    """A waiting prompt of a request.
 
     Attributes:
-        index: place among the request's prompts.
+        request: request that the prompt belongs to.
+        index: index of the prompt in `request.prompts`.
     """
 
     request: EmbedRequest
@@ -29,12 +30,12 @@ class Waiting:
 
     @property
     def prompt(self) -> list[int]:
-        """Token ids."""
+        """Token ids of the prompt."""
         return self.request.prompts[self.index]
 
 
 class EmbedLane:
-    """Waiting prompts of one class of requests."""
+    """Waiting prompts of one class of requests: live or deferrable."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, dict[str, dict[int, Waiting]]] = {}
@@ -44,20 +45,20 @@ class EmbedLane:
         return self._num
 
     def add(self, request: EmbedRequest) -> None:
-        """Add all prompts of a request, after its tenant's other requests."""
+        """Add all prompts of a request, after the other requests of the same tenant."""
         prompts = {index: Waiting(request, index) for index in range(len(request.prompts))}
         self._tenants.setdefault(request.tenant, {})[request.id] = prompts
         self._num += len(prompts)
 
     def remove(self, request: EmbedRequest) -> None:
-        """Forget the prompts of a request that still wait."""
+        """Remove the prompts of a request that still wait."""
         requests = self._tenants.get(request.tenant, {})
         self._num -= len(requests.pop(request.id, {}))
         if not requests:
             self._tenants.pop(request.tenant, None)
 
     def window(self, num_tokens: int) -> list[Waiting]:
-        """Return the next prompts up to this many tokens, one of each request in turn; at least one if any waits."""
+        """Return the next prompts, one of each request in turn, until they have at least `num_tokens` tokens."""
         return list(_up_to(num_tokens, _in_turns([each.values() for each in self._requests()])))
 
     def take(self, batch: Iterable[Waiting]) -> None:

@@ -1,9 +1,9 @@
-"""Chooses which prompts to embed next. Bookkeeping without tensors.
+"""Chooses which prompts to embed next. No tensors.
 
-Requests take turns. A batch holds the first prompt of the request whose turn it is, and those of the following prompts
-that are nearest to it in length. So batches have little padding, and a request waits for no more batches than there are
-other requests. Deferrable prompts wait in a separate queue. They run when no other prompt waits; in a batch with other
-prompts they get only a share.
+Requests take turns. A batch holds the first prompt of the request whose turn it is, and those of the
+following prompts whose length is nearest to that of the first. So batches have little padding, and a request
+waits for no more batches than there are other requests. Deferrable prompts wait in a separate queue. They run
+when no live prompt waits; in a batch with live prompts, they get only a fraction of it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from llmfw.core.schedule.deferral import Limits
 
 from .embed_lane import EmbedLane, Waiting
 
-SLACK = 8  # tokens by which lengths may always differ: more batches would cost more than this padding
+SLACK = 8  # tokens by which lengths may always differ; another batch would cost more than this padding
 MAX_PADDING = 1.25  # ratio of a batch's longest prompt to its shortest, beyond the slack
 
 
 class EmbedQueue:
-    """Waiting prompts.
+    """Waiting prompts, live and deferrable.
 
     Args:
-        batch_tokens: maximum number of tokens in a batch, including padding. A longer prompt is a batch of its own.
+        batch_tokens: maximum number of tokens in a batch, including padding. A longer prompt is a batch by
+            itself.
         batch_size: maximum number of prompts in a batch.
-        window_tokens: number of tokens of the next prompts in turn that a batch is chosen from.
-        share: share of a batch's prompts and tokens that deferrable requests may take in a batch with others; 0: none.
+        window_tokens: number of tokens of the next prompts, among which those of a batch are chosen.
+        share: fraction of the prompts and tokens of a batch that deferrable requests may take from live ones;
+            0: none.
     """
 
     def __init__(self, batch_tokens: int, batch_size: int, window_tokens: int, share: float = 0.0) -> None:
@@ -39,7 +41,7 @@ class EmbedQueue:
 
     @property
     def num_deferrable(self) -> int:
-        """Number of deferrable prompts."""
+        """Number of waiting deferrable prompts."""
         return len(self._deferrable)
 
     def add(self, request: EmbedRequest) -> None:
@@ -47,14 +49,14 @@ class EmbedQueue:
         self._lane(request).add(request)
 
     def remove(self, request: EmbedRequest) -> None:
-        """Forget the waiting prompts of a request."""
+        """Remove the waiting prompts of a request."""
         self._lane(request).remove(request)
 
     def take(self, alone: Limits | None = None) -> list[Waiting]:
-        """Remove and return the next batch, the prompt whose turn it is first; empty if nothing waits.
+        """Remove and return the prompts of the next batch; empty if no prompt waits.
 
         Args:
-            alone: limits of a batch of deferrable prompts only; None: the same as for other batches.
+            alone: limits of a batch that has only deferrable prompts; None: the limits of other batches.
         """
         if not self._live:
             return self._take(self._deferrable, [], alone or self._whole)
@@ -62,7 +64,13 @@ class EmbedQueue:
         return batch + self._take(self._deferrable, batch, self._share)
 
     def _take(self, waiting: EmbedLane, beside: list[Waiting], limits: Limits) -> list[Waiting]:
-        """Remove and return the prompts to add to a batch; `limits` bound the added ones."""
+        """Remove and return prompts to add to a batch.
+
+        Args:
+            waiting: lane to take the prompts from.
+            beside: prompts that are in the batch already.
+            limits: limits of the added prompts.
+        """
         window = waiting.window(self._window_tokens) if limits.places else []
         if not window:
             return []
@@ -83,7 +91,7 @@ class EmbedQueue:
 
 
 def _fit(lengths: list[int], limits: Limits) -> bool:
-    """Return whether prompts of these lengths may be one batch."""
+    """Return whether prompts of these lengths may form one batch."""
     count, longest = len(lengths), max(lengths)
     within = count <= limits.places and count * (longest + limits.tokens_per_place) <= limits.tokens
     return within and longest <= MAX_PADDING * min(lengths) + SLACK

@@ -1,4 +1,4 @@
-"""The engine for encoders: requests in, vectors out, one batch per step. Used like `Engine`."""
+"""The engine for encoders, which computes one batch of vectors per step. Has the interface of `Engine`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MEANINGLESS = {
     "max_pinned_fraction": "--max-pinned-fraction",
     "trace_requests": "--trace-requests",
 }
-"""Settings of storage for keys and values, and of generation, and their flags."""
+"""Settings that have no meaning for an engine that embeds, such as those of the KV cache, and their flags."""
 
 
 @dataclass(slots=True)
@@ -55,8 +55,8 @@ class _Open:
     """A request whose vectors are being computed.
 
     Attributes:
-        vectors: vectors of its prompts, by index, as bytes.
-        seconds: total time of its batches.
+        vectors: vectors computed so far, as bytes, by index of the prompt.
+        seconds: total compute time of the request's batches.
     """
 
     request: EmbedRequest
@@ -65,14 +65,14 @@ class _Open:
 
 
 class EmbeddingEngine:
-    """Computes vectors for requests. Not thread-safe: one thread calls it.
+    """Computes vectors for requests. Not thread-safe: only one thread may call its methods.
 
     Args:
         info: description of the engine.
         encoder: computes batches.
         queue: chooses the prompts of a batch.
         deferrable_budget: limits batches of deferrable prompts.
-        gate: refuses requests if the queue is full; accepted requests count as waiting until their end.
+        gate: refuses requests if the queue is full; accepted requests count as waiting until they end.
         clock: monotonic clock in seconds.
     """
 
@@ -102,7 +102,7 @@ class EmbeddingEngine:
         """Load the model.
 
         Raises:
-            ConfigError: it cannot be found, loaded or served, or a setting has no meaning for it.
+            ConfigError: the model cannot be found, loaded or served, or a setting has no meaning for it.
         """
         _check_settings(config)
         device = choose_device(config.device)
@@ -129,19 +129,19 @@ class EmbeddingEngine:
 
     @property
     def sleep_s(self) -> None:
-        """Return None: `has_work` becomes true by `add` alone."""
+        """None: only `add` makes `has_work` true."""
         return None
 
     @property
     def has_background_work(self) -> bool:
-        """Return False: there are none."""
+        """False: this engine has no background work."""
         return False
 
     def do_background_work(self) -> None:
         """Do nothing."""
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
-        """Do nothing: `has_work` becomes true by `add` alone."""
+        """Do nothing, because only `add` makes `has_work` true."""
 
     def call_before_steps(self, report: Callable[[int], None]) -> None:
         """Register a function to call with each batch's number of tokens, before the batch is computed."""
@@ -168,13 +168,13 @@ class EmbeddingEngine:
         self._queue.add(request)
 
     def abort(self, request_id: str) -> None:
-        """End a request without an event. An unknown id is fine."""
+        """End a request without an event. Unknown ids are ignored."""
         if (ended := self._open.pop(request_id, None)) is not None:
             self._queue.remove(ended.request)
             self._leave(request_id)
 
     def step(self) -> list[TokenEvent]:
-        """Compute one batch; return the vectors of each request that has all of them now."""
+        """Compute one batch; return the final events of requests that are now complete, or whose timeout has passed."""
         late = self._end_late()
         begun = self._deferrable_budget.begin()
         batch = self._queue.take(self._deferrable_budget.limits())
@@ -199,7 +199,11 @@ class EmbeddingEngine:
         return late + ends
 
     def stats(self) -> EngineStats:
-        """Return the engine's figures. Between two steps nothing runs; prompts wait."""
+        """Return the statistics of the engine. `num_running` is 0, because each step finishes all prompts
+        that it takes.
+
+        `num_waiting` counts prompts.
+        """
         return EngineStats(
             num_running=0,
             num_waiting=len(self._queue),
@@ -219,7 +223,11 @@ class EmbeddingEngine:
         )
 
     def _finish(self, request_id: str, seconds: float) -> TokenEvent | None:
-        """Add a batch's seconds to a request; return its final event if the batch completes it."""
+        """Add a batch's compute time to a request. If all vectors are computed, end the request and return
+        its final event.
+
+        The times that live requests take limit the batches of deferrable requests.
+        """
         made = self._open[request_id]
         made.seconds += seconds
         count = len(made.request.prompts)
@@ -234,7 +242,7 @@ class EmbeddingEngine:
         return TokenEvent(request_id, [], FinishReason.STOP, vectors=vectors)
 
     def _end_late(self) -> list[TokenEvent]:
-        """End the requests whose own timeout has passed; return their final events."""
+        """End the requests whose timeout has passed; return their final events."""
         ends = []
         for request_id, timeout in self._deadlines.take_due(self._clock()).items():
             made = self._open[request_id]

@@ -1,4 +1,4 @@
-"""Computes vectors of prompts by a transformers encoder. Does not know requests."""
+"""Computes embeddings of prompts with a transformers encoder. Independent of requests."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from .served_weights import served_differences
 logger = logging.getLogger(__name__)
 
 TRIAL = (2, 3, 2)
-"""Tokens of a trial run of a model."""
+"""Token ids for a trial run of a model."""
 
 
 class Encoder:
-    """Computes padded batches.
+    """Computes the vectors of prompts in padded batches.
 
-    The model gets a batch as its authors' code does, padded on the right, with a mask: so each family's own rules for
-    positions and masks hold. All tokens packed into one row, with attention within each sequence, were measured too
-    (MiniLM, 200 sentences of 4 to 250 tokens, CPU): as fast as batches of like length, within the noise, and
-    it would have to know the rules of each family.
+    Batches are padded on the right and have a mask, as in the code of the models' authors, so that each
+    family's own rules for positions and masks apply. The alternative, packing all tokens into one row with
+    attention within each sequence, was as fast as batches of similar lengths, within the noise (MiniLM, 200
+    sentences of 4 to 250 tokens, CPU), and would need special code for each family.
 
     Args:
         module: transformers' model without a head, in evaluation mode, on its device.
-        pooling: turns its outputs into vectors.
+        pooling: turns the model's outputs into vectors.
         max_length: length of the longest sequence in tokens.
     """
 
@@ -55,8 +55,8 @@ class Encoder:
         """Load a model and the pooling that its files specify.
 
         Raises:
-            ModelError: there is no such model, or it cannot be served; with the reason.
-            ConfigError: dtype, context length or load format do not fit it.
+            ModelError: the model cannot be found or served; the message gives the reason.
+            ConfigError: the dtype, context length or load format does not fit the model.
         """
         pooling = load_pooling(config.model)
         started = time.perf_counter()
@@ -84,11 +84,11 @@ class Encoder:
         """Return a float32 vector on the CPU for each prompt, in one forward pass.
 
         Args:
-            prompts: token ids, at least one each; their lengths should be alike.
+            prompts: token ids of each prompt, at least one; similar lengths need the least padding.
             dimensions: number of dimensions of each prompt's vector; None: all.
         """
         longest = max(map(len, prompts))
-        # The token of padding never matters: it only has to be in the vocabulary.
+        # The padding may be any token in the vocabulary, because it is masked.
         ids = torch.zeros(len(prompts), longest, dtype=torch.long)
         mask = torch.zeros_like(ids)
         for row, prompt in enumerate(prompts):
@@ -165,7 +165,7 @@ def _check_guess(model: str, module: PreTrainedModel) -> None:
 def _max_length(config: EngineConfig, module: PreTrainedModel, pooling: Pooling) -> int:
     limit = choose_context_length(None, module.config.get_text_config())
     for name, child in module.named_modules():
-        # RoBERTa's positions begin behind the padding's index, so that two rows of the table are never reached.
+        # RoBERTa's positions start after the padding index, so the first rows of the table are never used.
         if name.endswith("position_embeddings") and isinstance(child, nn.Embedding):
             unreached = 0 if child.padding_idx is None else child.padding_idx + 1
             limit = min(limit, child.num_embeddings - unreached)

@@ -1,7 +1,8 @@
 """Turns a model's outputs into one vector, as sentence-transformers' files next to the weights specify.
 
-modules.json lists the steps. llmfw serves those of nearly all published models: Transformer, Pooling, Normalize. It
-refuses any other step by name, because leaving the step out would silently change the vectors.
+modules.json lists the modules to apply. llmfw supports those of nearly all published models: Transformer,
+Pooling and Normalize. It refuses models with other modules, because omitting a module would silently change
+the vectors.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Pooling:
     Attributes:
         mode: "cls" (the first token), "lasttoken", "max" or "mean".
         normalize: whether vectors are scaled to length 1.
-        max_length: longest sequence in tokens that the model is meant for, or None.
+        max_length: maximum length in tokens that the model is meant for; None: not specified.
         is_given: whether the model's files specify this pooling; if not, it is the default.
         size: dimensions of the hidden states that the files name, or None.
     """
@@ -53,12 +54,12 @@ class Pooling:
     def __call__(
         self, hidden: torch.Tensor, mask: torch.Tensor, dimensions: list[int | None]
     ) -> list[torch.Tensor]:
-        """Return a float32 vector for each of n sequences, of all their dimensions or of the first ones.
+        """Return a float32 vector for each of n sequences, truncated to the given number of dimensions.
 
         Args:
-            hidden: [n, T, size].
-            mask: [n, T], 1 for tokens, 0 for the padding on their right.
-            dimensions: n of them; None: all.
+            hidden: hidden states: [n, T, size].
+            mask: 1 for tokens, 0 for the padding on their right: [n, T].
+            dimensions: number of dimensions of each vector, [n]; None: all.
         """
         pooled = self._pool(hidden.float(), mask)
         vectors = [vector[:count] for vector, count in zip(pooled, dimensions, strict=True)]
@@ -86,7 +87,7 @@ def load_pooling(model: str) -> Pooling:
     """Return the pooling that the model's files specify; without such files, the mean of all tokens.
 
     Raises:
-        ModelError: they ask for what cannot be done, or cannot be read.
+        ModelError: the files cannot be read, or specify an unsupported pooling.
     """
     modules = _read(model, "modules.json")
     if modules is None:
@@ -208,7 +209,7 @@ def _find(model: str, name: str) -> str | None:
 
 
 def _object(model: str, name: str) -> dict[str, Any]:
-    """Return a file's JSON object; {} if the file does not exist."""
+    """Return the JSON object in a file; {} if the file does not exist."""
     content = _read(model, name)
     if content is None:
         return {}

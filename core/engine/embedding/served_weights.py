@@ -1,7 +1,7 @@
-"""Finds the differences between an encoder and its files that change its vectors.
+"""Finds those differences between an encoder and its weight files that change the vectors.
 
-Encoders are published with heads that are not served, and without poolers that their class has. Heads and poolers may
-differ, but the weights that compute the last hidden states may not.
+Weight files of encoders often have heads that are not served, and often lack the pooler of the model's class.
+Such differences are harmless. The weights that compute the last hidden states must match.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ NUM_TOKENS = 4
 
 
 def served_differences(module: Any, differences: Differences) -> Differences:
-    """Return the differences that matter: all but missing weights without use, and surplus heads.
+    """Return the differences without missing weights that are not used, and without surplus heads.
 
     Args:
         module: transformers' model without a head.
-        differences: between it and its files.
+        differences: differences between the model and its weight files.
     """
     heads = [name for name in differences.surplus if not _is_inside(module, name)]
     if heads:
@@ -38,13 +38,13 @@ def served_differences(module: Any, differences: Differences) -> Differences:
 
 
 def _is_inside(module: Any, name: str) -> bool:
-    """Return whether a tensor belongs to the model itself, not to a head, by its name."""
+    """Return whether a tensor's name is that of a tensor of the model itself, not of a head."""
     root = name.removeprefix(f"{module.base_model_prefix}.").partition(".")[0]
     return root in dict(module.named_children())
 
 
 def _used(module: Any, names: Iterable[str]) -> list[str]:
-    """Return the tensors that the last hidden states depend on: those whose NaN reaches them."""
+    """Return the tensors that the last hidden states depend on: filled with NaN, they make these NaN."""
     names = list(names)
     tensors = {name: module.get_parameter_or_buffer(name) for name in names}
     floating = {
@@ -58,7 +58,7 @@ def _used(module: Any, names: Iterable[str]) -> list[str]:
 
 @torch.inference_mode()
 def _is_poisoned(module: Any, tensors: Iterable[torch.Tensor]) -> bool:
-    """Return whether NaN in place of some weights reaches the last hidden states."""
+    """Return whether the last hidden states contain NaN when these tensors are filled with NaN."""
     saved = [(tensor, tensor.data.clone()) for tensor in tensors]
     for tensor, _ in saved:
         tensor.data.fill_(torch.nan)

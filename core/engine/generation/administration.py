@@ -25,8 +25,8 @@ class Administration:
     """Carries out commands of administrators for an engine that generates. Called between two steps.
 
     Args:
-        scheduler: receives the new policy.
-        policies: the policy in force.
+        scheduler: scheduler whose policy is changed.
+        policies: the current policy, and the available ones.
         keeper: keeper of the prefix cache.
         decisions: traced scheduling decisions; None: none are traced.
     """
@@ -47,7 +47,7 @@ class Administration:
         """Carry out a command.
 
         Raises:
-            RequestError: it cannot be carried out; nothing has changed.
+            RequestError: the command cannot be carried out; nothing has changed.
         """
         self._keeper.tick()  # pins expire by the clock, even while no step runs
         match command:

@@ -1,4 +1,4 @@
-"""Which attention backend serves a model."""
+"""Chooses the attention backend that serves a model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ logger = logging.getLogger(__name__)
 
 
 def check_attention(config: EngineConfig, registry: Registry) -> None:
-    """Raise what is wrong with the choice whatever the model is: reading that may take minutes.
+    """Check `--attention` and its options before the model is loaded, which may take minutes.
 
     Raises:
-        ConfigError: there is no such backend, or it has no such option; of "auto": none that can be imported has it.
-        ComponentError: the one that was named cannot be imported, or lacks something.
+        ConfigError: the named backend does not exist, or lacks an option. With "auto": every backend that can
+            be imported lacks an option.
+        ComponentError: the named backend cannot be imported, or lacks a requirement.
     """
     if config.attention != "auto":
         registry.find("attention", config.attention).build_options(config.options)
@@ -37,7 +38,7 @@ def _check_options_of_any(entries: Sequence[Entry], options: Mapping[str, Option
     for entry in entries:
         try:
             entry.build_options(options)
-        except ComponentError:  # is passed over when one is chosen, with this as its reason
+        except ComponentError:  # `choose_attention` skips this backend, and reports the error as the reason
             continue
         except ConfigError as error:
             refusals.append(error)
@@ -50,10 +51,12 @@ def _check_options_of_any(entries: Sequence[Entry], options: Mapping[str, Option
 def choose_attention(
     config: EngineConfig, registry: Registry, model: LoadedModel, device: torch.device, storage: KVStorage
 ) -> tuple[str, AttentionBackend]:
-    """Return the attention backend, and its name: the one asked for, or the best that can serve the model.
+    """Return the name of an attention backend, and the backend: the requested one, or the best that can serve
+    the model.
 
     Raises:
-        ComponentError: it cannot serve the model, or none can; with the reasons.
+        ComponentError: the requested backend cannot serve the model, or none can; the message gives the
+            reasons.
     """
     choice = choose(registry, "attention", config.attention)
     reasons: list[str] = []
@@ -78,11 +81,12 @@ def _build(
     storage: KVStorage,
     backend: type[AttentionBackend],
 ) -> AttentionBackend | str:
-    """Return an attention backend of a class, or the reason why the class cannot serve the model.
+    """Build an attention backend of a class and return it, or return the reason why the class cannot serve
+    the model.
 
     Raises:
-        ConfigError: it has no such option.
-        ComponentError: it cannot be built, as when its kernels do not load.
+        ConfigError: the backend lacks an option.
+        ComponentError: the backend cannot be built, for example because its kernels do not load.
     """
     reason = backend.unsupported(model.layers, str(device), model.dtype)
     if reason is None and storage.stored_as != model.dtype:

@@ -1,4 +1,4 @@
-"""Builds an engine that generates, from settings.
+"""Builds an engine that generates, from the settings.
 
 settings ──► model ──► capacity ──► pages, scheduler      no tensors
                                └──► executor              storage, attention backend, sampler, graphs
@@ -70,11 +70,11 @@ MakeGraph = Callable[[], Graph]
 
 @dataclass(frozen=True, slots=True)
 class BuiltExecutor:
-    """An executor, and the objects built with it.
+    """An executor, and what was built with it.
 
     Attributes:
-        executor: computes steps.
-        attention: name of its attention backend.
+        executor: executor of steps.
+        attention: name of the attention backend.
         storage: storage of keys and values.
     """
 
@@ -94,11 +94,11 @@ def build_generation_engine(
 
     Args:
         trace: receives the scheduler's decisions.
-        make_graph: makes what captures a step; None: chosen by the device.
+        make_graph: function that creates a graph, which captures a step; None: chosen by the device.
         clock: measures all steps.
 
     Raises:
-        ConfigError: something cannot be found, loaded or served; the message says what and why.
+        ConfigError: the model or a component cannot be found, loaded or used; the message gives the reason.
     """
     recorder = (
         Recorder(config.record_requests, config.page_size) if config.record_requests is not None else None
@@ -149,7 +149,7 @@ def build_generation_engine(
 
 
 def _check_names(config: EngineConfig, registry: Registry) -> tuple[PolicyChoice, Created[Drafter] | None]:
-    """Find all that the config names, before the weights are read, which may take minutes.
+    """Look up all names in the config before the weights are read, which may take minutes.
 
     Raises:
         ConfigError: a component or one of its options does not exist.
@@ -172,11 +172,13 @@ def build_executor(
     make_graph: MakeGraph | None = None,
     clock: StepClock | None = None,
 ) -> BuiltExecutor:
-    """Allocate storage, build the attention backend and the sampler, and capture what is to be captured.
+    """Allocate storage, build the attention backend, the sampler and the executor, and capture graphs if they
+    are used.
 
     Args:
-        capacity: what fits.
-        make_graph: makes what captures a step; None: CUDA graphs where there is CUDA, else nothing.
+        capacity: capacity of the engine.
+        make_graph: function that creates a graph, which captures a step; None: CUDA graphs on a CUDA device,
+            else none.
         clock: measures all steps.
 
     Raises:
@@ -185,7 +187,7 @@ def build_executor(
     """
     if make_graph is None and device.type == "cuda":
         make_graph = cuda_graphs()
-    # Where host and device share their memory and nothing is captured, there is nothing to copy and no padding.
+    # If host and device share their memory and no step is captured, neither copies nor padding are needed.
     is_shared = make_graph is None
     storage = _storage(config, model, capacity, device, num_padding=0 if is_shared else 1)
     name, backend = choose_attention(config, registry, model, device, storage)
@@ -263,7 +265,7 @@ def _scheduler(
 def _info(
     config: EngineConfig, model: LoadedModel, capacity: Capacity, device: torch.device, attention: str
 ) -> EngineInfo:
-    """Return what the engine is, and log how much fits."""
+    """Return the description of the engine, and log its capacity."""
     info = EngineInfo(
         model=config.model,
         architecture=model.architecture,

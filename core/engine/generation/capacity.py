@@ -1,6 +1,7 @@
-"""Decides the settings that the user leaves open, by device and model: how much an engine can hold.
+"""Decides the capacity of an engine: sizes that the user leaves open, by device and model.
 
-The engine logs these values and sends them to clients in `EngineInfo`; it never writes them back into the config.
+The engine logs these values and sends them to clients in `EngineInfo`; it never writes them back into the
+config.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class Capacity:
 
     Attributes:
         num_pages: number of pages of key and value storage.
-        max_model_len: maximum length of a sequence: the model's context, or the whole pool if that is smaller.
+        max_model_len: maximum length of a sequence in tokens: the model's context length, or the size of the
+            whole KV cache if that is smaller.
         max_running: maximum number of sequences in one step.
         prefill_budget: maximum number of prompt tokens in one step.
-        chunked: whether a prompt may be cut to fit the budget.
+        chunked: whether a prompt may be split to fit the budget.
         max_graph_size: maximum number of sequences in a captured step; 0: no step is captured.
     """
 
@@ -50,20 +52,20 @@ class Capacity:
     max_graph_size: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it by name."""
+        """Return the attributes by name."""
         return asdict(self)
 
 
 def decide_capacity(
     config: EngineConfig, model: LoadedModel, device: torch.device, *, captures: bool = False
 ) -> Capacity:
-    """Return what fits on the device in addition to the loaded model.
+    """Return the capacity that the device has in addition to the loaded model.
 
     Args:
-        captures: whether steps can be captured, whatever the device.
+        captures: whether steps can be captured even if the device is not CUDA.
 
     Raises:
-        ConfigError: a setting is out of range, or nothing fits.
+        ConfigError: a setting is out of range, or the memory is too small.
     """
     max_running = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
     page_size = config.page_size
@@ -130,9 +132,9 @@ def _tokens_on_gpu(
     budget: int,
     graph_size: int,
 ) -> int:
-    """Return how many tokens the KV storage holds; log the use of the memory."""
+    """Return how many tokens the KV storage will hold; log the planned use of the memory."""
     asked = config.max_total_tokens
-    torch.cuda.empty_cache()  # what merging projections left
+    torch.cuda.empty_cache()  # frees memory that merging projections left unused
     plan = plan_memory(
         shape_of(model),
         device_bytes=total_memory(device),

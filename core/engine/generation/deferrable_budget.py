@@ -1,7 +1,8 @@
-"""Keeps steps of deferrable sequences short while live requests may come, since a new live request waits for their end.
+"""Limits the duration of steps that have only deferrable sequences, because a new live request waits for
+their end.
 
-The limit follows from measured times: a step may take a fraction of the time that live requests take to their first
-token, and earlier steps show how much fits into it. After a while without live requests, steps may have any size.
+A step may take a fraction of the typical time to first token of live requests. The times of earlier steps
+show how large a step may be. After a while without live requests, steps may have any size.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from collections.abc import Callable, Iterable
 from llmfw.core.schedule.deferral import Limits
 from llmfw.core.schedule.plan import BatchPlan
 
-LIVE_FOR_S = 10.0  # time after a live request in which more are expected
-FRACTION = 0.5  # of the time to the first token: a live request waits for half of a step on average
+LIVE_FOR_S = 10.0  # seconds after a live request during which more live requests are expected
+FRACTION = 0.5  # of the time to first token; a new live request waits for half of a step on average
 LEAST_STRETCH = 1.25  # a step may always take this multiple of the smallest step's time
-NUM_REMEMBERED = 33  # times to first token, whose median counts
+NUM_REMEMBERED = 33  # number of times to first token that the median is taken of
 RATE = 0.1  # weight of a new step in the average times
-MOST_SURPRISE = 2.0  # multiple of the expected time that a step counts as at most: the rest is from outside
+MOST_SURPRISE = 2.0  # maximum time that a step counts with, as a multiple of the expected time
 
 
 class StepTimes:
-    """Times of steps by their size: an average for each power of two, with linear interpolation between them."""
+    """Average times of steps, by size: one average for each power of two, with linear interpolation between them."""
 
     def __init__(self) -> None:
         self._averages: dict[int, tuple[float, float]] = {}  # size and seconds, by the size's number of bits
 
     def learn(self, size: int, seconds: float) -> None:
-        """Record a step's time."""
+        """Record the time of a step."""
         before = self._averages.get(size.bit_length())
         if before is None:
             self._averages[size.bit_length()] = (float(size), seconds)
@@ -43,9 +44,10 @@ class StepTimes:
         )
 
     def largest_within(self, seconds: float) -> int:
-        """Return the largest size of a step that takes at most `seconds`, or LEAST_STRETCH times the smallest step's time.
+        """Return the largest size of a step that is expected to take at most `seconds`.
 
-        If no step took longer, return twice the largest size so far, so that larger steps are tried.
+        Steps of up to LEAST_STRETCH times the smallest step's time are always allowed. If no known step takes
+        longer, return twice the largest known size, so that larger steps are tried.
         """
         known = [self._averages[bits] for bits in sorted(self._averages)]
         if not known:
@@ -58,12 +60,12 @@ class StepTimes:
 
 
 class DeferrableBudget:
-    """Limits the steps that hold only deferrable sequences.
+    """Limits the steps that have only deferrable sequences.
 
     Args:
         whole: limits of the largest step.
         num_ahead: number of steps that a new live request may have to wait for.
-        clock: clock in seconds, from any start.
+        clock: monotonic clock in seconds.
     """
 
     def __init__(
@@ -76,30 +78,30 @@ class DeferrableBudget:
         self._first_tokens: deque[float] = deque(maxlen=NUM_REMEMBERED)
         self._last_live = -math.inf
         self._last_end = -math.inf
-        self._prompts: dict[str, float] = {}  # seconds so far, of live prompts that are computed in pieces
+        self._prompts: dict[str, float] = {}  # request id → seconds so far, of split live prompts
 
     def begin(self) -> float:
         """Return the start time of a step, for `end`."""
         return self._clock()
 
     def limits(self) -> Limits:
-        """Return the limits of a step without live sequences."""
+        """Return the limits of the next step if it has no live sequences."""
         if not self._first_tokens or self._clock() - self._last_live > LIVE_FOR_S:
             return self._whole
         allowed = FRACTION * statistics.median(self._first_tokens) / self._num_ahead
-        size = max(2, self._times.largest_within(allowed))  # the least prompt has a place and a token
+        size = max(2, self._times.largest_within(allowed))  # at least a sequence and a token
         return Limits(min(size, self._whole.places), min(size, self._whole.tokens + 1), tokens_per_place=1)
 
     def end(self, begun: float, num_sequences: int, num_tokens: int) -> float:
-        """Record a step's end.
+        """Record the end of a step.
 
         Args:
             begun: start time from `begin`.
-            num_sequences: number of the step's sequences, each of which counts as one more token.
+            num_sequences: number of sequences in the step; each counts like a token towards the step's size.
             num_tokens: number of prompt tokens and drafted tokens.
 
         Returns:
-            The step's seconds, not counting its wait for the step before it.
+            The duration of the step in seconds, not counting the wait for the previous step.
         """
         now = self._clock()
         seconds, self._last_end = now - max(begun, self._last_end), now
@@ -107,12 +109,16 @@ class DeferrableBudget:
         return seconds
 
     def note_live(self, first_tokens: Iterable[float] = ()) -> None:
-        """Record that live requests ran, and the seconds of computing that some took to their first tokens."""
+        """Record that live requests ran.
+
+        Args:
+            first_tokens: compute time in seconds that some of them took to their first token.
+        """
         self._last_live = self._clock()
         self._first_tokens.extend(first_tokens)
 
     def end_plan(self, plan: BatchPlan, begun: float) -> float:
-        """Record the end of a step of an engine that generates; return its seconds, as `end` does."""
+        """Record the end of a step of an engine that generates; return the step's duration in seconds, as `end` does."""
         prefills = plan.prefills
         seconds = self.end(begun, len(plan.sequences), sum(p.count for p in prefills) + plan.num_drafted)
         prompts: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""The engine: requests in, token events out, one step at a time.
+"""The engine that generates: accepts requests, and returns token events, one step at a time.
 
-`Engine` owns the objects below; each of them knows only what it needs. `loops` has the order in which the halves of two
-steps run.
+`Engine` connects the objects that do the work: scheduler, executor, grammars and so on. `loops` defines the
+order in which the halves of consecutive steps run.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ logger = logging.getLogger(__name__)
 
 
 class Engine:
-    """Generates tokens for requests. Not thread-safe: one thread calls it.
+    """Generates tokens for requests. Not thread-safe: only one thread may call its methods.
 
     Args:
         info: description of the engine.
-        context: objects that its loop uses.
+        context: objects that the loop uses, such as the scheduler.
         loop: runs the scheduler's plans.
         pages: pages of all sequences.
-        grammars: grammars of the requests that have one.
+        grammars: compiles the grammars of requests.
         keeper: keeper of the prefix cache.
-        administration: carries out commands.
-        admission_control: open requests, from their arrival to their end.
+        administration: carries out administrators' commands.
+        admission_control: tracks open requests, from their arrival to their end.
         ledger: record of the calls of components.
         kv_prefaulter: allocates memory of keys and values in advance.
         speculation: the scheduler's source of drafts; None: no drafts.
@@ -101,7 +101,7 @@ class Engine:
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until `has_work` becomes true without any new message; None: it does not."""
+        """Seconds until `has_work` becomes true without a new message; None: it stays false until a message comes."""
         return self._admission_control.sleep_s
 
     @property
@@ -149,7 +149,7 @@ class Engine:
         self._admission_control.enter(request)
 
     def abort(self, request_id: str) -> None:
-        """End a request without an event; its pages are free at once. An unknown id is fine."""
+        """End a request without an event, and free its pages. Unknown ids are ignored."""
         self._grammars.abort(request_id)
         self._scheduler.abort(request_id)
         self._admission_control.leave(request_id)
@@ -158,7 +158,7 @@ class Engine:
         """Carry out an administrator's command.
 
         Raises:
-            RequestError: it cannot be carried out; nothing has changed.
+            RequestError: the command cannot be carried out; nothing has changed.
         """
         return self._administration.answer(command)
 
@@ -178,7 +178,7 @@ class Engine:
         return events + self._admission_control.tell_waits(self._scheduler)
 
     def _end_late(self) -> list[TokenEvent]:
-        """End the requests whose own timeout has passed, whatever their state; return their final events."""
+        """End the requests whose timeout has passed, whatever their state; return their final events."""
         events = self._admission_control.take_late(self._scheduler)
         for event in events:
             self.abort(event.id)
@@ -212,7 +212,7 @@ class Engine:
             return grammar
         try:
             self._start(request, grammar)
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the others go on
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; other requests continue
             return error
         return None
 
@@ -220,7 +220,7 @@ class Engine:
         self._scheduler.add(request, self._grammars.constraint(request, grammar))
 
     def stats(self) -> EngineStats:
-        """Return the engine's figures."""
+        """Return the statistics of the engine."""
         return EngineStats(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting + self._grammars.num_waiting,

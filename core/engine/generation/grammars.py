@@ -1,7 +1,7 @@
-"""Compiles the grammars of requests in other threads than the loop's, and holds each request until its grammar is ready.
+"""Compiles the grammars of requests in separate threads, and holds each request until its grammar is ready.
 
-The first request with a grammar creates the backend, which reads the tokenizer; other requests do not need it. This
-module knows neither the scheduler nor the contents of a grammar.
+The first request with a grammar creates the backend, which reads the tokenizer. Without such requests,
+neither is needed.
 """
 
 from __future__ import annotations
@@ -37,24 +37,26 @@ logger = logging.getLogger(__name__)
 
 MAX_COMPILED = 256
 MAX_BYTES = 2**29
-"""Limit for the compiled grammars that are kept."""
+"""Limit on the memory of all cached grammars, in bytes."""
 MAX_THREADS = 4
 STACK_BYTES = 4 * PROVED_STACK
-"""Stack of the threads that compile: far more than a grammar had in the process that tried it, so that none overflows."""
+"""Stack of the compiling threads in bytes: far more than the grammar needed in its trial compilation, so that
+it cannot overflow."""
 COMPILING_NICENESS = 15
 
 MakeBackend = Callable[[], GrammarBackend]
 
 
 class Grammars:
-    """Grammars by their specs. The engine's thread calls all methods.
+    """Compiles grammars, and caches them by spec. The engine's thread calls all methods.
 
     Args:
-        make_backend: factory of the backend, called once, in another thread; None: requests with a grammar are refused.
-        reason: message for the client, if they are refused.
-        calls: record of the backend's calls; None: none is kept.
-        max_compiled: maximum number of compiled grammars to keep; the least recently used go first.
-        max_bytes: maximum total of the memory that kept grammars took when they were tried.
+        make_backend: function that creates the backend, called once, in another thread; None: requests with a
+            grammar are refused.
+        reason: message for the client if a request is refused.
+        calls: records the calls of the backend; None: calls are not recorded.
+        max_compiled: maximum number of cached grammars; the least recently used are dropped first.
+        max_bytes: maximum memory of all cached grammars in bytes, as measured in their trial compilations.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Grammars:
         self._calls = calls
         self._max_compiled = max_compiled
         self._max_bytes = max_bytes
-        self._num_bytes = 0  # of those in `_compiled`
+        self._num_bytes = 0  # of the grammars in `_compiled`
         self._backend: GrammarBackend | None = None
         self._lock = threading.Lock()  # held while the backend is made
         self._threads: ThreadPoolExecutor | None = None
@@ -105,10 +107,12 @@ class Grammars:
             raise RequestError(self._reason, param="grammar")
 
     def get(self, request: Request) -> Grammar | None:
-        """Return the grammar of a request if it is compiled; else compile it, and hold the request until it is ready.
+        """Return the grammar of a request if it is compiled.
+
+        Otherwise, start to compile it, hold the request until `take_ready` returns it, and return None.
 
         Raises:
-            GrammarCostError: an earlier output with this grammar took too much of the steps' time.
+            GrammarCostError: an earlier output with this grammar was ended because masks took too much time.
         """
         spec = request.grammar
         assert spec is not None
@@ -129,12 +133,12 @@ class Grammars:
         return None
 
     def take_ready(self) -> Iterator[tuple[Request, Grammar | Exception]]:
-        """Yield the requests that need not wait any longer, each with a grammar of its own or why there is none."""
+        """Yield the requests that no longer wait, each with its own copy of the grammar, or with the error."""
         while self._done:
             request_id = self._done.popleft()
             request, future = self._waiting.get(request_id, (None, None))
             if request is None or future is None or not future.done():
-                continue  # aborted; a later request may have its id
+                continue  # the request was aborted; a later one may have the same id
             del self._waiting[request_id]
             error = future.exception()
             if error is None:
@@ -148,11 +152,11 @@ class Grammars:
             yield request, error
 
     def abort(self, request_id: str) -> None:
-        """Stop waiting for a request's grammar. Compiling continues, because other requests may use the result."""
+        """Drop a request that waits for its grammar. Compilation continues, because other requests may use the result."""
         self._waiting.pop(request_id, None)
 
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
-        """Fill masks; see `GrammarBackend.fill_masks`. The backend exists, because grammars do."""
+        """Write the masks of allowed tokens; see `GrammarBackend.fill_masks`."""
         assert self._backend is not None
         if self._calls is None:
             self._backend.fill_masks(grammars, masks)
@@ -160,12 +164,12 @@ class Grammars:
             self._calls.timed(self._backend.fill_masks, grammars, masks)
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
-        """See `GrammarBackend.hasten`."""
+        """Remove tokens from a mask that do not bring the output nearer to its end; see `GrammarBackend.hasten`."""
         assert self._backend is not None
         return self._backend.hasten(mask)
 
     def constraint(self, request: Request, grammar: Grammar) -> Constraint:
-        """Return the constraint of a request and its grammar.
+        """Return the constraint that applies a grammar to the output of a request.
 
         Raises:
             ComponentFailedError: the grammar failed.
@@ -209,7 +213,7 @@ class Grammars:
     def _copy_or_error(self, future: Future[Grammar]) -> Grammar | Exception:
         try:
             return self._copy(future)
-        except Exception as error:  # noqa: BLE001 - a plugin's: it ends one request
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it ends only this request
             return error
 
     def _on_done(self, request_id: str) -> None:
@@ -239,15 +243,17 @@ def _stack_size(num_bytes: int) -> Iterator[None]:
 
 def _give_way() -> None:
     """Lower the priority of a compiling thread, so that the engine's threads run first if cores are scarce."""
-    if sys.platform == "linux":  # where a thread has a priority of its own
+    if sys.platform == "linux":  # where each thread has its own priority
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), COMPILING_NICENESS)
 
 
 def choose_grammars(config: EngineConfig, registry: Registry, vocab_size: int) -> Grammars:
-    """Return the grammars of the backend that the config names. The backend itself is built later.
+    """Return a `Grammars` with the backend that the config names. The backend itself is created at its first
+    use.
 
     Raises:
-        UnknownComponentError, ComponentError: the named backend is not there, or lacks a module.
+        UnknownComponentError: no plugin registers the named backend.
+        ComponentError: the named backend lacks a module.
     """
     if config.grammar == "none":
         return Grammars(None, "structured output is off: the server runs with --grammar none")

@@ -1,11 +1,12 @@
-"""Two loops, which run the halves of consecutive steps in different orders.
+"""The plain and the overlapped loop, which run the halves of consecutive steps in different orders.
 
     plain        schedule n,    forward n,    sample n,    wait for n,  commit n
     overlapped   schedule n+1,  forward n+1,  sample n+1,  wait for n,  commit n
 
-In the overlapped loop, the host works on one step while the device works on another. If the mask of a token depends on
-the token before it, the loop commits n before it samples n+1, while n+1's forward pass runs. A request's output does not
-depend on the loop. The loops do not decide what is in a step.
+In the overlapped loop, the host works on one step while the device works on another. If the mask of a token
+depends on the token before it, the loop commits step n before it samples step n+1, during the forward pass of
+n+1. A request's output does not depend on the loop. The scheduler, not the loop, decides the contents of a
+step.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class LoopContext:
         executor: computes the steps.
         masks: fills the masks of allowed tokens.
         step_log: logs each launched step.
-        deferrable_budget, piece_budget: learn the times of steps.
+        deferrable_budget, piece_budget: limit the next steps by the times of earlier ones.
         faults: finds the cause of a failed step.
     """
 
@@ -51,7 +52,7 @@ class LoopContext:
 
 @dataclass(frozen=True, slots=True)
 class _Launched:
-    """A step that is not committed; `begun` is its start time from the budget."""
+    """A step that is not committed yet; `begun` is its start time from `DeferrableBudget.begin`."""
 
     plan: BatchPlan
     output: PendingOutput | RecordedOutput
@@ -75,25 +76,27 @@ class Loop(ABC):
 
     @abstractmethod
     def run(self, plan: BatchPlan, begun: float) -> list[TokenEvent]:
-        """Launch a plan, if it is not empty; return the events that became known meanwhile.
+        """Launch a plan, if it is not empty; return the events of the steps that were committed.
 
         Raises:
-            Exception: what the step raised, if the engine cannot go on.
+            Exception: the exception of a failed step, if the engine cannot continue.
         """
 
     def _commit(self, launched: _Launched) -> list[TokenEvent]:
-        """Wait for a launched step; return its events."""
+        """Wait for a launched step and commit it; return its events."""
         plan = launched.plan
         events = self._context.scheduler.commit(plan, launched.output.result())
         self._context.piece_budget.learn(plan, self._context.deferrable_budget.end_plan(plan, launched.begun))
         return events
 
     def _give_up(self, plan: BatchPlan, error: Exception, before: _Launched | None) -> list[TokenEvent]:
-        """End the requests of a plan whose forward pass raised; return their final events, and those of the step
-        before.
+        """End the requests of a plan whose forward pass raised an exception.
+
+        Returns the events of the previous step, if it was not committed yet, and the final events of the
+        ended requests.
 
         Raises:
-            Exception: what was raised, if the engine cannot go on.
+            Exception: the exception of the forward pass, if the engine cannot continue.
         """
         failure = self._context.faults.blame(error)
         self._context.scheduler.withdraw(plan)
@@ -114,7 +117,7 @@ class PlainLoop(Loop):
         wait_for_masks = self._context.masks.start(plan)
         try:
             forward = self._context.executor.forward(plan.step)
-        except Exception as error:  # noqa: BLE001 - a plugin's, mostly: other requests go on
+        except Exception as error:  # noqa: BLE001 - mostly of a plugin; other requests continue
             wait_for_masks()
             return self._give_up(plan, error, None)
         output = self._context.executor.sample(forward, wait_for_masks())

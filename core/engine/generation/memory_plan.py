@@ -1,12 +1,12 @@
-"""Plans the use of a device's memory, in bytes, before any of it is allocated.
+"""Plans the use of a device's memory, in bytes, before it is allocated.
 
     |<------------------------------- the device ------------------------------->|
     | weights | keys and values | graphs | activations | context |     free      |
     |<- mem fraction static --->|<--------- outside it ----------->|
 
-The fraction holds weights and KV storage, as with SGLang. The memory that steps need must fit into the rest; if it does
-not, the KV storage shrinks. The plan needs no tensor and no device: `llmfw plan` computes it without either. The formulas
-count the peak of what transformers' modules hold at once when they run eagerly.
+As in SGLang, the memory fraction covers weights and KV storage. The memory that steps need must fit into the
+rest; if it does not, the KV storage is reduced. A plan needs neither tensors nor a device, so `llmfw plan`
+can compute it anywhere. The formulas estimate the peak memory of transformers' modules in eager mode.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from dataclasses import dataclass
 from llmfw.core.base.errors import ConfigError
 
 LOGITS_BYTES = 26
-"""Bytes per element of the logits during sampling: as float32, the logits of one kind of rows, probabilities, their masses,
-the bins of these, the masses within one bin, and the indices of these."""
+"""Bytes per element of the logits during sampling: for the logits in float32, their copy for one kind of
+rows, probabilities, cumulative probabilities, bins, cumulative probabilities within one bin, and indices."""
 
 BINS_BYTES = 3 * 4 << 15
-"""Bytes per sequence during sampling: sums of masses by bin."""
+"""Bytes per sequence during sampling, for the sum of probabilities in each bin."""
 
 BYTES_PER_GRAPH = 8 << 20
-"""Device memory for a captured graph's nodes. An estimate, not yet measured on a GPU."""
+"""Device memory for the nodes of a captured graph, in bytes. An estimate, not yet measured on a GPU."""
 
 CONTEXT_BYTES = 700 << 20
-"""Device memory for the CUDA context and the libraries' own buffers. An estimate, not yet measured on a GPU."""
+"""Device memory for the CUDA context and the libraries' own buffers, in bytes. An estimate, not yet measured on a GPU."""
 
 GRAPH_SIZES = (1, 2, 4, *range(8, 33, 8), *range(40, 129, 8), *range(144, 257, 16), *range(288, 513, 32))
-"""Numbers of sequences of captured steps. Up to 128, at most 8 of them are padding; above, at most an eighth."""
+"""Numbers of sequences for which steps are captured. A step is padded to the next size: by fewer than 8
+sequences up to 128, and by less than an eighth above."""
 
 Items = tuple[tuple[str, int], ...]
 
@@ -40,12 +41,13 @@ class ModelShape:
     """Sizes of a model that determine its memory.
 
     Attributes:
-        num_weight_bytes: bytes of all weights.
+        num_weight_bytes: size of all weights in bytes.
         num_kv_elements: number of elements in one token's keys and values, in all layers.
         hidden_size: width of the residual stream.
         query_width: `num_heads * head_dim` of the widest layer.
         qkv_width: width of one token's queries, keys and values together, in the widest layer.
-        intermediate_size: width within the MLP; in a mixture of experts, of all experts that one token is routed to.
+        intermediate_size: width within the MLP; in a mixture of experts, the total width of the experts that
+            one token is routed to.
         vocab_size: width of the logits.
     """
 
@@ -71,7 +73,7 @@ class ModelShape:
         vocab_size: int,
         v_head_dim: int | None = None,
     ) -> ModelShape:
-        """Return the shape of a model whose layers are all alike; the arguments are named as in config.json."""
+        """Return the shape of a model whose layers have equal sizes; the arguments are named as in config.json."""
         kv_width = num_kv_heads * (head_dim + (v_head_dim or head_dim))
         return cls(
             num_weight_bytes=num_weight_bytes,
@@ -90,9 +92,9 @@ class MemoryPlan:
 
     Attributes:
         num_tokens: number of tokens whose keys and values fit, in whole pages.
-        bytes_per_token: bytes of one token's keys and values.
-        items: names and bytes of the uses, KV storage included, in the order of allocation.
-        device_bytes: total memory of the device.
+        bytes_per_token: size of one token's keys and values in bytes.
+        items: name and size in bytes of each use, including the KV storage.
+        device_bytes: total memory of the device in bytes.
     """
 
     num_tokens: int
@@ -102,7 +104,7 @@ class MemoryPlan:
 
     @property
     def num_free_bytes(self) -> int:
-        """Unused bytes."""
+        """Unused memory of the device in bytes."""
         return self.device_bytes - sum(size for _, size in self.items)
 
     def num_requests(self, num_tokens: int) -> int:
@@ -127,20 +129,21 @@ def plan_memory(
     """Return a plan of the device's memory.
 
     Args:
-        shape: the model's sizes.
+        shape: sizes of the model.
         device_bytes: total memory of the device.
-        fraction: share of `device_bytes` for weights and KV storage.
+        fraction: fraction of `device_bytes` for weights and KV storage.
         chunk: maximum number of prompt tokens in a step.
         max_running: maximum number of sequences in a step.
         max_graph_size: maximum number of sequences in a captured step; 0: no step is captured.
         page_size: tokens in a page.
         dtype_bytes: bytes per element of weights and activations.
         kv_dtype_bytes: bytes per element of keys and values; None: `dtype_bytes`.
-        most_tokens: maximum number of tokens; None: as many as fit.
-        free_bytes: free memory, measured with the weights on the device; None: all but the weights and the context.
+        most_tokens: maximum number of tokens in the KV storage; None: as many as fit.
+        free_bytes: free memory, measured with the weights on the device; None: all but the weights and the
+            context.
 
     Raises:
-        ConfigError: not even one page fits; the message has the numbers and the flags that help.
+        ConfigError: not even one page fits; the message has the sizes, and the flags that help.
     """
     reserve = reserved_items(
         shape, chunk=chunk, max_running=max_running, max_graph_size=max_graph_size, dtype_bytes=dtype_bytes
@@ -171,7 +174,7 @@ def plan_memory(
 def reserved_items(
     shape: ModelShape, *, chunk: int, max_running: int, max_graph_size: int, dtype_bytes: int
 ) -> Items:
-    """Return the names and bytes of the memory that steps need in addition to weights, keys and values."""
+    """Return the name and size in bytes of each use of memory by steps, in addition to weights, keys and values."""
     num_tokens = chunk + max_running
     items = [
         (f"activations of {num_tokens} tokens", activation_bytes(shape, num_tokens, dtype_bytes)),
@@ -189,11 +192,11 @@ def reserved_items(
 
 
 def activation_bytes(shape: ModelShape, num_tokens: int, dtype_bytes: int) -> int:
-    """Return the peak bytes of a step of `num_tokens` tokens, not counting logits.
+    """Return the peak memory of a step of `num_tokens` tokens in bytes, not counting logits.
 
-    A step holds the residual stream, its norm, and the norm's two float32 copies. In addition it holds either attention's
-    tensors (the merged product, queries and keys while they are rotated, the output) or the MLP's (the merged product,
-    the activation, and their product).
+    A step holds the residual stream, its normalised form, and two float32 copies of the latter. In addition
+    it holds either the tensors of the attention (merged projection, queries and keys during the rotation,
+    output) or those of the MLP (merged projection, activation, and their product).
     """
     attention = 2 * shape.qkv_width + 3 * shape.query_width
     mlp = 4 * shape.intermediate_size
@@ -202,16 +205,16 @@ def activation_bytes(shape: ModelShape, num_tokens: int, dtype_bytes: int) -> in
 
 
 def graph_sizes(most: int) -> Sequence[int]:
-    """Return the sizes to capture for steps of up to `most` sequences, ascending; `most` is the last.
+    """Return the numbers of sequences for which to capture steps, ascending; the last is `most`.
 
-    Above 512, sizes increase by 64.
+    Above 512, they increase by 64.
     """
     sizes = [*GRAPH_SIZES, *range(576, most, 64)]
     return [*(size for size in sizes if size < most), most] if most > 0 else []
 
 
 def gibibytes(count: float) -> str:
-    """Return bytes as messages show them."""
+    """Format a size in bytes for messages, such as "1.50 GB"."""
     return f"{count / (1 << 30):.2f} GB"
 
 

@@ -1,4 +1,5 @@
-"""Limits the piece of a long prompt in one step, so that it does not hold up the sequences that decode in the same step.
+"""Limits the piece of a long prompt in one step, so that the step does not delay decoding sequences for too
+long.
 
 A prompt that does not fit into a step is computed in pieces, and each decoding sequence waits for its next token until
 the step with the piece has ended. The size of a piece follows from measured times: the time of steps without prompt
@@ -17,12 +18,12 @@ from statistics import median_low
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.schedule.plan import BatchPlan, PlannedSequence
 
-LEAST_PIECE = 8  # tokens of the smallest piece: a long prompt progresses on the slowest machine, too
-MOST_GROWTH = 2  # a piece is at most this many times as large as the largest measured one
-ORDINARY_EVERY = 16  # number of pieces after which one step has none, to measure its time again
-NUM_REMEMBERED = 5  # measured steps of a kind, whose median counts
-WORTH = 3  # most time per token of a piece, as a multiple of that in a step of prompt tokens only
-WHOLE = 64  # least prompt tokens in a step that is measured as such
+LEAST_PIECE = 8  # tokens in the smallest piece, so that a long prompt progresses even on a slow machine
+MOST_GROWTH = 2  # a piece is at most this many times as large as the largest measured piece
+ORDINARY_EVERY = 16  # number of pieces after which one step has no piece, to measure its time again
+NUM_REMEMBERED = 5  # number of measured steps of a kind that the median is taken of
+WORTH = 3  # maximum time per token of a piece, as a multiple of that in a step with only prompt tokens
+WHOLE = 64  # minimum number of prompt tokens for a step to be measured as one with only prompt tokens
 CONTEXT_UNIT = 1024  # contexts are grouped by powers of two, starting at this many tokens
 SCORE_COST = 2.0  # cost of a scored prompt token, as a multiple of another's, until both are measured
 MOST_SCORE_COST = 16.0
@@ -35,9 +36,10 @@ class PieceBudget:
     """Limits the tokens of long and of scored prompts in a step in which other sequences decode.
 
     Args:
-        budget: maximum number of prompt tokens in one step; long prompts may have half of them.
-        stretch: time limit of a step with a piece, as a multiple of the time of a step without prompt tokens; 0: none.
-        least: number of tokens that a piece has even if it takes longer.
+        budget: maximum number of prompt tokens in one step; long prompts may take half of them.
+        stretch: time limit of a step with a piece, as a multiple of the time of a step without prompt tokens;
+            0: no limit.
+        least: minimum number of tokens in a piece, even if the step then exceeds the time limit.
 
     Raises:
         ConfigError: the stretch is below 1.
@@ -62,7 +64,8 @@ class PieceBudget:
         self._num_cut = 0
 
     def largest(self, num_waiting: int = 0) -> int | None:
-        """Return how many tokens of long prompts the next step may hold; None: no limit. Call it once per step.
+        """Return how many tokens of long prompts the next step may have; None: no limit. Call this once per
+        step.
 
         Args:
             num_waiting: number of waiting requests whose prompts are not scored. The extra time of a step is multiplied by the number of prompts that
@@ -93,7 +96,7 @@ class PieceBudget:
         return min(max(median_low(scored) / median_low(plain), 1.0), MOST_SCORE_COST)
 
     def learn(self, plan: BatchPlan, seconds: float) -> None:
-        """Record a step's time, not counting its wait for the step before it."""
+        """Record the duration of a step, without its wait for the previous step."""
         prompts = plan.prefills
         num_decoding = len(plan.sequences) - len(prompts)
         self._num_decoding = max(1, plan.num_sampling)
@@ -132,7 +135,8 @@ class PieceBudget:
             rates.append(seconds / count)
 
     def _worth(self, level: int, known: Sequence[tuple[int, float]]) -> float:
-        """Return the least size of a piece whose tokens share its fixed cost well enough (see WORTH).
+        """Return the smallest size of a piece whose time per token, including its fixed cost, is within
+        WORTH.
 
         Uses the lowest measured cost, so that a disturbance from outside does not make the next piece larger.
         """
@@ -143,7 +147,7 @@ class PieceBudget:
 
 
 def _seconds_each(pieces: Sequence[tuple[int, float]]) -> float:
-    """Return the time per token of a piece. One slow piece counts as a disturbance; two in a row raise the time."""
+    """Return the typical time per token of a piece. A single slow piece has no effect; two in a row raise the time."""
     each = [seconds for _, seconds in pieces]
     return max(median_low(each), min(each[-2:]))
 

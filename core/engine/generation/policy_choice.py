@@ -1,4 +1,4 @@
-"""Holds the scheduling policy in force: chosen by name when the engine is built, and by an administrator while it runs."""
+"""Holds the current scheduling policy, which the settings choose at first and an administrator can change later."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ KIND = "policy"
 
 
 class PolicyChoice:
-    """The policy in force, and the available ones.
+    """The current scheduling policy, and the available ones.
 
     Args:
         registry: registry of the policies.
         name: name of the first policy.
-        options: "policy.key" → value, among options of other components.
+        options: "policy.key" → value; options of other components are ignored.
 
     Attributes:
-        policy: policy in force.
+        policy: current policy.
 
     Raises:
         ConfigError: the policy or one of the options does not exist.
@@ -44,15 +44,16 @@ class PolicyChoice:
         self.policy = self._build(name, self._options)
 
     def info(self) -> PolicyInfo:
-        """Return a description of the policy in force."""
+        """Return a description of the current policy."""
         options = {key: option_text(value) for key, value in self._options.items()}
         return PolicyInfo(self._name, options, self.policy.failure, self._registry.names(KIND))
 
     def change(self, name: str, options: Mapping[str, OptionValue]) -> SchedulePolicy:
-        """Put another policy in force, and return it.
+        """Make another policy the current one, and return it.
 
         Raises:
-            RequestError: the policy or an option does not exist, or the policy cannot be built; the old one stays.
+            RequestError: the policy or an option does not exist, or the policy cannot be built; the current
+                one stays.
         """
         try:
             self._registry.find(KIND, name)

@@ -1,8 +1,9 @@
-"""Records requests as a trace that `llmfw simulate` reads: their arrival times and lengths, not their contents.
+"""Records arrival times and lengths of requests, but not their contents, as a trace for `llmfw simulate`.
 
-Writes one JSON line per finished request, in Mooncake's format with more fields. Hashes identify blocks of 16 tokens,
-each chained to the block before it. The key of the hashes is drawn at each start and not stored, so the trace does not
-let a reader find a text by trying candidates. It only reveals which requests share a prefix.
+Writes one JSON line per finished request, in Mooncake's format with additional fields. Hashes identify blocks
+of 16 tokens; each hash includes the hash of the previous block. The key of the hashes is random for each
+start and not stored, so nobody can find a text by hashing candidates. The trace only reveals which requests
+share a prefix.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ BLOCK_BYTES = 4 * BLOCK
 
 
 class Recorder(QuietTrace):
-    """Writes a trace to a new file. The file must not exist, because hashes of two recordings cannot be compared.
+    """Writes a trace to a new file. The file must not exist, because hashes of two recordings cannot be
+    compared.
 
     Args:
         path: path of the file.
@@ -34,7 +36,7 @@ class Recorder(QuietTrace):
         clock: returns the current time in seconds.
 
     Raises:
-        ConfigError: the file cannot be made.
+        ConfigError: the file cannot be created.
     """
 
     def __init__(self, path: str, page_size: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,7 +78,7 @@ class Recorder(QuietTrace):
             logger.error("request %s is not recorded: %s", seq.id, error)
 
     def _links(self, link: bytes, data: bytes) -> list[bytes]:
-        """Return the hashes of the blocks of `data`, each chained to the hash before it."""
+        """Return the hashes of the blocks of `data`; each includes the previous hash, the first one `link`."""
         links = []
         for start in range(0, len(data), BLOCK_BYTES):
             link = blake2b(link + data[start : start + BLOCK_BYTES], digest_size=8, key=self._key).digest()
@@ -85,4 +87,4 @@ class Recorder(QuietTrace):
 
 
 def _numbers(links: list[bytes]) -> list[int]:
-    return [int.from_bytes(link) >> 11 for link in links]  # 53 bits: whole in every reader of JSON
+    return [int.from_bytes(link) >> 11 for link in links]  # 53 bits: exact in every JSON reader

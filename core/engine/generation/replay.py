@@ -1,4 +1,4 @@
-"""Computes recorded steps again, and compares the resulting tokens with the recorded ones."""
+"""Recomputes recorded steps, and compares the resulting tokens with the recorded ones."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class ReplayedStep:
 
 
 def replay(path: Path, registry: Registry, **changes: object) -> Iterator[ReplayedStep]:
-    """Recompute the steps of a recording by an executor with the same settings, and yield them.
+    """Recompute the steps of a recording, with the recorded settings and `changes`, and yield them.
 
     Args:
         path: path of the recording.
-        registry: registry with the components that the settings name.
+        registry: registry of the components that the settings name.
         changes: settings to change, by field of `EngineConfig`, such as `attention="torch"`.
 
     Raises:

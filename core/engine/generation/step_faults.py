@@ -1,7 +1,7 @@
-"""Finds the cause of a step that raised, and whether the engine can continue after it.
+"""Finds which component made a step fail, and whether the engine can continue.
 
-The attention backend, and the modules that passes have inserted, belong to plugins and run inside transformers' own code.
-The traceback shows whose code raised. This module does not know sequences.
+The attention backend, and the modules that passes have inserted, belong to plugins and run inside
+transformers' own code. The traceback shows whose code raised the exception. Independent of sequences.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StepFaults:
         """Log an exception from a step; return the error that ends the step's requests.
 
         Raises:
-            Exception: that error, if the device cannot continue after it.
+            Exception: the exception of the step, if the device cannot continue.
         """
         if self._device.type == "cuda":
             try:
@@ -49,7 +49,7 @@ class StepFaults:
         return EngineError("the step of this request failed; the server's log says why")
 
     def _culprit(self, error: Exception) -> Entry | None:
-        """Return the innermost component whose code was running; None: no component's code was."""
+        """Return the component whose code was running, the innermost if several; None if no component's code was."""
         components = [entry for kind in KINDS for entry in self._registry.entries(kind)]
         for module in reversed(_modules(error.__traceback__)):
             for entry in components:
@@ -61,7 +61,7 @@ class StepFaults:
 
 
 def _modules(traceback: TracebackType | None) -> list[str]:
-    """Return the modules whose code was running, the innermost last."""
+    """Return the names of the modules whose code was running, the innermost last."""
     found = []
     while traceback is not None:
         found.append(str(traceback.tb_frame.f_globals.get("__name__", "")))

@@ -1,4 +1,4 @@
-"""Logs the engine's steps, in the words of SGLang's log."""
+"""Logs the engine's steps, in the format of SGLang's log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ logger = logging.getLogger(__name__)
 
 
 class StepLog:
-    """Logs each step that holds prompt tokens, and every n-th that holds decode tokens.
+    """Logs each step that has prompt tokens, and every n-th step that has decoding sequences.
 
     Args:
-        scheduler, pages: sources of the logged figures.
-        interval: number of decode steps per line.
-        speculation: source of figures on drafts; None: there are no drafts.
+        scheduler, pages: sources of the logged statistics.
+        interval: number of decode steps per line (n).
+        speculation: source of the statistics of drafts; None: there are no drafts.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StepLog:
 
     def note(self, plan: BatchPlan) -> None:
         """Record a launched step."""
-        # Output tokens that a grammar forced are computed like a piece of a prompt, but are not prompt tokens.
+        # Output tokens that a grammar forced are computed like prompt tokens, but do not count as such.
         prefills = [p for p in plan.prefills if p.is_new or p.start < p.seq.prompt_len]
         num_forced = (
             plan.num_tokens - plan.num_drafted - len(plan.sequences) - sum(p.count - 1 for p in prefills)
@@ -88,7 +88,7 @@ class StepLog:
         )
 
     def _drafts(self) -> str:
-        """Return the acceptance of drafts since the last line, not counting the step that was just launched."""
+        """Return the acceptance of drafts since the last line, as text; the step that was just launched does not count."""
         speculation = self._speculation
         if speculation is None:
             return ""

@@ -1,6 +1,7 @@
-"""Joins the events of several steps, so that several tokens share the cost of sending an event to the client.
+"""Joins the events of several steps to one, so that several tokens share the cost of sending an event to the
+client.
 
-A request's first event, its last event and reports of its wait are never held back.
+A request's first event, its last event and reports of its place in the queue are never held back.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ class StreamInterval:
     """Holds the events of running requests until they have enough tokens.
 
     Args:
-        num_tokens: number of tokens at which an event is sent, unless its request sets its own; 1 holds nothing back.
+        num_tokens: number of tokens from which an event is sent, unless the request sets its own; 1: hold
+            nothing back.
     """
 
     def __init__(self, num_tokens: int) -> None:
         self._num_tokens = num_tokens
         self._asked: dict[str, int] = {}  # intervals that requests set themselves
-        self._held: dict[str, TokenEvent | None] = {}  # for each request that has had its first event
+        self._held: dict[str, TokenEvent | None] = {}  # held event of each request whose first event was sent
 
     def begin(self, request: Request | EmbedRequest) -> None:
-        """Record a request's own interval, if it sets one."""
+        """Record the interval that a request sets itself, if any."""
         if isinstance(request, Request) and request.stream_interval is not None:
             self._asked[request.id] = request.stream_interval
 
@@ -56,7 +58,7 @@ class StreamInterval:
 
 
 def _joined(first: TokenEvent, second: TokenEvent) -> TokenEvent:
-    """Return one event for two of the same request, one after the other."""
+    """Join two consecutive events of a request."""
     return msgspec.structs.replace(
         second,
         token_ids=first.token_ids + second.token_ids,

@@ -1,1 +1,1 @@
-"""The engine process: builds the engine that a model needs, and connects it with its clients."""
+"""The engine process: builds the engine that a model needs, and exchanges messages with its clients."""

@@ -1,4 +1,4 @@
-"""The common interface of the two kinds of engine, which their processes and clients use."""
+"""The common interface of the engine that generates and the engine that embeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llmfw.core.base.request import TokenEvent
 
 
 class AnyEngine(Protocol):
-    """`Engine`, which generates, or `EmbeddingEngine`. Not thread-safe: one thread calls it."""
+    """An `Engine`, which generates, or an `EmbeddingEngine`. Not thread-safe: only one thread may call its methods."""
 
     info: EngineInfo
 
@@ -25,7 +25,7 @@ class AnyEngine(Protocol):
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until `has_work` becomes true without any new message; None: it does not."""
+        """Seconds until `has_work` becomes true without a new message; None: it stays false until a message comes."""
 
     @property
     def has_background_work(self) -> bool:
@@ -49,17 +49,17 @@ class AnyEngine(Protocol):
         """Register a function to call with each step's number of tokens, before the step is computed."""
 
     def abort(self, request_id: str) -> None:
-        """End a request without an event. An unknown id is fine."""
+        """End a request without an event. Unknown ids are ignored."""
 
     def step(self) -> list[TokenEvent]:
         """Run one step; return its events."""
 
     def stats(self) -> EngineStats:
-        """Return the engine's figures."""
+        """Return the statistics of the engine."""
 
     def control(self, command: Command) -> Answer:
         """Carry out an administrator's command.
 
         Raises:
-            RequestError: it cannot be carried out; nothing has changed.
+            RequestError: the command cannot be carried out; nothing has changed.
         """

@@ -16,7 +16,7 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
     """Load the model and build the components that the config names.
 
     Raises:
-        ConfigError: something cannot be found, loaded or served; the message says what and why.
+        ConfigError: the model or a component cannot be found, loaded or used; the message gives the reason.
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)

@@ -1,6 +1,7 @@
-"""Sockets of the engine process. Reads clients' messages between two steps, and sends without waiting for slow readers.
+"""Connections of the engine process to its clients: reads payloads between two steps, and sends without
+blocking.
 
-Data that a client is slow to read is buffered for it. This module knows bytes, not messages.
+Data that a client is slow to read is buffered. This module handles payloads as bytes, not as messages.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from .waker import Waker
 
 CHUNK = 2**18
 PATIENCE_S = 0.001
-"""How long to wait for the rest of a client's message, counted from its last piece. A long prompt, or thousands of requests
-at once, exceed a socket's buffer, and would otherwise arrive in pieces, one per step."""
+"""Seconds to wait for more bytes of an incomplete payload. A long prompt, or thousands of requests at once,
+exceed a socket's buffer; without this wait, only one buffer of them would arrive per step."""
 
 
 class Client:
@@ -27,7 +28,7 @@ class Client:
         sock: connected, non-blocking socket.
 
     Attributes:
-        is_gone: whether it has closed its end.
+        is_gone: whether the client has closed its end.
     """
 
     __slots__ = ("_frames", "_unsent", "is_gone", "sock")
@@ -40,16 +41,16 @@ class Client:
 
     @property
     def is_speaking(self) -> bool:
-        """Whether an incomplete payload has arrived."""
+        """Whether a part of the next payload has arrived."""
         return self._frames.has_begun and not self.is_gone
 
     @property
     def lags(self) -> bool:
-        """Whether unsent bytes remain."""
+        """Whether data remains to be sent."""
         return bool(self._unsent)
 
     def receive(self) -> list[bytes]:
-        """Return the payloads that have arrived."""
+        """Return the payloads that have arrived. Sets `is_gone` if the client has closed its end."""
         payloads: list[bytes] = []
         try:
             while data := self.sock.recv(CHUNK):
@@ -58,13 +59,13 @@ class Client:
                     return payloads
         except BlockingIOError:
             return payloads
-        except ConnectionError:  # it ended without reading what was said to it
+        except ConnectionError:  # the client ended without reading all data
             pass
         self.is_gone = True
         return payloads
 
     def send(self, payload: bytes) -> None:
-        """Send a payload, or as much of it as goes out at once."""
+        """Send a payload; buffer the part that the socket does not take at once."""
         if self.is_gone:
             return
         data = framed(payload)
@@ -74,11 +75,11 @@ class Client:
             self._unsent += data[sent:]
 
     def send_rest(self) -> None:
-        """Send more of what did not go out."""
+        """Send as much of the buffered data as the socket takes."""
         del self._unsent[: self._send(self._unsent)]
 
     def finish(self, seconds: float) -> None:
-        """Wait until everything is sent, or for at most this time."""
+        """Wait until all data is sent, but at most `seconds`."""
         with contextlib.suppress(OSError):
             self.sock.settimeout(seconds)
             self.sock.sendall(self._unsent)
@@ -89,16 +90,16 @@ class Client:
             return self.sock.send(data)
         except BlockingIOError:
             return 0
-        except ConnectionError:  # it is gone, as the next `receive` says
+        except ConnectionError:  # the client has ended, which the next `receive` finds
             return len(data)
 
 
 class Connections:
-    """All clients of an engine, and the alarm that may wake it.
+    """Connections to all clients of an engine. One thread polls them.
 
     Args:
-        descriptors: descriptors of the sockets, which this object owns from now on.
-        alarm: wakes the thread that polls.
+        descriptors: file descriptors of the sockets; this object takes ownership of them.
+        alarm: object by which other threads wake the polling thread.
 
     Attributes:
         clients: connected clients.
@@ -113,10 +114,11 @@ class Connections:
             self._selector.register(client.sock, selectors.EVENT_READ, client)
 
     def poll(self, timeout_s: float | None) -> list[tuple[Client, list[bytes]]]:
-        """Return the clients' payloads; a client with `is_gone` sends no more.
+        """Wait for payloads and return them, by client. A client may have no payloads but be gone
+        (`Client.is_gone`).
 
         Args:
-            timeout_s: maximum wait for the first payload or the alarm; None: no limit.
+            timeout_s: maximum number of seconds to wait for the first payload or the alarm; None: no limit.
         """
         found = self._take(timeout_s)
         while any(client.is_speaking for client in self.clients) and (more := self._take(PATIENCE_S)):
@@ -154,7 +156,7 @@ class Connections:
 
 
 def _take_over(descriptor: int) -> socket.socket:
-    """Return an inherited socket, non-blocking and closed to child processes."""
+    """Return an inherited socket, made non-blocking and not inheritable by child processes."""
     sock = socket.socket(fileno=descriptor)
     sock.set_inheritable(False)
     sock.setblocking(False)

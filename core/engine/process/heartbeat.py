@@ -1,7 +1,9 @@
-"""Reports the activity of an engine process in a page of memory, which its client can read at any time.
+"""Reports the activity of an engine process in a page of shared memory, which the client can read at any
+time.
 
-The engine writes four integers and never waits. A report costs less than a microsecond, and the client can read it while
-a native call holds the engine's interpreter lock. `client.watchdog` judges what is read here.
+The engine writes four integers and never waits. A report costs less than a microsecond, and the client can
+read it even while a native call holds the engine's interpreter lock. From the reports, `client.watchdog`
+decides whether the engine hangs.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 from typing import NamedTuple
 
 BEAT_S = 0.5
-"""Seconds between two beats of a process that is alive."""
+"""Seconds between two beats of a running process."""
 
 _SIZE = mmap.PAGESIZE
 _BEATS, _PROGRESS, _PHASE, _NUM_TOKENS = range(4)
@@ -31,13 +33,13 @@ class Phase(enum.IntEnum):
 
 
 class Reading(NamedTuple):
-    """One reading of the page.
+    """The contents of the shared-memory page at one moment.
 
     Attributes:
         beats: counter that grows while the process runs, whatever its main thread does.
-        progress: counter that grows whenever the main thread has finished something.
+        progress: counter that grows with each report of the main thread.
         phase: phase of the main thread.
-        num_tokens: number of tokens in the current step, in the phase STEP.
+        num_tokens: number of tokens of the current step; meaningful only in the phase STEP.
     """
 
     beats: int
@@ -47,7 +49,10 @@ class Reading(NamedTuple):
 
 
 def new_page() -> int:
-    """Return the file descriptor of a new page, to be inherited by the engine process. The caller closes it."""
+    """Create the shared-memory page; return its file descriptor, for the engine process to inherit.
+
+    The caller must close the descriptor.
+    """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("llmfw-heartbeat")
     else:  # macOS
@@ -61,14 +66,14 @@ class HeartbeatReader:
     """The client's side of the shared-memory page.
 
     Args:
-        descriptor: file descriptor of the page; may be closed afterwards.
+        descriptor: file descriptor of the page. The caller may close it afterwards.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._page = memoryview(mmap.mmap(descriptor, _SIZE)).cast("q")
 
     def read(self) -> Reading:
-        """Return the engine's last report."""
+        """Return the current contents of the page."""
         page = self._page
         return Reading(page[_BEATS], page[_PROGRESS], Phase(page[_PHASE]), page[_NUM_TOKENS])
 
@@ -89,7 +94,7 @@ class Heartbeat:
         self._progress = 0
 
     def start_beating(self) -> None:
-        """Start a thread that beats from now on. It needs the interpreter lock for each beat."""
+        """Start a thread that beats every BEAT_S seconds. Each beat needs the interpreter lock."""
         threading.Thread(target=self._beat, name="llmfw-heartbeat", daemon=True).start()
 
     def idle(self) -> None:
@@ -97,11 +102,11 @@ class Heartbeat:
         self._report(Phase.IDLE)
 
     def busy(self) -> None:
-        """Report that the engine has finished something, and continues."""
+        """Report that the engine has made progress and continues to work."""
         self._report(Phase.BUSY)
 
     def step(self, num_tokens: int) -> None:
-        """Report that a step starts."""
+        """Report that a step of `num_tokens` tokens starts."""
         self._page[_NUM_TOKENS] = num_tokens
         self._report(Phase.STEP)
 

@@ -1,4 +1,4 @@
-"""Passes a client's message to the engine, in the engine's own process or in a thread of the API's."""
+"""Passes clients' messages to the engine. Used in the engine process, and in the thread of an in-process engine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | ControlAnswer | None:
-    """Pass a message to the engine; return the immediate answer, if there is one.
+    """Pass a message to the engine; return the immediate answer, or None if there is none.
 
-    A request that the engine does not accept is answered with the event that ends it; other requests go on.
+    If the engine does not accept a request, the answer is the event that ends the request. Other requests
+    continue.
     """
     if isinstance(message, Request | EmbedRequest):
         return _add(engine, message)
@@ -35,7 +36,7 @@ def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | 
 def _control(engine: AnyEngine, asked: Control) -> ControlAnswer:
     try:
         return ControlAnswer(asked.number, engine.control(asked.command))
-    except Exception as error:  # one command must not end the engine for all
+    except Exception as error:  # a command must not end the engine
         if not isinstance(error, LLMFWError):
             logger.exception("%s failed", type(asked.command).__name__)
         return ControlAnswer(asked.number, failure=failure_of(error))
@@ -45,7 +46,7 @@ def _add(engine: AnyEngine, request: Request | EmbedRequest) -> TokenEvent | Non
     try:
         _check_task(engine.info.task, request)
         engine.add(request)
-    except Exception as error:  # one request must not end the engine for all
+    except Exception as error:  # a request must not end the engine
         if not isinstance(error, LLMFWError):
             logger.exception("request %s could not be added", request.id)
         return TokenEvent.failed(request.id, error)

@@ -1,7 +1,8 @@
-"""The engine process: the loop around `Engine`, socket in, socket out.
+"""The main module of the engine process: runs an engine, and exchanges messages with its clients.
 
-Started by `llmfw.core.client.process`. Reads its settings from stdin, which then stays open: its end means that the parent
-is gone, whatever ended it. This module knows messages and clients, but not the contents of steps.
+`llmfw.core.client.process` starts this process. The process reads its settings from stdin, which then stays
+open: the end of stdin means that the parent has ended, for whatever reason. This module handles messages and
+clients, not the contents of steps.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("llmfw.core.engine.process.process")
 
 FAREWELL_S = 1.0  # maximum time to send a last message
-ORPHAN_GRACE_S = 3.0
+ORPHAN_GRACE_S = 3.0  # time to end after the parent's end, before the process is forced to exit
 MAX_SLEEP_S = 60.0
 
 
@@ -44,11 +45,11 @@ class EngineServer:
     """Serves one engine to any number of clients.
 
     Args:
-        engine: engine, used only by the thread that calls `run`.
+        engine: engine; only the thread that calls `run` uses it.
         connections: connections to the clients.
-        alarm: alarm that the connections listen to.
+        alarm: object that wakes the thread that polls `connections`.
         stream_interval: number of tokens in one event, unless a request sets its own.
-        heartbeat: reports progress; None: in a private page.
+        heartbeat: reports progress to the client; None: progress is not reported.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class EngineServer:
         engine.call_before_steps(self._heartbeat.step)
 
     def run(self) -> None:
-        """Serve until an exception ends the process. Sleeps while there is no work."""
+        """Serve requests until an exception ends the process. Sleeps while there is no work."""
         try:
             _say_to_all(self._connections, self._engine.info)
             while True:
@@ -87,7 +88,7 @@ class EngineServer:
             raise SystemExit(1) from error
 
     def _poll(self) -> list[tuple[Client, list[bytes]]]:
-        """Return the clients' messages; wait for one if there is nothing else to do."""
+        """Return the payloads that clients have sent; if there is no other work, wait for them."""
         idle_s = self._idle_s()
         if idle_s != 0:
             self._heartbeat.idle()
@@ -96,7 +97,7 @@ class EngineServer:
         return found
 
     def _idle_s(self) -> float | None:
-        """Return how long there is nothing to do unless a message arrives; None: without limit."""
+        """Return the number of seconds to wait for a message; 0 if there is other work; None: no limit."""
         if self._engine.has_work or self._engine.has_background_work:
             return 0
         sleep_s = self._engine.sleep_s
@@ -117,7 +118,7 @@ class EngineServer:
             self._send(client, answer)
 
     def _forget(self, client: Client) -> None:
-        """End the requests of a client that is gone."""
+        """End the requests of a client that has disconnected."""
         ids = [request_id for request_id, owner in self._owners.items() if owner is client]
         self._interval.forget(ids)
         for request_id in ids:
@@ -140,7 +141,11 @@ class EngineServer:
 
 
 def _say_to_all(connections: Connections, message: FromEngine, *, last: bool = False) -> None:
-    """Send a message to each client; with `last`, wait until it is sent, because the process' end would cut it."""
+    """Send a message to each client.
+
+    Args:
+        last: wait until the message is sent, because the process ends afterwards.
+    """
     payload = encode(message)
     for client in connections.clients:
         connections.send(client, payload)
@@ -151,20 +156,20 @@ def _say_to_all(connections: Connections, message: FromEngine, *, last: bool = F
 class _End:
     """Ends the process on SIGTERM.
 
-    The signal raises SystemExit wherever the process is. Code that imports a module may swallow the exception (torch tries
-    to import numpy from C++, and continues without it), and fail later because the import is missing. So this object
-    remembers the signal.
+    The signal raises SystemExit at any point in the code. Code that imports a module may swallow the
+    exception (torch tries to import numpy from C++, and continues without it), and fail later because the
+    module is missing. So this object records that the signal came.
     """
 
     def __init__(self) -> None:
         self._asked = False
 
     def take_over_sigterm(self) -> None:
-        """End cleanly on SIGTERM."""
+        """Install the handler for SIGTERM, which ends the process cleanly."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def if_asked(self) -> None:
-        """Raise SystemExit if the signal came and its exception was swallowed."""
+        """Raise SystemExit if the signal has come, because its exception may have been swallowed."""
         if self._asked:
             raise SystemExit(0)
 
@@ -177,7 +182,7 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
     """Run an engine process to its end.
 
     Args:
-        build: factory of the engine; None: the real engine, with the installed plugins.
+        build: function that builds the engine; None: build the real engine, with the installed plugins.
     """
     end = _End()
     end.take_over_sigterm()
@@ -185,7 +190,7 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
     try:
         _serve(read_launch(sys.stdin.buffer), build or _build, end)
     finally:
-        # What runs at the interpreter's end must not be interrupted by an exception.
+        # An exception must not interrupt the code that runs at the interpreter's exit.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -210,12 +215,12 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
 
 
 def _build(config: EngineConfig) -> AnyEngine:
-    # OpenMP's threads spin while they wait for each other: 300,000 rounds, milliseconds, unless told otherwise. Where
-    # they share the cores with the API process, or a laptop's other work, steps then take ten times as long; without
-    # any spinning they take half as long again. Read by GNU's OpenMP when torch is imported.
+    # OpenMP's threads spin while they wait for each other, by default for 300,000 rounds (milliseconds). If they share
+    # the cores with other work, such as the API process, steps then take ten times as long. Without spinning, steps take
+    # 1.5 times as long. GNU OpenMP reads the variable when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
-    # Imported here: torch takes seconds, and the parent's end must be noticed from the first moment on.
+    # Imported here because torch takes seconds, and this process must notice its parent's end from the start.
     with garbage.importing():
         from llmfw.core.imports.hf import import_modeling
 
@@ -235,7 +240,7 @@ def _build(config: EngineConfig) -> AnyEngine:
 
 
 def _watch_parent() -> None:
-    """End this process when stdin ends, whatever the main thread is busy with."""
+    """Start a thread that ends this process when stdin ends, whatever the main thread does."""
 
     def watch() -> None:
         while os.read(sys.stdin.fileno(), 4096):

@@ -1,4 +1,4 @@
-"""Detects a model's task from its files: to generate text, or to compute vectors."""
+"""Detects from a model's files whether it generates text or computes embeddings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..embedding.pooling import has_modules
 
 
 def choose_task(config: EngineConfig) -> str:
-    """Return "generate" or "embed".
+    """Return the task to serve a model for: "generate" or "embed".
 
-    "auto": files of sentence-transformers (modules.json) say that a model embeds, whatever its architecture; else
-    the architecture in its config does. `*Model` is an encoder without a head; anything else is taken to generate.
+    With "auto", a model embeds if it has a modules.json of sentence-transformers, or if the architecture in
+    its config is that of an encoder without a head (`*Model`). Any other model generates.
 
     Raises:
-        ConfigError: the model cannot do what is asked for; with the reason.
+        ConfigError: the model cannot perform the task; the message gives the reason.
     """
     architectures = _architectures(config.model)
     is_decoder = any(map(generates, architectures))
@@ -47,10 +47,11 @@ def choose_task(config: EngineConfig) -> str:
 
 
 def _refuse_others(model: str, architectures: list[str], *, embeds: bool) -> None:
-    """Refuse a model that computes neither text nor vectors.
+    """Raise ModelError for a model that neither generates text nor computes embeddings.
 
     Args:
-        embeds: whether the model is to embed, as files of sentence-transformers specify; a head is not used then.
+        embeds: whether the model is to embed and has files of sentence-transformers; its head is then not
+            used.
     """
     for name in architectures:
         if (what := other_task(name)) and not embeds:
@@ -67,7 +68,7 @@ def _refuse_others(model: str, architectures: list[str], *, embeds: bool) -> Non
 def _architectures(model: str) -> list[str]:
     try:
         found: Any = AutoConfig.from_pretrained(model, trust_remote_code=False).architectures
-    except Exception:  # noqa: BLE001 - a hostile config may raise anything; loading the model says what is wrong with it
+    except Exception:  # noqa: BLE001 - a hostile config may raise anything; loading the model reports the error
         return []
     names = found if isinstance(found, list) else [found]
     return [name for name in names if isinstance(name, str)]

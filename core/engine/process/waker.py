@@ -1,4 +1,4 @@
-"""Wakes a thread that polls sockets."""
+"""Wakes a thread that polls sockets, from any other thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 class Waker:
-    """Wakes a polling thread, from any other thread. It can be polled like a socket."""
+    """An object that can be polled like a socket, and that any thread can make readable to wake the polling thread."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -15,12 +15,12 @@ class Waker:
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """File descriptor that becomes readable."""
+        """File descriptor that `ring` makes readable."""
         return self._reader.fileno()
 
     def ring(self) -> None:
         """Make the descriptor readable."""
-        with contextlib.suppress(BlockingIOError):  # it rings already, many times over
+        with contextlib.suppress(BlockingIOError):  # the buffer is full: it is readable already
             self._writer.send(b"!")
 
     def stop(self) -> None:
