@@ -6,6 +6,7 @@ each call, because plugins add to it.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -55,6 +56,19 @@ class PluginGroup(LazyGroup):
         self.own_commands = tuple(self.commands)
         """Names of llmfw's own commands."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments of all commands; refuse one that is not UTF-8, which no message could name."""
+        for place, argument in enumerate(args):
+            if not _is_utf8(argument):
+                before = args[place - 1] if place else ""
+                ctx.fail(f"argument {place + 1}{_shown(argument, before)} is not UTF-8; give it in UTF-8")
+        for name, value in os.environ.items():
+            if name.startswith("LLMFW_") and not _is_utf8(name + value):
+                ctx.fail(
+                    f"{ascii(name)[1:-1]}{_shown(value, name)} in the environment is not UTF-8; give it in UTF-8"
+                )
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         self._add_plugin_commands(ctx)
         return super().list_commands(ctx)
@@ -86,6 +100,22 @@ class PluginGroup(LazyGroup):
             from .settings.loaded_plugins import plugins_of  # brings what finds plugins
 
             plugins_of(ctx).add_commands(self)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(text: str, name: str) -> str:
+    """Return the bytes of a text for a message, unless its name or itself says that it is a key."""
+    shown = repr(os.fsencode(text))
+    if "key" in (name + text).lower():
+        return ""
+    return f", {shown if len(shown) <= 200 else shown[:200] + '…'},"
 
 
 class _Shown(click.ClickException):

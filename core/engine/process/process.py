@@ -156,25 +156,24 @@ def _say_to_all(connections: Connections, message: FromEngine, *, last: bool = F
 class _End:
     """Ends the process on SIGTERM.
 
-    The signal raises SystemExit at any point in the code. Code that imports a module may swallow the
-    exception (torch tries to import numpy from C++, and continues without it), and fail later because the
-    module is missing. So this object records that the signal came.
+    Once the engine is up, the signal raises SystemExit. Before that it ends the process at once: an exception would reach
+    code that imports modules or loads weights from C++, which swallows it and fails later, or aborts the process.
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._is_up = False
 
     def take_over_sigterm(self) -> None:
         """Install the handler for SIGTERM, which ends the process cleanly."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
-    def if_asked(self) -> None:
-        """Raise SystemExit if the signal has come, because its exception may have been swallowed."""
-        if self._asked:
-            raise SystemExit(0)
+    def engine_is_up(self) -> None:
+        """End by an exception from now on, so that what runs is cleaned up."""
+        self._is_up = True
 
     def _on_sigterm(self, *_: object) -> None:
-        self._asked = True
+        if not self._is_up:
+            os._exit(0)
         raise SystemExit(0)
 
 
@@ -204,13 +203,12 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
     try:
         engine = build(launch.config)
     except Exception as error:
-        end.if_asked()
         if not isinstance(error, LLMFWError):
             logger.exception("the engine could not be built")
         _say_to_all(connections, failure_of(error), last=True)
         raise SystemExit(1) from error
-    end.if_asked()
     garbage.settle()
+    end.engine_is_up()
     EngineServer(engine, connections, alarm, launch.config.stream_interval, heartbeat).run()
 
 

@@ -162,29 +162,40 @@ async def test_a_failure_at_start_is_the_same_exception_here() -> None:
     await client.close()
 
 
-@pytest.mark.parametrize("then", ["raise ModelError('numpy was imported twice')", "return None"])
-def test_a_signal_that_an_import_swallows_ends_the_process_all_the_same(then: str) -> None:
-    code = f"""
-    import os, signal
-    from llmfw.core.base.config import EngineConfig
-    from llmfw.core.engine.process.process import main
-    from llmfw.core.base.errors import ModelError
-    def build(config):
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        except BaseException:
-            pass
-        {then}
-    main(build)
-    """
+RAISES_NOTHING = """
+from llmfw.core.engine.process.process import main
+def build(config):
+    try:
+        stop()
+    except BaseException:
+        print("raised", file=sys.stderr)
+main(build)
+"""
+IMPORTS_TORCH = """
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch.storage":
+            stop()
+from llmfw.core.engine.process.process import main
+sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
+@pytest.mark.parametrize("code", [RAISES_NOTHING, IMPORTS_TORCH])
+def test_a_signal_during_the_start_ends_it_at_once(code: str) -> None:
+    """An exception in the midst of torch's import ended in "terminate called after throwing" and SIGABRT."""
+    stop = "import os, signal, sys\ndef stop():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
     ours, theirs = new_pair()
-    command, fds = [sys.executable, "-c", textwrap.dedent(code)], [theirs.fileno()]
-    with ours, subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=fds) as process:
+    command, fds = [sys.executable, "-c", stop + code], [theirs.fileno()]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with ours, subprocess.Popen(command, pass_fds=fds, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdin is not None
         write_launch(process.stdin, Launch(EngineConfig(model="x"), fds))
         theirs.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert ours.recv(9) == b""  # it does not say to anyone that it failed
+        assert process.stderr.read() == b""
 
 
 async def test_a_process_that_ends_before_it_speaks_is_an_error_with_its_exit_code() -> None:
