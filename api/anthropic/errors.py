@@ -44,11 +44,15 @@ def _status_of(error: Exception) -> int:
     return OVERLOADED if overloaded else status_of(error)
 
 
-def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def handle_as_anthropic(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Return the error reply for an exception of a route, as `handle` does, in Anthropic's form."""
     response = handle(request, error)
     response.status_code = _status_of(error)
     response.content = msgspec.json.encode(anthropic_error(error))
     return response
 
 
-ANTHROPIC_HANDLERS: ExceptionHandlersMap = {HTTPException: _handle, Exception: _handle}
+ANTHROPIC_HANDLERS: ExceptionHandlersMap = {
+    HTTPException: handle_as_anthropic,
+    Exception: handle_as_anthropic,
+}

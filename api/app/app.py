@@ -42,6 +42,7 @@ from llmfw.core.base.errors import ComponentError
 from llmfw.core.client.client import EngineClient
 from llmfw.core.plugin.calls import ComponentLedger
 
+from .head import HeadFollowsGet
 from .middleware import RequestId
 from .plugin_routes import plugin_route, route_entry
 
@@ -106,7 +107,7 @@ def create_app(
         except ImproperlyConfiguredException as error:
             entry = route_entry(plugin, path)
             raise ComponentError(f"{entry} does not go with the others: {error.detail}") from error
-    return _guarded(app, config, keys)
+    return _guarded(HeadFollowsGet(app), config, keys)
 
 
 def _routes(

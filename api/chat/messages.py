@@ -1,6 +1,6 @@
 """Checks the messages of a chat before the chat template renders them.
 
-Only role, content and tool calls are checked here; the template checks all other fields.
+Only the role's type, content and tool calls are checked here; the template checks all other fields.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from llmfw.core.base.errors import RequestError
 
-ROLES = frozenset({"assistant", "developer", "function", "system", "tool", "user"})
+from .roles import ROLES
 
 
 def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
@@ -20,8 +20,8 @@ def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> 
     have it.
 
     Args:
-        template_source: source of the template. A role unknown to OpenAI is allowed if the source contains it
-            in quotes, or if the template has no source.
+        template_source: source of the template. Roles that OpenAI does not have are checked by rendering
+            (`roles`).
 
     Raises:
         RequestError: a message is invalid; names the field.
@@ -29,7 +29,7 @@ def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> 
     if not messages:
         raise RequestError("messages is empty; at least one is needed", param="messages")
     for i, message in enumerate(messages):
-        _check_role(message.get("role"), f"messages[{i}].role", template_source)
+        _check_role(message.get("role"), f"messages[{i}].role")
         _check_content(message.get("content"), f"messages[{i}].content")
         _check_tool_calls(message.get("tool_calls"), f"messages[{i}].tool_calls")
     _check_results(messages)
@@ -37,14 +37,12 @@ def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> 
     return [_with_known_names(message, developer) for message in messages]
 
 
-def _check_role(role: Any, param: str, template_source: str) -> None:
-    known = isinstance(role, str) and (
-        role in ROLES
-        or (role != "" and not template_source)
-        or any(f"{quote}{role}{quote}" in template_source for quote in "'\"")
-    )
-    if not known:
-        raise RequestError(f"{param} is {role!r}; it must be one of {', '.join(sorted(ROLES))}", param=param)
+def _check_role(role: Any, param: str) -> None:
+    if not (isinstance(role, str) and role):
+        raise RequestError(
+            f"{param} is {role!r:.100}; it must be one of {', '.join(sorted(ROLES))}, or a role of the chat template",
+            param=param,
+        )
 
 
 def _check_content(content: Any, param: str) -> None:

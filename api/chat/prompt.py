@@ -10,6 +10,7 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.chat_template import ChatTemplate
 
 from .messages import check_messages
+from .roles import role_probe
 
 MAX_KWARGS = 1000
 """Maximum number of entries of chat_template_kwargs; the template library copies and checks each of them."""
@@ -24,10 +25,13 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
         tools: tools to pass to the template.
 
     Raises:
-        RequestError: a message is invalid, or the template refuses the conversation.
+        RequestError: a message is invalid, or the template refuses the conversation or loses a message.
     """
     messages, kwargs = _given(body, template)
-    return template.render(messages, tools=tools, **kwargs)
+    text = template.render(messages, tools=tools, **kwargs)  # before the probe, for the template's own errors
+    if (probe := role_probe(messages, template.source)) is not None:
+        probe.check(template.render(probe.messages, tools=tools, **kwargs))
+    return text
 
 
 def render_prompt_briefly(
@@ -35,7 +39,13 @@ def render_prompt_briefly(
 ) -> str | None:
     """Render the prompt like `render_prompt`, or return None if that takes too long for the event loop."""
     messages, kwargs = _given(body, template)
-    return template.render_briefly(messages, tools=tools, **kwargs)
+    text = template.render_briefly(messages, tools=tools, **kwargs)
+    if text is not None and (probe := role_probe(messages, template.source)) is not None:
+        probed = template.render_briefly(probe.messages, tools=tools, **kwargs)
+        if probed is None:
+            return None
+        probe.check(probed)
+    return text
 
 
 def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -1,14 +1,19 @@
-"""GET /v1/models and /v1/models/{id}."""
+"""GET /v1/models and /v1/models/{id}, in OpenAI's form, or in Anthropic's for its clients."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
-from litestar import get
+from litestar import Request, Response, get
+from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp
+from litestar.types import ASGIApp, ExceptionHandlersMap
 
+from llmfw.api.anthropic.errors import handle_as_anthropic
+from llmfw.api.anthropic.models import VERSION_HEADER, anthropic_model, model_page
+from llmfw.api.http.errors import handle
 from llmfw.api.http.operation import describe
 from llmfw.api.schemas.models import ModelCard, ModelList
 from llmfw.api.text.generation import Generator
@@ -26,17 +31,25 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
         max_model_len=generator.info.max_model_len,
     )
 
-    @get("/v1/models", opt=describe("The models: one.", reply=ModelList))
-    async def list_models() -> ASGIApp:
+    theirs = anthropic_model(card.id, card.created, card.max_model_len)
+
+    @get("/v1/models", exception_handlers=_HANDLERS, opt=describe("The models: one.", reply=ModelList))
+    async def list_models(request: Request[Any, Any, Any]) -> ASGIApp:
+        if VERSION_HEADER in request.headers:
+            return json_response(model_page(theirs, request.query_params))
         return json_response(ModelList(data=[card]))
 
-    @get("/v1/models/{model_id:path}", opt=describe("A model.", reply=ModelCard))
-    async def retrieve_model(model_id: str) -> ASGIApp:
+    @get(
+        "/v1/models/{model_id:path}",
+        exception_handlers=_HANDLERS,
+        opt=describe("A model.", reply=ModelCard),
+    )
+    async def retrieve_model(request: Request[Any, Any, Any], model_id: str) -> ASGIApp:
         # An id may contain slashes (also as %2F), so it is the rest of the path. Litestar adds a leading one.
         if model_id.removeprefix("/") != card.id and model_id != card.id:
             wrong = model_id.removeprefix("/")
             raise ModelNotFoundError(f"there is no model {wrong!r}; this server has {card.id!r}")
-        return json_response(card)
+        return json_response(theirs if VERSION_HEADER in request.headers else card)
 
     return [list_models, retrieve_model]
 
@@ -44,3 +57,11 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
 def root_of(model: str, served_name: str) -> str:
     """Return a hub id as it is; for a folder the served name, so that clients see no path of this machine."""
     return served_name if Path(model).is_dir() else model
+
+
+def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Return the error reply in the form of the client's API."""
+    return (handle_as_anthropic if VERSION_HEADER in request.headers else handle)(request, error)
+
+
+_HANDLERS: ExceptionHandlersMap = {HTTPException: _handle, Exception: _handle}

@@ -11,10 +11,11 @@ import pytest
 
 from llmfw.api.app.listen import bind, url_of
 from llmfw.api.chat.messages import check_messages
+from llmfw.api.chat.roles import role_probe
 from llmfw.api.services.components import build_chat_template
 from llmfw.api.services.fingerprint import TELLING_KINDS, system_fingerprint
 from llmfw.core.base.config import OptionValue
-from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.plugin.plugins import load_plugins
 
@@ -98,9 +99,8 @@ def test_the_fingerprint_changes_with_what_the_engine_is() -> None:
 def test_a_role_of_the_template_s_own_is_allowed() -> None:
     source = "{% if message.role == 'ipython' %}"
     assert check_messages([{"role": "ipython", "content": "1"}], source)
-    assert check_messages([{"role": "whatever", "content": "1"}], "")
-    with pytest.raises(RequestError, match=r"'python'"):
-        check_messages([{"role": "python", "content": "1"}], source)
+    assert role_probe([{"role": "ipython", "content": "1"}], source) is None
+    assert role_probe([{"role": "python", "content": "1"}], source) is not None
 
 
 def test_reasoning_is_read_under_both_of_its_names() -> None:

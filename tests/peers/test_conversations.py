@@ -7,6 +7,11 @@ from typing import Any
 import anthropic
 import pytest
 
+from llmfw.api.chat.prompt import render_prompt, render_prompt_briefly
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.core.base.errors import RequestError
+from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
+
 from ..doubles.serving import SERVED_NAME, Served
 
 CALL: Any = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -95,3 +100,51 @@ def test_anthropics_result_without_its_call_is_refused(server: Served) -> None:
     assert (reply.status_code, error["param"]) == (400, "messages[2].content[0].tool_use_id")
     block["tool_use_id"] = "toolu_1"
     assert server.post("/v1/messages", {"messages": messages, "max_tokens": 9}).status_code == 200
+
+
+CHATML = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+NAMED = "{% for m in messages %}{% if m.role == 'critic' %}C{% endif %}{{ m.content }}{% endfor %}"
+TITLED = "{% for m in messages %}{{ m.role | title }}: {{ m.content }}{% endfor %}"
+REFUSING = "{% for m in messages %}{{ m.role }}{{ m.content }}{% if m.role != 'user' %}{{ raise_exception('no ' + m.role) }}{% endif %}{% endfor %}"
+LOSING = "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}{% endif %}{% endfor %}"
+MISTAKING = "{% for m in messages %}{{ 'U' if m.role == 'user' else 'A' }}: {{ m.content }}{% endfor %}"
+SHORTENING = "{{ messages[-1].role }}{{ messages[-1].content }}"
+
+
+def critic(template: str, **fields: Any) -> str:
+    """Return the prompt of a chat in which a critic speaks."""
+    render = JinjaChatTemplate(template, {})
+    messages = [USER, {"role": "critic", "content": "Bad"}, USER]
+    body = ChatRequest(messages=messages, **fields)
+    text = render_prompt(body, render, ())
+    assert render_prompt_briefly(body, render, ()) == text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [
+        (CHATML, "<user>Hi<critic>Bad<user>Hi"),
+        (NAMED, "HiCBadHi"),
+        (TITLED, "User: HiCritic: BadUser: Hi"),
+    ],
+)
+def test_a_role_that_the_template_writes_passes(template: str, prompt: str) -> None:
+    assert critic(template) == prompt
+
+
+@pytest.mark.parametrize("template", [LOSING, MISTAKING, SHORTENING])
+def test_a_role_that_the_template_does_not_know_is_refused(template: str) -> None:
+    with pytest.raises(RequestError, match=r"messages\[1\].role is 'critic', which .* does not know"):
+        critic(template)
+
+
+def test_a_role_that_the_template_refuses_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"no critic$"):
+        critic(REFUSING)
+
+
+@pytest.mark.parametrize("role", ["", None, 5, ["user"]])
+def test_a_role_is_a_text(server: Served, role: Any) -> None:
+    reply = chat(server, {"role": role, "content": "Hi"})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages[0].role")

@@ -1,0 +1,71 @@
+"""Answers HEAD on every path that has GET: the same status and headers, without a body."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, cast
+
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+_NOT_ALLOWED = 405
+
+
+class HeadFollowsGet:
+    """Runs the GET route of a path for HEAD, until its reply starts.
+
+    A route with HEAD of its own is left alone: only a reply of status 405 that allows GET is replaced.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope.get("method") != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        refused = False
+
+        async def send_unless_refused(message: Message) -> None:
+            nonlocal refused
+            refused = refused or (message["type"] == "http.response.start" and _may_get(message))
+            if not refused:
+                await send(message)
+
+        await self._app(scope.copy(), receive, send_unless_refused)
+        if refused:
+            await self._get(scope, receive, send)
+
+    async def _get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the start of GET's reply, then an empty body; cancel the route, which may stream for ever."""
+        started: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        async def note_start(message: Message) -> None:
+            if message["type"] == "http.response.start" and not started.done():
+                started.set_result(message)
+
+        as_get = cast(
+            "Scope", {**scope, "method": "GET"}
+        )  # a copy: the server knows by its own to send no body
+        running = asyncio.ensure_future(self._app(as_get, receive, note_start))
+        either: set[asyncio.Future[Any]] = {running, started}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not started.done():
+                await running  # raises what the application raised
+                return
+            await send(started.result())
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(running, return_exceptions=True)
+
+
+def _may_get(message: Message) -> bool:
+    """Return whether the start of a reply says that the path has GET, and not this method."""
+    if message["status"] != _NOT_ALLOWED:  # type: ignore[typeddict-item]
+        return False
+    allowed = dict(message["headers"]).get(b"allow", b"").decode()  # type: ignore[typeddict-item]
+    return "GET" in allowed.split(", ")
