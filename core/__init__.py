@@ -85,6 +85,9 @@ if TYPE_CHECKING:
     from .interfaces.policy import Waiting as Waiting
     from .interfaces.response_store import ResponseRecord as ResponseRecord
     from .interfaces.response_store import ResponseStore as ResponseStore
+    from .interfaces.server_api import Failure as Failure
+    from .interfaces.server_api import ServedModel as ServedModel
+    from .interfaces.server_api import ServerAPI as ServerAPI
     from .interfaces.tokenizer import Tokenizer as Tokenizer
     from .plugin.hookspecs import HookSpecs as HookSpecs
     from .plugin.hookspecs import Register as Register
@@ -194,6 +197,11 @@ _HOMES = {
     ".interfaces.response_store": (
         "ResponseRecord",
         "ResponseStore",
+    ),
+    ".interfaces.server_api": (
+        "Failure",
+        "ServedModel",
+        "ServerAPI",
     ),
     ".interfaces.tokenizer": ("Tokenizer",),
     ".plugin.hookspecs": (

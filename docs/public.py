@@ -86,6 +86,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "Tokenizer",
         "EngineClient",
         "ServerConfig",
+        "ServerAPI",
+        "ServedModel",
+        "Failure",
         "load_plugins",
         "Plugins",
         "LoadedPlugin",
@@ -178,6 +181,9 @@ GIVEN = frozenset(
         "llmfw.core:Tokenizer",
         "llmfw.core:EngineClient",
         "llmfw.core:ServerConfig",
+        "llmfw.core:ServerAPI",
+        "llmfw.core:ServedModel",
+        "llmfw.core:Failure",
     }
 )
 """Classes whose objects plugins are given and do not make: they may gain anything."""

@@ -16,6 +16,7 @@ from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.redaction import Redaction
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
+from llmfw.api.for_plugins.server_api import InProcessAPI
 from llmfw.api.http.errors import EXCEPTION_HANDLERS
 from llmfw.api.routes.about import about_routes
 from llmfw.api.routes.admin import admin_routes
@@ -68,7 +69,7 @@ def create_app(
         stores: opened stores; closed when the application shuts down.
         keys: API keys of the clients; None: read them from `config`.
         plugin_routes: pairs of plugin and import path "package.module:name" of Litestar handlers, routers or
-            controllers. They find `client`, `generator`, `chat`, `completions`, `responses` and `config` in
+            controllers. They find `api`, `client`, `generator`, `chat`, `completions`, `responses` and `config` in
             the application's state.
         ledger: ledger of the calls of components and stores; None: calls are not recorded.
 
@@ -83,6 +84,7 @@ def create_app(
     own = [*_routes(services, client, config, keys), *metrics_routes(client, ledger)]
     limits = body_limits(config)
     state = {
+        "api": InProcessAPI(services.live, components, strict=config.strict_params),
         "bodies": BodyReader(limits),
         "client": client,
         "generator": services.live.generator,

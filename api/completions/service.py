@@ -38,8 +38,13 @@ class CompletionService:
         self._generator = generator
         self._fingerprint = fingerprint
 
-    async def start(self, body: CompletionRequest) -> CompletionGeneration:
+    async def start(
+        self, body: CompletionRequest, *, default_max_tokens: int | None = DEFAULT_MAX_TOKENS
+    ) -> CompletionGeneration:
         """Return the generation that answers a request.
+
+        Args:
+            default_max_tokens: limit of new tokens if the request has none; None: the rest of the context.
 
         Raises:
             RequestError: a field is wrong; names the field.
@@ -48,7 +53,7 @@ class CompletionService:
         self._generator.check(body.model)
         n, best_of = _numbers_of_choices(body)
         num_top = _num_top(body)
-        sampling, scores_only = _sampling(body, self._generator)
+        sampling, scores_only = _sampling(body, self._generator, default_max_tokens)
         structure, terms, grammar = structure_of(body), terms_of(body), None
         if structure is not None:
             grammar = await self._generator.check_grammar(structure.spec, structure.param, terms.tenant)
@@ -196,7 +201,9 @@ def _num_top(body: CompletionRequest) -> int | None:
     return None if body.logprobs is False else body.logprobs
 
 
-def _sampling(body: CompletionRequest, generator: Generator) -> tuple[SamplingParams, bool]:
+def _sampling(
+    body: CompletionRequest, generator: Generator, default_max_tokens: int | None
+) -> tuple[SamplingParams, bool]:
     """Return the sampling parameters, and whether only the prompt's scores are requested.
 
     The engine always generates a token, so max_tokens is 1 in the latter case.
@@ -204,5 +211,5 @@ def _sampling(body: CompletionRequest, generator: Generator) -> tuple[SamplingPa
     if body.echo and body.suffix:
         raise RequestError("echo and suffix are both given; what is filled in has no echo", param="echo")
     scores_only = body.max_tokens == 0 and bool(body.echo)
-    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    max_tokens = default_max_tokens if body.max_tokens is None else body.max_tokens
     return generator.sampling(body, 1 if scores_only else max_tokens), scores_only

@@ -1,8 +1,8 @@
-"""GET /: name and version of the server, for people who open its address in a browser."""
+"""GET and HEAD /: name and version of the server, for people in a browser and for clients that look for a server."""
 
 from __future__ import annotations
 
-from litestar import get
+from litestar import get, head
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
@@ -14,7 +14,7 @@ from .respond import json_response
 
 
 def about_routes(served_name: str, *, needs_key: bool) -> list[HTTPRouteHandler]:
-    """Return the route handlers of GET /.
+    """Return the route handlers of /.
 
     Args:
         served_name: served name of the model.
@@ -28,4 +28,8 @@ def about_routes(served_name: str, *, needs_key: bool) -> list[HTTPRouteHandler]
     async def root() -> ASGIApp:
         return json_response(about)
 
-    return [root]
+    @head("/", opt=describe("Whether a server is there.", reply=About))
+    async def probe() -> None:
+        return
+
+    return [root, probe]

@@ -19,8 +19,11 @@ from llmfw.api.text.terms import key_name
 ResultT = TypeVar("ResultT")
 
 
-async def read_json(request: Request[Any, Any, Any]) -> bytes:
+async def read_json(request: Request[Any, Any, Any], *, any_type: bool = False) -> bytes:
     """Return the body of a request whose content type is JSON or not given.
+
+    Args:
+        any_type: whether the body is JSON whatever its content type says.
 
     Raises:
         HTTPException: 415 for another content type, encoding or charset; 413 for a body that is too large.
@@ -28,7 +31,7 @@ async def read_json(request: Request[Any, Any, Any]) -> bytes:
         OverloadedError: the server has no memory for the body now.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind and kind != "application/json" and not kind.endswith("+json"):
+    if not any_type and kind and kind != "application/json" and not kind.endswith("+json"):
         raise HTTPException(
             f"content-type is {kind!r}; send JSON with 'content-type: application/json'", status_code=415
         )

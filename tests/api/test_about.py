@@ -29,3 +29,8 @@ def test_its_links_lead_somewhere(server: Served) -> None:
     links = httpx.get(server.url).json()["links"]
     assert links.keys() == {"models", "openapi", "health"}
     assert {httpx.get(server.url + path).status_code for path in links.values()} == {200}
+
+
+def test_head_finds_the_server(server: Served) -> None:
+    reply = httpx.head(server.url)
+    assert (reply.status_code, reply.content) == (200, b"")

@@ -1,0 +1,1 @@
+"""What the routes of plugins use of the server: its own answers, without a connection."""

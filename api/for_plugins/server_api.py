@@ -1,0 +1,170 @@
+"""Implements `ServerAPI`: answers OpenAI's bodies by the services of the server's own routes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from llmfw.api.completions.fill_in import find_layout
+from llmfw.api.http.body import decode_body, decode_checked, decode_generation, fields_of, report_ignored
+from llmfw.api.http.errors import body_of, log_unexpected, retry_advice, status_of
+from llmfw.api.routes.respond import read_json, while_connected
+from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.schemas.completions import CompletionRequest
+from llmfw.api.schemas.embeddings import EmbeddingRequest
+from llmfw.api.services.services import Answering, ModelComponents
+from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.server_api import Failure, ServedModel, ServerAPI
+
+from .events import chunks_of
+
+BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+ResultT = TypeVar("ResultT")
+
+_Frames = AsyncGenerator[bytes, None]
+_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+class InProcessAPI(ServerAPI):
+    """Answers requests of plugins' routes.
+
+    Args:
+        answering: services for clients that wait.
+        components: the model's components.
+        strict: whether to reject requests with fields that would be ignored.
+    """
+
+    def __init__(self, answering: Answering, components: ModelComponents, *, strict: bool) -> None:
+        self._answering = answering
+        self._strict = strict
+        self._model = ServedModel(
+            name=answering.generator.served_name,
+            created=int(time.time()),
+            template=components.chat_template.source,
+            capabilities=frozenset(_capabilities(answering, components)),
+        )
+        self._replies: Mapping[str, Callable[[bytes], Awaitable[msgspec.Struct]]] = {
+            "/v1/chat/completions": self._chat,
+            "/v1/completions": self._completion,
+            "/v1/embeddings": self._embeddings,
+        }
+        self._frames: Mapping[str, Callable[[bytes], Awaitable[_Frames]]] = {
+            "/v1/chat/completions": self._chat_frames,
+            "/v1/completions": self._completion_frames,
+        }
+
+    @property
+    def model(self) -> ServedModel:
+        """The server's model."""
+        return self._model
+
+    async def read(self, request: Any, kind: type[BodyT]) -> tuple[BodyT, list[str]]:
+        """Read the JSON body of a request; return it with the names of unknown fields."""
+        raw = await read_json(request, any_type=True)
+        body = decode_body(raw, kind)
+        return body, sorted(_unknown(body, raw))
+
+    def report(self, ignored: Sequence[str]) -> dict[str, str]:
+        """Return the header that reports fields without effect."""
+        return report_ignored(sorted(ignored), self._strict)
+
+    async def call(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a request as the route at `path` does, and return its decoded reply."""
+        reply = await self._replies[path](msgspec.json.encode(body))
+        return msgspec.json.decode(msgspec.json.encode(reply), type=dict[str, Any])
+
+    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """Yield the decoded chunks that the route at `path` streams."""
+        frames = await self._frames[path](msgspec.json.encode({**body, **_USAGE}))
+        async with contextlib.aclosing(frames):
+            async for data in frames:
+                chunks = chunks_of(data)
+                if not chunks:
+                    yield None
+                for chunk in chunks:
+                    yield chunk
+
+    async def while_connected(self, request: Any, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Return the result of a coroutine; cancel it if the client disconnects before."""
+        return await while_connected(request.receive, work)
+
+    def failure(self, error: Exception) -> Failure:
+        """Return an exception as the client sees it; log it if the client did not cause it."""
+        log_unexpected(error, "a request of a plugin's route")
+        status, detail = status_of(error), body_of(error).error
+        return Failure(
+            status=status,
+            message=detail.message,
+            param=detail.param,
+            code=detail.code,
+            headers={**(getattr(error, "headers", None) or {}), **retry_advice(error, status)},
+        )
+
+    async def _chat(self, raw: bytes) -> msgspec.Struct:
+        body, ignored = decode_generation(raw, ChatRequest)
+        _refuse(ignored)
+        service = self._answering.chat
+        return await service.reply(await service.start(body))
+
+    async def _chat_frames(self, raw: bytes) -> _Frames:
+        body, ignored = decode_generation(raw, ChatRequest)
+        _refuse(ignored)
+        service = self._answering.chat
+        return service.stream(await service.start(body), include_usage=True)
+
+    async def _completion(self, raw: bytes) -> msgspec.Struct:
+        body, ignored = decode_generation(raw, CompletionRequest)
+        _refuse(ignored)
+        service = self._answering.completions
+        return await service.reply(await service.start(body, default_max_tokens=None))
+
+    async def _completion_frames(self, raw: bytes) -> _Frames:
+        body, ignored = decode_generation(raw, CompletionRequest)
+        _refuse(ignored)
+        service = self._answering.completions
+        return service.stream(await service.start(body, default_max_tokens=None), include_usage=True)
+
+    async def _embeddings(self, raw: bytes) -> msgspec.Struct:
+        body, ignored = decode_checked(raw, EmbeddingRequest)
+        _refuse(ignored)
+        return await self._answering.embeddings.reply(body)
+
+
+def _unknown(body: msgspec.Struct, raw: bytes | msgspec.Raw, prefix: str = "") -> list[str]:
+    """Return the names of fields of a body that its Struct does not have and that are not null."""
+    given = fields_of(raw)
+    known = {field.encode_name: getattr(body, field.name) for field in msgspec.structs.fields(body)}
+    found = [prefix + name for name in given.keys() - known.keys() if bytes(given[name]).strip() != b"null"]
+    for name, value in known.items():
+        if isinstance(value, msgspec.Struct) and name in given:
+            found += _unknown(value, given[name], f"{prefix}{name}.")
+    return found
+
+
+def _refuse(ignored: Sequence[str]) -> None:
+    """Raise RequestError for fields without effect, which a plugin should not send."""
+    if ignored:
+        raise RequestError(
+            f"{ignored[0]} has no effect on this server; leave it out",
+            param=ignored[0],
+            code="unsupported_parameter",
+        )
+
+
+def _capabilities(answering: Answering, components: ModelComponents) -> list[str]:
+    """Return what the model can do (see `ServedModel`)."""
+    if answering.generator.info.task == "embed":
+        return ["embedding"]
+    found = ["completion"]
+    if components.tool_parser is not None:
+        found.append("tools")
+    if components.reasoning_parser is not None:
+        found.append("thinking")
+    with contextlib.suppress(RequestError):
+        find_layout(components.tokenizer)
+        found.append("insert")
+    return found

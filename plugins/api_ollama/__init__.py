@@ -1,0 +1,11 @@
+"""Ollama's HTTP API, for clients that speak nothing else: `/api/chat`, `/api/generate`, `/api/tags` and more."""
+
+from __future__ import annotations
+
+from llmfw.core import RegisterRoute, hookimpl
+
+
+@hookimpl
+def register_routes(register: RegisterRoute) -> None:
+    register("llmfw.plugins.api_ollama.answers:Answers")
+    register("llmfw.plugins.api_ollama.models:Models")

@@ -1,0 +1,146 @@
+"""Ollama's routes about models: lists, descriptions, the version, and those that would change a model."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from litestar import Controller, Request, delete, get, head, post
+from litestar.datastructures import State
+
+from llmfw.core import EngineClient, EngineInfo, RequestError, ServerAPI
+
+from .bodies import ShowBody
+from .errors import OLLAMA_HANDLERS
+from .names import check_name, tagged
+from .reply import Json, timestamp
+
+VERSION = "0.13.0"
+"""Version of Ollama whose API these routes have. Clients compare it with the oldest one that they support."""
+
+NEVER = "2200-01-01T00:00:00Z"
+"""When the model will be unloaded, for clients that expect a time."""
+
+
+class Models(Controller):
+    """Routes about the one model of this server."""
+
+    exception_handlers = OLLAMA_HANDLERS
+
+    @head(["/api/tags", "/api/version"])
+    async def probe(self) -> None:
+        """Answer clients that ask whether a server is there."""
+
+    @get("/api/version")
+    async def show_version(self) -> Json:
+        """Return the version of Ollama's API."""
+        return {"version": VERSION}
+
+    @get("/api/tags")
+    async def list_models(self, state: State) -> Json:
+        """List the models: one."""
+        modified = {"modified_at": _created(state["api"])}
+        return {"models": [{**_card(state), **modified}]}
+
+    @get("/api/ps")
+    async def list_running(self, state: State) -> Json:
+        """List the loaded models: the same one."""
+        client: EngineClient = state["client"]
+        card = _card(state)
+        vram = card["size"] if client.info.device.startswith("cuda") else 0
+        memory = {"expires_at": NEVER, "size_vram": vram, "context_length": client.info.max_model_len}
+        return {"models": [{**card, **memory}]}
+
+    @post("/api/show", status_code=200)
+    async def show(self, request: Request[Any, Any, Any], state: State) -> Json:
+        """Describe the model."""
+        api: ServerAPI = state["api"]
+        client: EngineClient = state["client"]
+        body, _ = await api.read(request, ShowBody)
+        name = body.model or body.name
+        if not name:
+            raise RequestError("model is missing; it is required", param="model")
+        check_name(name, api.model.name)
+        return {
+            "modelfile": f"FROM {api.model.name}\n",
+            "parameters": "",
+            "template": api.model.template,
+            "details": _details(client.info),
+            "model_info": _model_info(client.info),
+            "capabilities": sorted(api.model.capabilities),
+            "modified_at": _created(api),
+        }
+
+    @post(["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/{digest:str}"], status_code=200)
+    async def change(self, request: Request[Any, Any, Any], state: State) -> None:
+        """Refuse to add or change a model."""
+        _refuse(request, state)
+
+    @delete("/api/delete", status_code=200)
+    async def remove(self, request: Request[Any, Any, Any], state: State) -> None:
+        """Refuse to delete a model."""
+        _refuse(request, state)
+
+
+def _refuse(request: Request[Any, Any, Any], state: State) -> None:
+    name = state["api"].model.name
+    raise RequestError(
+        f"{request.url.path} is not supported: this server has the model {name!r} and changes none; "
+        "start another server by `llmfw serve NAME`, which downloads the model if needed",
+        code="unsupported_operation",
+    )
+
+
+def _card(state: State) -> Json:
+    """Return what lists say of the model."""
+    api: ServerAPI = state["api"]
+    client: EngineClient = state["client"]
+    name = tagged(api.model.name)
+    return {
+        "name": name,
+        "model": name,
+        "size": _size(client.info.model),
+        "digest": _digest(api.model.name, client.info),
+        "details": _details(client.info),
+    }
+
+
+def _details(info: EngineInfo) -> Json:
+    family = _family(info)
+    return {
+        "parent_model": "",
+        "format": "safetensors",
+        "family": family,
+        "families": [family],
+        "parameter_size": "",  # not known
+        "quantization_level": info.quantization or info.dtype,
+    }
+
+
+def _model_info(info: EngineInfo) -> Json:
+    family = _family(info)
+    found: Json = {"general.architecture": family, f"{family}.context_length": info.max_model_len}
+    if info.embedding_size:
+        found[f"{family}.embedding_length"] = info.embedding_size
+    return found
+
+
+def _family(info: EngineInfo) -> str:
+    return info.architecture.removesuffix("ForCausalLM").removesuffix("Model").lower()
+
+
+def _size(model: str) -> int:
+    """Return the bytes of the weights in a model's folder; 0 if they are not there."""
+    return sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
+
+
+def _digest(name: str, info: EngineInfo) -> str:
+    """Return a digest that changes if the server runs another model, or the same one in another form."""
+    parts = (name, info.model, info.dtype, info.quantization, info.weight_version)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _created(api: ServerAPI) -> str:
+    return timestamp(datetime.fromtimestamp(api.model.created, UTC))
