@@ -14,7 +14,8 @@ LARGE_PAGE = 2 << 20
 """Size of a CPU's large memory page in bytes; large pages are aligned to their size."""
 
 LINE = 64
-"""Size of a CPU's cache line in bytes. Reading a key that is not aligned to a line takes an additional line."""
+"""Size of a CPU's cache line in bytes. Reading a key that is not aligned to a line takes an additional
+line."""
 
 
 class KVStorage:

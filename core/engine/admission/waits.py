@@ -32,7 +32,8 @@ class Waits:
         self._when[request_id] = now
 
     def put_off(self, request_id: str, now: float) -> None:
-        """Delay the next report to a request that was admitted, because its first token may come at any moment."""
+        """Delay the next report to a request that was admitted, because its first token may come at any
+        moment."""
         if request_id in self._when:
             self._when[request_id] = max(self._when[request_id], now + FIRST_S)
 
@@ -42,7 +43,8 @@ class Waits:
             self._when.pop(request_id, None)
 
     def take_due(self, now: float) -> list[str]:
-        """Return the requests to which a report is due now, and schedule the next report to each in EACH_S."""
+        """Return the requests to which a report is due now, and schedule the next report to each in
+        EACH_S."""
         if not self._when or now < self._not_before:
             return []
         due = [request_id for request_id, when in self._when.items() if when <= now]
