@@ -90,7 +90,7 @@ def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, place: float) -> torch.Tensor:
-    """Return a tensor of zeros. (Attention multiplies masked slots by 0, which would not remove a NaN.)
+    """Return a tensor of zeros. Attention multiplies masked slots by 0, which would not remove a stray NaN.
 
     On a CPU, the memory comes from calloc (through numpy), so that pages take no memory until they are
     written. From 4 MB on, numpy requests large pages, and the system takes some time to provide each. So the

@@ -26,7 +26,7 @@ def is_inside(name: Any) -> bool:
 
 
 def shard_names(path: str, index: Path) -> list[str]:
-    """Return the names of a checkpoint's files from its index.
+    """Return the names of a checkpoint's weight files, from its index.
 
     Args:
         path: the model's folder, or a hub id.

@@ -1,4 +1,4 @@
-"""Creates subclasses of components' classes whose interface methods record their calls in `ComponentCalls`.
+"""Creates subclasses of component classes that record the calls of interface methods in `ComponentCalls`.
 
 Otherwise, such a subclass behaves like the component's own class.
 """

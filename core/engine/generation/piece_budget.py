@@ -26,7 +26,7 @@ CONTEXT_UNIT = 1024  # contexts are grouped by powers of two, starting at this m
 
 
 class PieceBudget:
-    """Limits the tokens of long prompts in a step in which other sequences decode.
+    """Limits the number of tokens of long prompts in steps in which other sequences decode.
 
     Args:
         budget: maximum number of prompt tokens in one step; long prompts may take half of them.

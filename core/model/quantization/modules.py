@@ -60,7 +60,7 @@ class QuantizedWeight(nn.Module):
         return cls(scheme, codes, scales, in_features, weight.dtype)
 
     def single_codes(self) -> torch.Tensor:
-        """Return one code per byte, [out_features, groups, GROUP]."""
+        """Return the codes, unpacked to one code per byte: [out_features, groups, GROUP]."""
         return unpack_halves(self.codes) if self.scheme.bits == 4 else self.codes
 
     def rows(self, index: slice | torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
