@@ -20,8 +20,8 @@ class SequenceDrafter(ABC):
 
     @abstractmethod
     def extend(self, token_ids: Sequence[int]) -> None:
-        """Append final tokens of the sequence: in the first call its prompt, later the tokens generated
-        since."""
+        """Append final tokens of the sequence: first the prompt, then the tokens generated since the last
+        call."""
 
     @abstractmethod
     def draft(self, limit: int) -> Sequence[int]:

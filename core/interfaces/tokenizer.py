@@ -131,7 +131,7 @@ class Tokenizer:
     def marker(self, text: str) -> tuple[int, ...] | None:
         """Return the token ids of a text if they do not depend on the text around it; otherwise None.
 
-        They do not if the first and the last of them are added tokens (see `added_tokens`).
+        They do not if the first and the last id are those of added tokens (see `added_tokens`).
         """
         added = self.added_tokens().values()
         ids = self.encode(text, add_special_tokens=False)

@@ -165,8 +165,8 @@ def _check_values(path: str, module: PreTrainedModel) -> None:
     """Raise ModelError for weights that contain NaN or infinity, and warn of matrices that are all zeros.
 
     A NaN would make outputs wrong without an error. Zeros are legal: pruned layers and untrained heads have
-    them. Computing the minimum and maximum finds both in one pass at memory bandwidth (28 GB/s, where isfinite
-    reached only 1 GB/s).
+    them. Computing the minimum and maximum finds both in one pass at memory bandwidth (28 GB/s, where
+    isfinite reached only 1 GB/s).
     """
     damaged, zero = [], []
     for name, weight in module.named_parameters():

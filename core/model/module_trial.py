@@ -36,7 +36,8 @@ def is_plain(linear: nn.Linear) -> bool:
 
 
 def is_of_transformers(module: nn.Module) -> bool:
-    """Return whether a module is untouched, and its class is one of transformers' model code, not a subclass."""
+    """Return whether a module is untouched, and its class is one of transformers' model code, not a
+    subclass."""
     return type(module).__module__.startswith("transformers.models.") and is_untouched(module)
 
 

@@ -28,7 +28,10 @@ class Waits:
         return max(self._not_before, min(self._when.values())) if self._when else None
 
     def add(self, request_id: str, now: float) -> None:
-        """Start reports to a request. The first report follows the next step, unless that step yields a token."""
+        """Start reports to a request.
+
+        The first report follows the next step, unless that step yields a token.
+        """
         self._when[request_id] = now
 
     def put_off(self, request_id: str, now: float) -> None:
