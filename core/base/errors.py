@@ -84,7 +84,8 @@ class ContextLengthError(RequestError):
 
 
 class GrammarCostError(RequestError):
-    """A grammar, schema or regular expression takes too much time or memory to compile, or is nested too deeply."""
+    """A grammar, schema or regular expression takes too much time or memory to compile, or is nested too
+    deeply."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str = "grammar_too_complex") -> None:
         super().__init__(message, param=param, code=code)
@@ -170,7 +171,10 @@ class CrashingRequestError(EngineError):
 
 
 class EngineDeadError(EngineError):
-    """The engine process has ended. Unanswered requests are lost, unless a new engine process runs them again."""
+    """The engine process has ended.
+
+    Unanswered requests are lost, unless a new engine process runs them again.
+    """
 
 
 class EngineRestartingError(EngineDeadError):
@@ -180,6 +184,9 @@ class EngineRestartingError(EngineDeadError):
 
 
 class EngineLostError(EngineDeadError):
-    """The engine has ended and is not restarted. The server ends, so that its service manager can act on that."""
+    """The engine has ended and is not restarted.
+
+    The server ends, so that its service manager can act on that.
+    """
 
     exit_code = 70  # EX_SOFTWARE of sysexits.h

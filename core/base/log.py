@@ -59,7 +59,10 @@ class LineFormatter(logging.Formatter):
 
 
 def setup_logging(level: str) -> None:
-    """Log records of `level` ("debug", "info", "warning", "error") and above to stderr. Replaces other handlers."""
+    """Log records of `level` ("debug", "info", "warning", "error") and above to stderr.
+
+    Replaces other handlers.
+    """
     handler = LineHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

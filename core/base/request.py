@@ -31,7 +31,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Attributes:
         max_tokens: maximum number of new tokens; None: the rest of the context window.
-        min_tokens: minimum number of new tokens; before, end-of-sequence and stop tokens cannot be sampled.
+        min_tokens: minimum number of new tokens; before that, end-of-sequence and stop tokens cannot be
+            sampled.
         temperature: divisor of the logits; 0: always take the most likely token.
         top_k: number of most likely tokens to sample from; 0 or -1: all.
         top_p: total probability of the most likely tokens to sample from (applied after top_k).

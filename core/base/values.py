@@ -61,7 +61,10 @@ class Values:
 
 @cache
 def values_of(struct: type[msgspec.Struct]) -> dict[str, Values]:
-    """Return the allowed values of each field, by name. None, which some fields also allow, is not included."""
+    """Return the allowed values of each field, by name.
+
+    None, which some fields also allow, is not included.
+    """
     return {field.name: _values(field.type) for field in msgspec.structs.fields(struct)}
 
 

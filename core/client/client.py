@@ -21,11 +21,17 @@ class EngineClient(ABC):
     @property
     @abstractmethod
     def failure(self) -> str | None:
-        """Reason why the engine has failed for good; None while it works or may still recover. Cheap to read."""
+        """Reason why the engine has failed for good; None while it works or may still recover.
+
+        Cheap to read.
+        """
 
     @property
     def outage(self) -> str | None:
-        """Reason why the engine cannot serve now: `failure`, or a restart in progress; else None. Cheap to read."""
+        """Reason why the engine cannot serve now: `failure`, or a restart in progress; else None.
+
+        Cheap to read.
+        """
         return self.failure
 
     @property

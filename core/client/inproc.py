@@ -97,7 +97,10 @@ class InprocEngineClient(EngineClient):
             self._loop.call_soon_threadsafe(self._fail, f"the engine failed: {type(error).__name__}: {error}")
 
     def _take_all_in(self) -> bool:
-        """Handle all messages in the inbox; if the engine has no work, wait for one. Return False if the client closes."""
+        """Handle all messages in the inbox; if the engine has no work, wait for one.
+
+        Return False if the client closes.
+        """
         while True:
             try:
                 message = self._inbox.get(block=not self._engine.has_work, timeout=self._engine.sleep_s)

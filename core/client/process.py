@@ -118,7 +118,10 @@ class ProcessEngineClient(EngineClient):
 
     @contextlib.contextmanager
     def launched(self) -> Iterator[None]:
-        """Start the process before there is an event loop, and end it at the end of the block. `start` connects to it."""
+        """Start the process before there is an event loop, and end it at the end of the block.
+
+        `start` connects to it.
+        """
         self._process = self._spawn()
         try:
             yield

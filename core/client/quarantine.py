@@ -27,7 +27,8 @@ import itertools
 from collections.abc import Collection
 
 CRASH, KILL = 2, 1
-"""Suspicion added to each request in flight: for a crash of the engine, and for a death caused from outside."""
+"""Suspicion added to each request in flight: for a crash of the engine, and for a death caused from
+outside."""
 SUSPECT, STRICT, HOPELESS = 2, 4, 8
 """Thresholds of suspicion. From SUSPECT, a request waits for its turn. From STRICT, it runs alone and may be
 convicted. From HOPELESS, it is convicted if it was the current suspect."""
@@ -124,7 +125,8 @@ class Quarantine:
         return suspect if not others or suspect.suspicion + weight >= HOPELESS else None
 
     def _is_open_to(self, attempt: Attempt) -> bool:
-        """Return whether a request that is not a suspect may be sent now, together with the current suspect."""
+        """Return whether a request that is not a suspect may be sent now, together with the current
+        suspect."""
         if attempt.deferrable:
             return self._current is None and not self._line
         has_live_in_line = bool(self._line) and not self._line[0][0]

@@ -39,7 +39,8 @@ WAIT_S = 60.0
 """Seconds that a new request waits for an engine that is being restarted. Deferrable requests, and requests
 that were already sent to an engine, wait until the restart succeeds or is given up."""
 MAX_WAITING = 1000
-"""Maximum number of new requests that wait for an engine that is being restarted, not counting deferrable ones."""
+"""Maximum number of new requests that wait for an engine that is being restarted, not counting deferrable
+ones."""
 MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": ""}
 """Fields of EngineInfo that a restart may change."""
 
@@ -104,7 +105,10 @@ class SupervisedEngineClient(EngineClient):
 
     @contextlib.contextmanager
     def launched(self) -> Iterator[None]:
-        """Start the first process; see `ProcessEngineClient.launched`. Later processes are ended by `close`."""
+        """Start the first process; see `ProcessEngineClient.launched`.
+
+        Later processes are ended by `close`.
+        """
         with self._life.launched():
             yield
 
@@ -300,7 +304,10 @@ class SupervisedEngineClient(EngineClient):
         )
 
     async def _restore(self, life: ProcessEngineClient) -> None:
-        """Apply the policy that an administrator set on the previous engine to a new one. Pinned prefixes are lost."""
+        """Apply the policy that an administrator set on the previous engine to a new one.
+
+        Pinned prefixes are lost.
+        """
         if self._policy_set is not None:
             await life.control(self._policy_set)
         if self._has_pins:

@@ -1,1 +1,4 @@
-"""The engine: everything that runs in the engine process. Works with token ids, not text. Independent of HTTP."""
+"""The engine: everything that runs in the engine process.
+
+Works with token ids, not text. Independent of HTTP.
+"""

@@ -43,7 +43,10 @@ class AttentionBackend(ABC):
     has_own_threads = False
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the component, set by `-o attention.key=value`. A backend with options overrides this."""
+        """Options of the component, set by `-o attention.key=value`.
+
+        A backend with options overrides this.
+        """
 
     def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Options) -> None:
         self.layers = layers

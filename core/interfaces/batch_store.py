@@ -136,7 +136,8 @@ class BatchResults(ABC):
 
     @abstractmethod
     def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
-        """Yield the data of the failed lines, or of the successful ones, in lists, by ascending line number."""
+        """Yield the data of the failed lines, or of the successful ones, in lists, by ascending line
+        number."""
 
 
 class BatchStore(ABC):
@@ -154,7 +155,10 @@ class BatchStore(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the component, set by `-o batch_store.key=value`. A store with options overrides this."""
+        """Options of the component, set by `-o batch_store.key=value`.
+
+        A store with options overrides this.
+        """
 
     @abstractmethod
     def __init__(self, folder: Path | None) -> None: ...
@@ -203,7 +207,10 @@ class BatchStore(ABC):
 
     @abstractmethod
     def results(self, batch_id: str) -> BatchResults:
-        """Return the results of a job. If the job does not exist or has ENDED, this or its methods raise KeyError."""
+        """Return the results of a job.
+
+        If the job does not exist or has ENDED, this or its methods raise KeyError.
+        """
 
     @abstractmethod
     async def close(self) -> None:

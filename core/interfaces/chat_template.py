@@ -26,7 +26,10 @@ class ChatTemplate(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the component, set by `-o chat_template.key=value`. A template with options overrides this."""
+        """Options of the component, set by `-o chat_template.key=value`.
+
+        A template with options overrides this.
+        """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self.source = source

@@ -20,7 +20,8 @@ class SequenceDrafter(ABC):
 
     @abstractmethod
     def extend(self, token_ids: Sequence[int]) -> None:
-        """Append final tokens of the sequence: in the first call its prompt, later the tokens generated since."""
+        """Append final tokens of the sequence: first the prompt, then the tokens generated since the last
+        call."""
 
     @abstractmethod
     def draft(self, limit: int) -> Sequence[int]:
@@ -43,4 +44,7 @@ class Drafter(ABC):
 
     @abstractmethod
     def begin(self) -> SequenceDrafter:
-        """Return a drafter for a new sequence. It may use only the tokens of that sequence: requests share no data."""
+        """Return a drafter for a new sequence.
+
+        It may use only the tokens of that sequence: requests share no data.
+        """

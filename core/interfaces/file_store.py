@@ -118,7 +118,10 @@ class FileStore(ABC):
 
     @abstractmethod
     async def expired(self, now: float) -> Sequence[FileRecord]:
-        """Return the files of all spaces that have expired by `now`. The store itself does not remove them."""
+        """Return the files of all spaces that have expired by `now`.
+
+        The store itself does not remove them.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -45,7 +45,10 @@ class Grammar(ABC):
 
     @abstractmethod
     def copy(self) -> Grammar:
-        """Return an independent copy in the same state. Must be cheap: a compiled grammar is copied for each request."""
+        """Return an independent copy in the same state.
+
+        Must be cheap: a compiled grammar is copied for each request.
+        """
 
     @abstractmethod
     def accept(self, token_id: int) -> None:

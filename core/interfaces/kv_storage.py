@@ -14,7 +14,8 @@ LARGE_PAGE = 2 << 20
 """Size of a CPU's large memory page in bytes; large pages are aligned to their size."""
 
 LINE = 64
-"""Size of a CPU's cache line in bytes. Reading a key that is not aligned to a line takes an additional line."""
+"""Size of a CPU's cache line in bytes. Reading a key that is not aligned to a line takes an additional
+line."""
 
 
 class KVStorage:
@@ -89,7 +90,7 @@ def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, place: float) -> torch.Tensor:
-    """Return a tensor of zeros. (Attention multiplies masked slots by 0, which would not remove a NaN.)
+    """Return a tensor of zeros. Attention multiplies masked slots by 0, which would not remove a stray NaN.
 
     On a CPU, the memory comes from calloc (through numpy), so that pages take no memory until they are
     written. From 4 MB on, numpy requests large pages, and the system takes some time to provide each. So the

@@ -1,4 +1,5 @@
-"""A command whose module is imported only when the command is used, so that other commands start without it."""
+"""A command whose module is imported only when the command is used, so that other commands start without
+it."""
 
 from __future__ import annotations
 

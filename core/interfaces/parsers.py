@@ -83,10 +83,14 @@ class ReasoningParser(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the component, set by `-o reasoning_parser.key=value`. A parser with options overrides this."""
+        """Options of the component, set by `-o reasoning_parser.key=value`.
+
+        A parser with options overrides this.
+        """
 
     opening: ClassVar[str | None] = None
-    """Text that opens the reasoning. A prompt that ends with this text and white space ends inside the reasoning."""
+    """Text that opens the reasoning. A prompt that ends with this text and white space ends inside the
+    reasoning."""
 
     closing: ClassVar[str | None] = None
     """Text that closes the reasoning. A grammar applies after this text. The engine writes it when the
@@ -128,10 +132,14 @@ class ToolParser(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the component, set by `-o tool_parser.key=value`. A parser with options overrides this."""
+        """Options of the component, set by `-o tool_parser.key=value`.
+
+        A parser with options overrides this.
+        """
 
     call_format: ClassVar[CallFormat | None] = None
-    """Format of calls, so that a grammar can enforce them; None: calls do not have the form of a `CallFormat`."""
+    """Format of calls, so that a grammar can enforce them; None: calls do not have the form of a
+    `CallFormat`."""
 
     needs_special_tokens: ClassVar[bool] = False
     """Whether the parser reads special tokens as text (else they are left out of the text it is fed)."""

@@ -58,14 +58,20 @@ class ResponseStore(ABC):
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """Options of the component, set by `-o response_store.key=value`. A store with options overrides this."""
+        """Options of the component, set by `-o response_store.key=value`.
+
+        A store with options overrides this.
+        """
 
     @abstractmethod
     def __init__(self, folder: Path | None, max_bytes: int) -> None: ...
 
     @abstractmethod
     async def put(self, record: ResponseRecord) -> None:
-        """Store a response, replacing an older one with the same id. It survives a crash once this returns."""
+        """Store a response, replacing an older one with the same id.
+
+        It survives a crash once this returns.
+        """
 
     @abstractmethod
     async def get(self, response_id: str) -> ResponseRecord:
@@ -73,7 +79,8 @@ class ResponseStore(ABC):
 
     @abstractmethod
     async def conversation(self, response_id: str) -> Sequence[ResponseRecord]:
-        """Return a response and all responses that it continues, oldest first; KeyError(id) if one does not exist."""
+        """Return a response and all responses that it continues, oldest first; KeyError(id) if one does not
+        exist."""
 
     @abstractmethod
     async def delete(self, response_id: str) -> None:

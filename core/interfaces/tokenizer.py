@@ -26,7 +26,8 @@ MAX_HELD_TOKENS = 16  # tokens held back for the rest of a character; UTF-8 need
 
 
 def panics_are_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """Convert a panic of the library, which is not an `Exception` and so escapes handlers, to an EngineError."""
+    """Convert a panic of the library, which is not an `Exception` and so escapes handlers, to an
+    EngineError."""
 
     @functools.wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -98,7 +99,10 @@ class Tokenizer:
 
     @panics_are_errors
     def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
-        """Return the token ids of each text, as `encode` does. Uses only this thread, and lets others run meanwhile."""
+        """Return the token ids of each text, as `encode` does.
+
+        Uses only this thread, and lets others run meanwhile.
+        """
         # A single call for all texts would use all cores.
         return [
             list(self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids)
@@ -118,7 +122,8 @@ class Tokenizer:
         return len(text) // self._longest
 
     async def encode_aside(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the token ids of a text, as `encode` does, without blocking the event loop for a long text."""
+        """Return the token ids of a text, as `encode` does, without blocking the event loop for a long
+        text."""
         if len(text) <= LONG_TEXT:
             return self.encode(text, add_special_tokens=add_special_tokens)
         return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
@@ -126,14 +131,15 @@ class Tokenizer:
     def marker(self, text: str) -> tuple[int, ...] | None:
         """Return the token ids of a text if they do not depend on the text around it; otherwise None.
 
-        They do not if the first and the last of them are added tokens (see `added_tokens`).
+        They do not if the first and the last id are those of added tokens (see `added_tokens`).
         """
         added = self.added_tokens().values()
         ids = self.encode(text, add_special_tokens=False)
         return tuple(ids) if ids and ids[0] in added and ids[-1] in added else None
 
     async def encode_all_aside(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, as `encode` does, on several cores and without blocking the event loop."""
+        """Return the token ids of each text, as `encode` does, on several cores and without blocking the
+        event loop."""
         encode = panics_are_errors(self._backend.encode_batch)
         encodings = await asyncio.to_thread(encode, list(texts))
         return [list(encoding.ids) for encoding in encodings]
@@ -155,7 +161,10 @@ class Tokenizer:
         ]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes of one token, which may be part of a character. For a special token, return its name."""
+        """Return the bytes of one token, which may be part of a character.
+
+        For a special token, return its name.
+        """
         return self._bytes.of(token_id)
 
     def token_id(self, piece: str) -> int | None:
@@ -172,7 +181,8 @@ class Tokenizer:
         return str(self._backend.to_str())
 
     def added_tokens(self) -> dict[str, int]:
-        """Return the tokens that were added to the vocabulary as a whole (`<tool_call>`), special or not, by text."""
+        """Return the tokens that were added to the vocabulary as a whole (`<tool_call>`), special or not, by
+        text."""
         return {token.content: id for id, token in self._backend.get_added_tokens_decoder().items()}
 
     def detokenizer(

@@ -1,1 +1,2 @@
-"""Communication between processes: messages as msgpack over a socket pair, and the environment of a child process."""
+"""Communication between processes: messages as msgpack over a socket pair, and the environment of a child
+process."""

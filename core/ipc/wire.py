@@ -51,7 +51,8 @@ decode_from_engine = _engine_decoder.decode
 
 
 def new_pair() -> tuple[socket.socket, socket.socket]:
-    """Return two connected, non-blocking sockets: the client's, and the one that the engine process inherits."""
+    """Return two connected, non-blocking sockets: the client's, and the one that the engine process
+    inherits."""
     ours, theirs = socket.socketpair()
     for sock in (ours, theirs):
         sock.setblocking(False)

@@ -1,9 +1,10 @@
-"""Loads weights by transformers, and finds differences between the weights and the config.
+"""Loads weights with transformers, and finds differences between the weights and the config.
 
-transformers fills a weight that the files lack with random numbers, and ignores one that the model lacks; both appear
-only in a log. This module returns them as `Differences`, and the caller decides which of them matter. It also finds
-what transformers does not report: layers that its patterns hide, gaps in the numbering of experts, integers in place of
-a weight, and two tensors for one weight.
+transformers initialises weights that the files lack at random, and ignores tensors that the model lacks; it
+only logs both. This module returns such tensors as `Differences`, and the caller decides which of them
+matter. It also finds differences that transformers does not report: layers hidden by transformers' ignore
+patterns, gaps in the numbering of experts, integers stored for a float weight, and two tensors for one
+weight.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ CONSTANTS = re.compile(
 )
 """Buffers that older versions of transformers saved, and newer ones compute."""
 CACHE_SCALES = re.compile(r"(^|\.)(k|v|kv)_scale$")
-"""Scales of stored keys and values, which `kv.scales` reads."""
+"""Scales of stored keys and values, which `kv_scales` reads."""
 EXTRA_HEADS = re.compile(r"(^|\.)mtp[^.]*\.")
 """Heads that predict several tokens ahead, which llmfw does not use."""
 _LAYER = re.compile(r"\.\d+\.")
 EXTRA_LAYER_PARTS = ("eh_proj", "enorm", "hnorm", "shared_head")
-"""Modules that a layer has only if it is such a head: DeepSeek V3, GLM 4 MoE and others number it as another layer."""
+"""Modules by which to recognise such a head among the layers: DeepSeek V3, GLM 4 MoE and others number it as
+a layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,9 @@ class Differences:
 
     Attributes:
         missing: names of tensors that the files lack.
-        mismatched: names of tensors whose shape or type differs, with both.
+        mismatched: names of tensors whose shape or type differs, each with both shapes or types.
         surplus: names of tensors that the model lacks.
-        note: possible explanation, or "".
+        note: possible explanation of the differences, or "".
     """
 
     missing: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ class Differences:
         """Raise ModelError if there is any difference.
 
         Raises:
-            ModelError: names up to ten tensors, and the number of the others.
+            ModelError: the message names up to ten tensors, and the number of further ones.
         """
         groups = {"missing": self.missing, "mismatched": self.mismatched, "surplus": self.surplus}
         groups = {title: names for title, names in groups.items() if names}
@@ -93,8 +95,8 @@ def read_config(path: str) -> Any:
     """Return a model's config.
 
     Raises:
-        ModelError: there is none, it cannot be read, it has a number that cannot be right, it belongs to an adapter, or
-            names an unknown quantization.
+        ModelError: the config does not exist, cannot be read, has an impossible number or names an unknown
+            quantization method; or the model is an adapter.
     """
     refuse_adapters(path)
     settings = read_settings(path)
@@ -116,17 +118,17 @@ def read_config(path: str) -> Any:
 def load_checked(
     auto_class: Any, path: str, hf_config: Any, device: torch.device, **options: Any
 ) -> tuple[PreTrainedModel, Differences]:
-    """Load a model; return it and its differences from its files.
+    """Load a model; return the model and the differences between it and its files.
 
     Args:
-        auto_class: class of transformers that loads it, such as `AutoModelForCausalLM`.
+        auto_class: class of transformers that loads the model, such as `AutoModelForCausalLM`.
         path: a folder, or a hub id.
         hf_config: the model's config.
         device: target device.
         options: further arguments of `from_pretrained`.
 
     Raises:
-        ModelError: it cannot be loaded, or its weights hold NaN or infinity.
+        ModelError: the model cannot be loaded, or its weights contain NaN or infinity.
     """
     try:
         stored = read_tensors(path)
@@ -151,11 +153,8 @@ def load_checked(
 
 
 def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
-    """Refuse a config with more layers than there are tensors, before hours are spent on creating them.
-
-    Raises:
-        ModelError: it has.
-    """
+    """Raise ModelError if the config has more layers than the files have tensors, because creating them may
+    take hours."""
     num_layers = getattr(hf_config.get_text_config(decoder=True), "num_hidden_layers", 0)
     if isinstance(num_layers, int) and num_layers > num_tensors > 0:
         raise ModelError(
@@ -165,13 +164,11 @@ def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
 
 
 def _check_values(path: str, module: PreTrainedModel) -> None:
-    """Refuse weights that hold NaN or infinity, and warn of matrices that are all zeros.
+    """Raise ModelError for weights that contain NaN or infinity, and warn of matrices that are all zeros.
 
-    What a NaN reaches would be wrong without an error. Zeros are legal: pruned layers and untrained heads have them. The
-    smallest and the largest number show both in one pass, at the speed of memory (28 GB/s where isfinite made 1).
-
-    Raises:
-        ModelError: names the damaged ones.
+    A NaN would make outputs wrong without an error. Zeros are legal: pruned layers and untrained heads have
+    them. Computing the minimum and maximum finds both in one pass at memory bandwidth (28 GB/s, where
+    isfinite reached only 1 GB/s).
     """
     damaged, zero = [], []
     for name, weight in module.named_parameters():
@@ -233,8 +230,10 @@ class _Names:
                 self._beyond[layer].add(name)
 
     def layer(self, name: str) -> tuple[str, int] | None:
-        """If a tensor's layer number is beyond the model's last layer, return the list of layers and that number; else
-        None."""
+        """Return the list of layers that a tensor belongs to, by its prefix, and the layer's number in it.
+
+        Returns None unless that number is beyond the last layer of the model.
+        """
         for prefix, count in self._counts.items():
             number = self._number(name, prefix)
             if number is not None and number >= count:
@@ -253,7 +252,7 @@ class _Names:
         return {name for names in self._beyond.values() if not _is_extra_head(names) for name in names}
 
     def note_on_layers(self) -> str:
-        """Return a note with both numbers of layers; "" if config and files agree."""
+        """Return a note that states the number of layers in the config and in the files; "" if they agree."""
         for prefix, count in self._counts.items():
             inside = {found for name in self._stored if (found := self._number(name, prefix)) is not None}
             inside -= {number for (_, number), names in self._beyond.items() if _is_extra_head(names)}
@@ -262,7 +261,7 @@ class _Names:
         return ""
 
     def integers(self) -> list[str]:
-        """Return the tensors that are integers in the files and floats in the model."""
+        """Describe the tensors that are integers in the files and floats in the model."""
         return [
             f"{name} is stored as {tensor.dtype}"
             for name, tensor in self._stored.items()
@@ -270,7 +269,7 @@ class _Names:
         ]
 
     def doubled(self) -> set[str]:
-        """Return the tensors that the files also have without the prefix of the base model."""
+        """Return the tensors that the files have both with and without the prefix of the base model."""
         return {name for name in self._stored if f"{self._prefix}{name}" in self._stored}
 
     def _is_floating(self, name: str) -> bool:
@@ -303,10 +302,10 @@ def _is_extra_head(names: Iterable[str]) -> bool:
 
 
 def _reason(path: str, hf_config: Any, error: Exception) -> str:
-    """Return why loading failed, from the contents of the files if possible."""
+    """Return why loading failed, by inspecting the files and the exception."""
     try:
         stored = read_tensors(path)
-    except Exception:  # noqa: BLE001 - damaged files are the reason, and why_not names them
+    except Exception:  # noqa: BLE001 - the files are damaged, and why_not names them
         return why_not(path, hf_config, error)
     if gaps := expert_gaps(stored):
         return f"experts are missing: {_listed(_sorted(gaps), MAX_NAMES)}"
@@ -318,7 +317,7 @@ def _reason(path: str, hf_config: Any, error: Exception) -> str:
 
 
 def _sorted(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names sorted, with numbers in them by value."""
+    """Sort names in natural order: numbers in them are compared by value."""
     return tuple(
         sorted(
             names,

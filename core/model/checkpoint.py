@@ -1,7 +1,8 @@
-"""Reads the description of a checkpoint without its weights: tensors and their formats, adapters, quantization.
+"""Inspects the files of a checkpoint without loading weights: names and formats of tensors, adapters,
+quantization.
 
-Knows nothing of models. `path` is a folder or a hub id. Of a hub id, only small files are downloaded; weights are read
-only if they were downloaded before.
+In all functions, `path` is a folder or a hub id. For a hub id, only small files are downloaded; weight files
+are read only if they were downloaded before.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class StoredTensor:
 
     Attributes:
         dtype: dtype, named as in safetensors ("BF16", "I8") or torch ("bfloat16", "int8").
-        shape: its sizes.
+        shape: size of each dimension.
     """
 
     dtype: str
@@ -42,12 +43,12 @@ class StoredTensor:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it holds integers, which are codes in the case of a weight."""
+        """Whether the tensor has an integer dtype. Integers stored for a weight are quantisation codes."""
         return self.dtype.upper().startswith(("I", "U", "BOOL"))
 
 
 def read_tensors(path: str) -> dict[str, StoredTensor]:
-    """Return the tensors of a checkpoint by name; none if its files are missing or in an older format.
+    """Return the tensors of a checkpoint by name; empty if its files are missing or in an older format.
 
     Raises:
         ModelError: its index is wrong, a file holds no tensors by name, or two files hold one tensor with other numbers:
@@ -65,11 +66,11 @@ def read_tensors(path: str) -> dict[str, StoredTensor]:
 
 
 def expert_gaps(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return the tensors that are missing from lists of experts.
+    """Return the names of expert tensors that are missing below the highest expert number present.
 
-    transformers stacks experts in the order of their numbers, whatever these are: if one is missing and another
-    surplus, or a number is skipped, it computes with the wrong ones. If the last ones are missing, it reports another shape;
-    experts without weights (LongCat's zero experts) are such last ones by design.
+    transformers stacks experts in numeric order and ignores gaps, so after a gap it would compute with the
+    wrong experts. Experts missing at the end are not returned: transformers reports them as a shape mismatch,
+    and some models omit them by design (LongCat's zero experts).
     """
     numbers: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     for name in tensors:
@@ -83,7 +84,7 @@ def expert_gaps(tensors: Mapping[str, StoredTensor]) -> list[str]:
 
 
 def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return the tensors of experts whose shape differs from that of the first of their list, with both shapes."""
+    """Describe the expert tensors whose shape differs from that of the first expert in the same list."""
     first: dict[tuple[str, str], StoredTensor] = {}
     unequal = []
     for name, tensor in tensors.items():
@@ -95,10 +96,11 @@ def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
 
 
 def missing_scales(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return tensors, above all scales, that a module with one-byte codes lacks, but the same module of another layer
-    has.
+    """Return the names of tensors, mostly scales, that a quantised module lacks but the same module in
+    another layer has.
 
-    Floats of one byte need a scale in any case. transformers does not report all of these as missing.
+    A scale is also missing if an fp8 weight has none at all. transformers does not report all of these
+    tensors as missing. A module counts as quantised if it has a tensor of one-byte elements.
     """
     leaves: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for name in tensors:
@@ -127,11 +129,7 @@ def _codes(module: str, leaves: Iterable[str], tensors: Mapping[str, StoredTenso
 
 
 def refuse_adapters(path: str) -> None:
-    """Refuse a folder with an adapter, even if it also holds a model.
-
-    Raises:
-        ModelError: it does; the message says what to do.
-    """
+    """Raise ModelError for a folder with an adapter, even if the folder also holds a model."""
     found = [name for name in ADAPTER_FILES if find_file(path, name, download=name.endswith(".json"))]
     if not found:
         return
@@ -149,11 +147,8 @@ def refuse_adapters(path: str) -> None:
 
 
 def refuse_unknown_quantization(hf_config: Any, path: str) -> None:
-    """Refuse a checkpoint with a quantization method that transformers does not know, and would ignore.
-
-    Raises:
-        ModelError: it is; the message names the method.
-    """
+    """Raise ModelError for a checkpoint with a quantization method that transformers does not know, and would
+    ignore."""
     found = quantization_of(hf_config)
     if found is None:
         return
@@ -171,7 +166,8 @@ def refuse_unknown_quantization(hf_config: Any, path: str) -> None:
 
 
 def quantization_of(hf_config: Any) -> Any:
-    """Return a config's `quantization_config`, from the same places as transformers, or None."""
+    """Return the `quantization_config` of a config or of its text config, as transformers does; None if there
+    is none."""
     text_config = hf_config.get_text_config(decoder=True)
     return getattr(hf_config, "quantization_config", None) or getattr(
         text_config, "quantization_config", None
@@ -185,7 +181,7 @@ def _weight_files(path: str) -> list[Path]:
             if index := find_file(path, f"{name}.index.json"):
                 _refuse_other_shards(path, file, index)
             return [file]
-        # Downloaded, since its file names are checked before transformers follows them.
+        # Downloaded, because the file names in the index must be checked before transformers reads these files.
         if index := find_file(path, f"{name}.index.json", download=True):
             return [file for shard in shard_names(path, index) if (file := find_file(path, shard))]
     return []
@@ -215,7 +211,8 @@ def _stored(file: Path) -> dict[str, StoredTensor]:
 
 
 def _refuse_other_copy(name: str, first: Path, second: Path) -> None:
-    """Refuse a tensor that two files hold with different numbers: which one is used would be chance."""
+    """Raise ModelError if two files hold a tensor with different values: which of them is used would be
+    arbitrary."""
     one, other = _tensor(first, name), _tensor(second, name)
     if one.dtype == other.dtype and torch.equal(one, other):
         return
@@ -240,7 +237,7 @@ def _safetensors(file: Path) -> dict[str, StoredTensor]:
 def _pickled(file: Path) -> dict[str, StoredTensor]:
     try:
         state = torch.load(file, map_location="meta", weights_only=True, mmap=True)
-    except Exception:  # noqa: BLE001 - transformers, which loaded it or will refuse it, decides
+    except Exception:  # noqa: BLE001 - if the file is damaged, transformers reports it
         return {}
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise ModelError(f"{file} holds a {type(state).__name__} in place of tensors by name")
@@ -258,10 +255,11 @@ def _base_of(path: str) -> str:
 
 
 def find_file(path: str, name: str, *, download: bool = False) -> Path | None:
-    """Return a file of a folder or of the hub's local copy; None if it does not exist.
+    """Return the path of a model's file, in its folder or in the local cache of the hub; None if it does not
+    exist.
 
     Args:
-        download: whether to download it from the hub if it is not local.
+        download: whether to download the file from the hub if it is not in the cache.
     """
     if Path(path).is_dir():
         file = Path(path) / name

@@ -1,7 +1,7 @@
-"""Reads a model's config.json and refuses numbers in it that no model can compute with.
+"""Reads a model's config.json and refuses impossible numbers in it.
 
 transformers checks the types of most fields, but accepts NaN, an epsilon below 0 and a `rope_theta` of 0. The
-model then computes NaN, or wrong numbers without an error.
+model then computes NaN, or wrong values without an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .checkpoint import find_file
 from .small_files import read_json
 
 EPSILON = re.compile(r"_(eps|epsilon)$")
-"""Epsilons of norms. ProphetNet's `eps` is another number, and may be 0."""
+"""Names of norms' epsilons. ProphetNet's `eps` is not an epsilon, and may be 0."""
 ROTARY = re.compile(
     r"(^|_)(theta|factor|low_freq_factor|high_freq_factor|attention_factor|short_factor|long_factor|beta_fast|beta_slow"
     r"|original_max_position_embeddings|base_freq)$"
@@ -40,38 +40,38 @@ SIZE = re.compile(
     r"|num_(attention_heads|key_value_heads|hidden_layers))$"
 )
 COUNT = re.compile(r"^(num|n)_(?!.*(token|position|embd|ctx|inner|param|hidden_layers))")
-"""Numbers of labels, heads and experts: transformers creates lists, dictionaries or modules of that length."""
+"""Names of counts, such as of labels, heads or experts: transformers creates that many entries or modules."""
 MAX_COUNT = 100_000
 LAYERS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers)$")
 MAX_LAYERS = 10_000
 MAX_SIZE = 100_000_000
-"""Of a vocabulary, or the width of a layer: no memory holds the weights of a larger one."""
+"""Maximum size of a vocabulary or width of a layer: no machine has the memory for larger weights."""
 NEGATIVE_MEANS_ANY = ("max_position_embeddings", "n_positions")
 """Fields in which a negative number is valid: XLNet uses -1 for an unlimited context."""
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Return the contents of config.json; {} if it does not exist.
+    """Return the contents of config.json; {} if the file does not exist.
 
     Args:
         path: a folder, or a hub id.
 
     Raises:
-        ModelError: it cannot be read, or is not a JSON object.
+        ModelError: the file cannot be read, or is not a JSON object.
     """
     file = find_file(path, "config.json", download=True)
     return read_json(file) if file else {}
 
 
 def check_numbers(path: str, settings: dict[str, Any]) -> None:
-    """Refuse numbers that are not finite, and numbers that must be above 0 but are not.
+    """Refuse numbers that are not finite or too large, and numbers that must be above 0 but are not.
 
     Args:
         path: name of the model for the message.
         settings: contents of config.json.
 
     Raises:
-        ModelError: names the first wrong field, its value, and what would be right.
+        ModelError: a number is wrong; the message names the first such field, its value, and what is allowed.
     """
     for field, value in _fields(settings):
         if wanted := _wanted(field, value):
@@ -144,10 +144,9 @@ def check_experts(path: str, text_config: Any) -> None:
 
 
 def refuse_named_weights(path: str, settings: dict[str, Any]) -> None:
-    """Refuse a config that names the file of the weights: transformers would read it in place of the files checked here.
+    """Raise ModelError for a config that names the file of the weights.
 
-    Raises:
-        ModelError: names the field and what to do.
+    transformers would read that file instead of the files that llmfw checks.
     """
     for field, value in _fields(settings):
         if field[-1] == "transformers_weights" and value is not None:
@@ -158,8 +157,9 @@ def refuse_named_weights(path: str, settings: dict[str, Any]) -> None:
 
 
 def _fields(settings: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each value that is not a dictionary or a list, with the path of names to it, in the file's order."""
-    # A stack of our own: Python's ends at a depth that JSON can have.
+    """Yield each value that is not a dictionary or a list, with the path of names to it, in the file's
+    order."""
+    # An explicit stack, because JSON may be nested more deeply than Python's recursion limit.
     waiting: list[tuple[tuple[str, ...], Any]] = [((), settings)]
     while waiting:
         field, value = waiting.pop()

@@ -29,7 +29,7 @@ def choose_device(asked: str) -> torch.device:
 
 
 def available_memory(device: torch.device, root: Path = Path("/")) -> int:
-    """Return the bytes that could be allocated now, within the limit of a container.
+    """Return the memory that could be allocated now, in bytes, within the limit of a container.
 
     Args:
         root: the folder that holds proc and sys.
@@ -44,7 +44,7 @@ def available_memory(device: torch.device, root: Path = Path("/")) -> int:
 
 
 def total_memory(device: torch.device, root: Path = Path("/")) -> int:
-    """Return the device's memory in bytes; for a CPU, at most the limit of the container.
+    """Return the total memory of the device in bytes; for a CPU, at most the limit of the container.
 
     Args:
         root: the folder that holds proc and sys.
@@ -59,8 +59,8 @@ def total_memory(device: torch.device, root: Path = Path("/")) -> int:
 def limit_threads(root: Path = Path("/")) -> None:
     """Limit torch's threads to the number of CPUs of the container, unless OMP_NUM_THREADS is set.
 
-    By default, torch starts one thread per core of the machine. If a CPU time limit lets fewer of them run, the others
-    are stopped in the middle of a product, and the running ones wait for them.
+    By default, torch starts one thread per core of the machine. If a limit on CPU time lets fewer threads
+    run, the others are paused in the middle of a matrix product, and the running threads wait for them.
 
     Args:
         root: the folder that holds proc and sys.
@@ -80,10 +80,10 @@ def _free_bytes(meminfo: Path) -> int | None:
 
 
 def has_fast_bfloat16() -> bool:
-    """Return whether this CPU multiplies bfloat16 matrices with instructions of its own."""
+    """Return whether this CPU has instructions for bfloat16 matrix products."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def gigabytes(count: float) -> str:
-    """Return a number of bytes as text for the log."""
+    """Format a size in bytes for the log, such as "1.50 GB"."""
     return f"{count / (1 << 30):.2f} GB"

@@ -1,9 +1,10 @@
 """Merges projections of the same input into one larger matrix product.
 
-`q_proj`, `k_proj` and `v_proj` (and `gate_proj`, `up_proj`) are replaced by slices of one merged product. The first
-slice that is called computes all of them; the others return their slice if they are called with the same tensor, and
-otherwise compute it again. So transformers' code stays unchanged, and the results are right however it uses its
-projections. Only plain `nn.Linear`s of equal input width are merged.
+`q_proj`, `k_proj` and `v_proj` (and `gate_proj`, `up_proj`) are replaced with `MergedPart`s of one merged
+product. The first part that is called computes the whole product. The other parts return their slice of it if
+they are called with the same tensor; otherwise they compute the product again. So transformers' code stays
+unchanged, and the results are correct in whatever order it calls the projections. Only plain `nn.Linear`s of
+equal input width are merged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 def merge_projections(model: nn.Module) -> int:
-    """Merge all projections of a model that can be merged; return the number of saved products."""
+    """Merge all projections of a model that can be merged; return by how many the number of matrix products
+    falls."""
     saved = 0
     for module in list(model.modules()):
         for names in MERGED:
@@ -31,7 +33,7 @@ def merge_projections(model: nn.Module) -> int:
 
 
 def _mergeable(found: list[nn.Module | None]) -> list[nn.Linear]:
-    """Return the modules if they can be merged; else an empty list."""
+    """Return the modules if all of them can be merged into one; else an empty list."""
     linears = [linear for linear in found if type(linear) is nn.Linear and is_plain(linear)]
     if len(linears) < len(found):
         return []
@@ -40,17 +42,17 @@ def _mergeable(found: list[nn.Module | None]) -> list[nn.Linear]:
 
 
 class MergedLinear(nn.Module):
-    """One product for several projections of one input.
+    """One matrix product for several projections of one input.
 
     Args:
-        linears: at least two, of the same input width and dtype. Their weights are copied.
+        linears: at least two projections of the same input width and dtype. Their weights are copied.
     """
 
     def __init__(self, linears: list[nn.Linear]) -> None:
         super().__init__()
         self.sizes = [linear.out_features for linear in linears]
         first = linears[0]
-        # "meta": a layer on another device would draw random weights first, which takes longer than to load a model.
+        # On the meta device: initialising weights at random would take longer than loading the model.
         self.product = nn.Linear(first.in_features, sum(self.sizes), first.bias is not None, "meta")
         self.product.weight = _joined([linear.weight for linear in linears])
         if first.bias is not None:
@@ -59,7 +61,10 @@ class MergedLinear(nn.Module):
         self._outputs: list[torch.Tensor | None] = []
 
     def take(self, index: int, hidden: torch.Tensor) -> torch.Tensor:
-        """Return one projection of `hidden`, [..., sizes[index]]. Each share of a product is handed out once."""
+        """Return one projection of `hidden`, [..., sizes[index]].
+
+        Each slice of a computed product is returned once.
+        """
         if self._input is not hidden or self._outputs[index] is None:
             self._outputs = list(self.product(hidden).split(self.sizes, dim=-1))
             self._input = hidden
@@ -76,11 +81,11 @@ def _joined(parameters: list[torch.Tensor]) -> nn.Parameter:
 
 
 class MergedPart(nn.Module):
-    """Takes the place of a projection.
+    """Replacement for one projection of a merged product.
 
     Args:
-        merged: merged product that holds its weights.
-        index: index of its slice.
+        merged: merged product, which holds the weights of the projection.
+        index: index of the projection in the merged product.
     """
 
     def __init__(self, merged: MergedLinear, index: int) -> None:
@@ -92,7 +97,7 @@ class MergedPart(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """Weight of this projection, [out_features, in_features]. A view."""
+        """Weight of this projection, [out_features, in_features]: a view of the merged weight."""
         views: tuple[torch.Tensor, ...] = self.merged.product.weight.split(self.merged.sizes)
         return views[self.index]
 

@@ -1,8 +1,9 @@
 """Connects transformers' attention layers to llmfw's attention backends.
 
-A transformers model whose `attn_implementation` is `llmfw` calls `attend` for each attention layer. The keyword
-`llmfw_step`, which transformers passes through, carries the object that handles the call: an `AttentionStep` during
-serving, a recorder while the model is probed. No attention mask is created, because a backend knows the lengths.
+A transformers model whose `attn_implementation` is `llmfw` calls `attend` for each attention layer. The
+keyword `llmfw_step`, which transformers passes through, carries the object that handles the call: an
+`AttentionStep` during serving, a recorder while the model is probed. No attention mask is created, because a
+backend knows the lengths.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ class Step(Protocol):
         attention_mask: torch.Tensor | None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        """Return [1, T, heads, v_head_dim] for query [1, heads, T, head_dim], key and value [1, kv heads, T, …]."""
+        """Return [1, T, heads, v_head_dim] for query [1, heads, T, head_dim], key and value [1, kv heads, T,
+        …]."""
 
 
 class AttentionStep:
     """Passes each layer's call to the backend, for one step.
 
     Args:
-        backend: backend, which has planned `batch`.
+        backend: attention backend that has planned `batch`.
         layers: attention layers by index.
         batch: tensors of the step.
     """
@@ -110,7 +112,10 @@ def attend(
     llmfw_step: Step,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
-    """Let the step compute the attention of one layer. The signature is transformers'."""
+    """Let the step compute the attention of one layer.
+
+    The signature is that of transformers' attention interface.
+    """
     return llmfw_step.attend(module, query, key, value, attention_mask, **kwargs), None
 
 
@@ -132,7 +137,8 @@ def make_no_mask(
 
 @contextmanager
 def marking_masks(markers: MaskMarkers) -> Iterator[None]:
-    """Within the block, return a marker of its rule to a model that asks for a mask."""
+    """Within the block, have `make_no_mask` return a marker, by which `MaskMarkers` finds the rule of the
+    mask."""
     token = _markers.set(markers)
     try:
         yield

@@ -1,14 +1,14 @@
 """Refuses models in which something other than attention mixes the tokens of a row.
 
-llmfw packs the tokens of several sequences into one row, and keeps nothing of a sequence but keys and values. A
-convolution or a recurrent state would carry the tokens of one sequence into the next, and would be lost between steps.
-Two checks find them:
+llmfw packs the tokens of several sequences into one row, and stores only keys and values of a sequence
+between steps. A convolution or a recurrent state would mix tokens of different sequences, and would be lost
+between steps. Two checks find such models:
 
 - `check_cache` asks transformers which kinds of state the model's cache has. It needs no forward pass.
-- `check_isolation` runs the model on three sequences in one row and poisons the outer two: their embeddings become NaN.
-  NaN survives every sum and product, however small the other factor, so a single NaN in the logits of the sequence in
-  the middle proves a leak, and their absence disproves one, in any dtype. If poison cannot decide, the check changes the outer
-  sequences' tokens instead and compares.
+- `check_isolation` runs the model on three sequences in one row, with NaN as the embeddings of the first and
+  the last one. NaN survives every sum and product, so a NaN in the logits of the middle sequence proves that
+  tokens mix, and its absence disproves it, in any dtype. If the NaNs do not reach the logits, the check
+  instead changes the tokens of the first and the last sequence, and compares the logits of the middle one.
 """
 
 from __future__ import annotations
@@ -28,20 +28,18 @@ from .packed import Packed, run_packed
 logger = logging.getLogger(__name__)
 
 LENGTHS = (33, 24, 7)
-"""Tokens of the three sequences. None is a multiple of a usual kernel or chunk, and 33 fill a chunk of 32."""
+"""Lengths of the three sequences in tokens. None is a multiple of a usual kernel or chunk size; 33 exceeds a
+chunk of 32."""
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-"""Maximum change of logits by rounding, relative to the largest: experts then multiply groups of other sizes."""
+"""Maximum change of logits by rounding, relative to the largest logit. Other tokens change the group sizes of
+experts, and so the rounding."""
 PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
-"""Cache layers that hold only keys and values. A dummy belongs to a layer that uses another layer's keys, as in Gemma
-3n and 4."""
+"""Cache layers that hold only keys and values. A `DummyLayer` belongs to a layer that uses another layer's
+keys and values, as in Gemma 3n and 4."""
 
 
 def check_cache(model: nn.Module) -> None:
-    """Refuse a model whose layers keep more than keys and values between tokens.
-
-    Raises:
-        ModelError: they do.
-    """
+    """Raise ModelError if a model's layers store more than keys and values between steps."""
     kinds: dict[str, list[int]] = {}
     for index, layer in enumerate(_cache_layers(model)):
         if hasattr(layer, "conv_states") or hasattr(layer, "recurrent_states"):
@@ -55,10 +53,10 @@ def check_cache(model: nn.Module) -> None:
 
 
 def check_isolation(model: nn.Module, vocab_size: int) -> None:
-    """Refuse a model in which a sequence's logits depend on its neighbours in the row.
+    """Refuse a model in which a sequence's logits depend on other sequences in the row.
 
     Raises:
-        ModelError: they do, or are not finite numbers, or all equal.
+        ModelError: the logits depend on other sequences, are not finite, or are all equal.
     """
     sequences = _sequences(vocab_size)
     poisoned = _poisoned_logits(model, sequences)
@@ -75,7 +73,7 @@ def check_isolation(model: nn.Module, vocab_size: int) -> None:
 
 
 def _refuse_equal(model: nn.Module, logits: torch.Tensor) -> None:
-    """Refuse a model that always gives all tokens the same logits: its output would be chance."""
+    """Raise ModelError if the model gives all tokens equal logits: its output would be random."""
     smallest, largest = torch.aminmax(logits, dim=-1)
     if logits.shape[-1] > 1 and bool((smallest == largest).all()):
         raise refused(
@@ -85,10 +83,11 @@ def _refuse_equal(model: nn.Module, logits: torch.Tensor) -> None:
 
 
 def _cache_layers(model: Any) -> Sequence[object]:
-    """Return the layers of the cache that transformers would use, nothing if it cannot make one from a config."""
+    """Return the layers of the cache that transformers would use; empty if it cannot create a cache from the
+    config."""
     try:
         return list(DynamicCache(config=model.config).layers)
-    except Exception as error:  # noqa: BLE001 - families with caches of their own do not support this
+    except Exception as error:  # noqa: BLE001 - families with their own cache classes do not support this
         logger.debug("No cache from the config of %s: %s", type(model).__name__, first_line(error))
         return []
 
@@ -100,7 +99,8 @@ def _sequences(vocab_size: int) -> list[list[int]]:
 def _moved(
     model: nn.Module, sequences: Sequence[Sequence[int]], vocab_size: int, before: torch.Tensor
 ) -> bool:
-    """Return whether other tokens in the outer sequences move the middle one's logits by more than rounding."""
+    """Return whether other tokens in the first and last sequence change the middle one's logits by more than
+    rounding."""
     first, _, last = ([(token + vocab_size // 2) % vocab_size for token in ids] for ids in sequences)
     after = _middle(run_packed(model, [first, sequences[1], last], Packed(LENGTHS)))
     tolerance = ROUNDING[next(model.parameters()).dtype]
@@ -112,11 +112,14 @@ def _middle(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _poisoned_logits(model: Any, sequences: Sequence[Sequence[int]]) -> torch.Tensor | None:
-    """Return the middle sequence's logits between two poisoned ones; None if the poison did not reach the logits."""
+    """Return the logits of the middle sequence, with NaN as the embeddings of the other two.
+
+    Returns None if the NaNs do not reach the logits of these two, so that the result proves nothing.
+    """
     try:
         with _poison(model.get_input_embeddings()):
             logits = run_packed(model, sequences, Packed(LENGTHS))
-    except Exception as error:  # noqa: BLE001 - a model may refuse to compute with NaN: the other comparison decides
+    except Exception as error:  # noqa: BLE001 - a model may refuse to compute with NaN
         logger.debug("%s does not run with NaN: %s", type(model).__name__, first_line(error))
         return None
     outer = torch.cat([logits[: LENGTHS[0]], logits[-LENGTHS[2] :]])
@@ -125,7 +128,7 @@ def _poisoned_logits(model: Any, sequences: Sequence[Sequence[int]]) -> torch.Te
 
 @contextmanager
 def _poison(embedding: nn.Module) -> Iterator[None]:
-    """Replace the embeddings of all tokens outside the middle sequence by NaN."""
+    """Within the block, replace the embeddings of all tokens outside the middle sequence with NaN."""
 
     def poison(module: nn.Module, args: object, output: torch.Tensor) -> torch.Tensor:
         poisoned = output.clone()

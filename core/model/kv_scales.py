@@ -1,8 +1,9 @@
-"""Reads the scales of stored keys and values that a checkpoint may have next to its weights, one of each per layer.
+"""Reads the scales for stored keys and values that a checkpoint may contain: one for keys and one for values
+per layer.
 
-Names differ with the tool that calibrated them, but all end alike, below the layer's number: `self_attn.k_scale`
-(compressed-tensors), `self_attn.attn.k_scale` (vLLM's own), `self_attn.k_proj.k_scale` (ModelOpt),
-`self_attn.qkv_proj.k_scale`, and `self_attn.kv_scale`, an older one, for both.
+The names depend on the tool that calibrated the scales: `self_attn.k_scale` (compressed-tensors),
+`self_attn.attn.k_scale` (vLLM), `self_attn.k_proj.k_scale` (ModelOpt), `self_attn.qkv_proj.k_scale`, or the
+older `self_attn.kv_scale` for both.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ Scales = dict[int, tuple[float, float]]
 def choose_scales(
     model: str, load_format: str, layers: Sequence[LayerSpec], stored_as: torch.dtype
 ) -> Scales:
-    """Return the scales of fp8 keys and values by layer, and log where they are from; none of other dtypes.
+    """Return the scales for fp8 keys and values by layer, and log whether the checkpoint has them; {} for
+    other dtypes.
 
     Args:
         model: folder or hub id.
-        load_format: load format; with "dummy" nothing is read.
+        load_format: with "dummy", no files are read.
         layers: attention layers of the model.
         stored_as: dtype of stored keys and values.
 
     Raises:
-        ModelError: a scale in the checkpoint is none that can be used.
+        ModelError: a scale in the checkpoint is not a single positive number.
     """
     if not is_fp8(stored_as):
         return {}
@@ -65,11 +67,15 @@ def choose_scales(
 
 
 def read_scales(folder: Path) -> Scales:
-    """Return the scales of keys and of values by layer, from the safetensors files of a folder. Raises ModelError."""
+    """Return the scales of keys and of values by layer, from the safetensors files of a folder.
+
+    Raises:
+        ModelError: a scale is not a single positive number.
+    """
     found: dict[int, dict[str, float]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no dict
+            for name in file.keys():  # noqa: SIM118 - not a mapping
                 if match := NAME.search(name):
                     scale = _checked(name, file.get_tensor(name))
                     for which in match[2]:

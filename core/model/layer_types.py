@@ -1,4 +1,4 @@
-"""Refuses kinds of layers that cannot be served, by their names in the config, before any weights are read."""
+"""Refuses models with unsupported kinds of layers, as named in the config, before any weights are read."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ SPARSE = frozenset(
         "minimax_m3_sparse",
     }
 )
-"""transformers' names for attention to tokens that an indexer selects, or to summaries of several tokens."""
+"""transformers' names for sparse attention: to tokens that an indexer selects, or to summaries of several
+tokens."""
 
 
 def check_layer_types(model_type: str, text_config: Any) -> None:
-    """Refuse sparse attention: a backend of llmfw attends to all tokens of a window.
-
-    Raises:
-        ModelError: a layer attends to a selection of the tokens, or to compressed ones.
-    """
+    """Raise ModelError if a layer has sparse attention, because llmfw's backends attend to all tokens of a
+    window."""
     types: Sequence[str] = getattr(text_config, "layer_types", None) or ()
     sparse = [i for i, kind in enumerate(types) if kind in SPARSE]
     if sparse:

@@ -27,9 +27,10 @@ LOAD_ERRORS = (OSError, ValueError, ImportError, SafetensorError)
 
 
 def why_not(path: str, hf_config: Any, error: Exception) -> str:
-    """Return what is wrong with a model's files; if nothing is found, the first line of the exception.
+    """Return what is wrong with a model's files, or explain the exception if no file is found to be wrong.
 
-    safetensors reports a file that may not be read as missing, and a damaged one without its name.
+    The files are inspected because safetensors reports an unreadable file as missing, and a damaged file
+    without its name.
 
     Args:
         path: a folder, or a hub id.
@@ -48,7 +49,7 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
     if isinstance(error, EOFError | UnpicklingError):
         return _pickle_failure(error)
     if isinstance(error, KeyError) and error.args == (IMPLEMENTATION,):
-        # The architecture has a table of its own attention classes in place of the interface.
+        # The architecture has its own table of attention classes instead of the attention interface.
         return f"its type ({hf_config.model_type}) does not use transformers' attention interface"
     if isinstance(error, RuntimeError) and (
         reason := _wrong_factors(hf_config.get_text_config(decoder=True))
@@ -66,7 +67,10 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
 
 
 def _pickle_failure(error: Exception) -> str:
-    """Return why a pickle was not read, with the function that it would call; torch's own text suggests to run it."""
+    """Return why a pickle file was not read, and which function it would call.
+
+    Replaces torch's own message, which suggests to allow the call.
+    """
     if found := re.search(r"GLOBAL (\S+) (was not an allowed|whose module)", str(error)):
         return (
             f"its .bin files would call {found[1]}, and llmfw reads nothing but tensors from them; do not trust the "
@@ -132,7 +136,11 @@ def _missing_of_config(error: Exception) -> str | None:
 
 
 def explained(error: Exception) -> str:
-    """Return the first line of an exception's text, with its class unless the text is clear without."""
+    """Return an explanation of an exception for users, in one line.
+
+    For unknown exceptions, this is the first line of the message, with the class unless the message is clear
+    without it.
+    """
     if "trust_remote_code" in str(error):
         return "it brings Python code of its own (auto_map), which llmfw never runs"
     if isinstance(error, StrictDataclassFieldValidationError):
@@ -154,8 +162,11 @@ def explained(error: Exception) -> str:
 
 
 def _wrong_field(text: str) -> str:
-    """Return what is wrong with a config field, from transformers' validation message, which has two lines per allowed
-    type."""
+    """Return what is wrong with a config field, in one line.
+
+    Args:
+        text: transformers' validation message, which has two lines per allowed type.
+    """
     field = re.search(r"field '(\w+)'", text)
     value = re.search(r"with value (.*) doesn't match|\(value: (.*?)\)$", text, re.MULTILINE | re.DOTALL)
     types = dict.fromkeys(re.findall(r"expected (?:a |an )?(\w+)", text))
@@ -167,9 +178,9 @@ def _wrong_field(text: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an exception's text, or its class if it has none.
+    """Return the first line of an exception's message, or the name of its class if the message is empty.
 
-    A line that ends with a colon is a heading: the next one belongs to it.
+    If the line ends with a colon, the next line is appended.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
@@ -178,18 +189,18 @@ def first_line(error: Exception) -> str:
 
 
 def name_layers(indices: Sequence[int], total: int) -> str:
-    """Return a text that names at most eight layers by index: "layers 0, 2 of 4"."""
+    """Return text that names at most eight layers by index, such as "layers 0, 2 of 4"."""
     listed = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
     return f"layer{'s' if len(indices) > 1 else ''} {listed} of {total}"
 
 
 def refused(model: nn.Module, reason: str) -> ModelError:
-    """Return the error that refuses a loaded model by the name of its architecture."""
+    """Return the error that refuses a loaded model for this reason. It names the model's architecture."""
     return ModelError(f"{type(model).__name__} cannot be served: {reason}")
 
 
 def not_finite(model: nn.Module, what: str) -> str:
-    """Return a message that a result is NaN or infinite, and name the computed buffers that are, too.
+    """Return a message that a result is NaN or infinite. It names a buffer of the model that is, too, if any.
 
     Args:
         what: result that is not finite, as a plural noun phrase.
@@ -203,14 +214,15 @@ def not_finite(model: nn.Module, what: str) -> str:
 
 @contextmanager
 def refusing(model: nn.Module, doing: str) -> Iterator[None]:
-    """Within the block, turn any exception into a one-line ModelError. The log has the traceback at debug level.
+    """Within the block, turn any exception into a one-line ModelError. The log has the traceback at debug
+    level.
 
     Args:
         model: loaded model.
         doing: action within the block, as a noun phrase.
 
     Raises:
-        ModelError: what is done failed. llmfw's own errors pass unchanged.
+        ModelError: the action failed. llmfw's own errors pass unchanged.
     """
     try:
         yield

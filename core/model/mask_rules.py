@@ -1,8 +1,8 @@
-"""Finds out which tokens a model's attention masks make visible.
+"""Determines which tokens a model's attention masks make visible.
 
-transformers describes a mask by a rule: (batch, head, query position, key position) → bool. While a model is probed,
-each mask is a marker in place of a mask, so that the layers show which rules they use. Models ask for masks that no
-layer uses, too: what these say does not matter.
+transformers describes a mask by a rule, a function: (batch, head, query position, key position) → bool. While
+a model is probed, it receives a marker in place of each mask, and the marker that a layer passes to attention
+identifies the layer's rule. Models may also request masks that no layer uses; these are ignored.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import torch
 MaskFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 FAR = 1 << 22
-"""Largest distance between tokens that is checked."""
+"""Largest distance between query and key position that is checked."""
 _QUERIES = (FAR, FAR + 1, FAR + 12_345, FAR + 99_999)
-"""Query positions to check: at some of them, a chunk of any size has its middle."""
+"""Query positions to check. For any chunk size, some of them are inside a chunk, not at its start."""
 
 
 class MaskMarkers:
-    """Records the masks that a model asks for, and the markers returned in their place."""
+    """Records the rules of the masks that a model requests, and the markers returned in place of these
+    masks."""
 
     def __init__(self) -> None:
         self._markers: list[tuple[torch.Tensor, MaskFunction]] = []
@@ -34,7 +35,8 @@ class MaskMarkers:
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> torch.Tensor:
-        """Return a mask [1, 1, q_length, kv_length] that hides nothing and identifies its rule for `rule_of`."""
+        """Return a mask [1, 1, q_length, kv_length] that hides no token, and by which `rule_of` finds the
+        rule."""
         marker = torch.zeros(1, 1, q_length, kv_length, dtype=dtype, device=device)
         self._markers.append((marker, rule))
         return marker
@@ -49,10 +51,10 @@ class MaskMarkers:
 
 
 def window_of(rule: MaskFunction) -> int | None:
-    """Return the sliding window that a rule amounts to; None: plain causal attention.
+    """Return the size of the sliding window that a rule is equivalent to; None: plain causal attention.
 
     Raises:
-        ValueError: the rule is neither.
+        ValueError: the rule is equivalent to neither.
     """
     rule = _of_text(rule)
     window = None
@@ -69,7 +71,10 @@ def window_of(rule: MaskFunction) -> int | None:
 
 
 def _first_unseen(rule: MaskFunction) -> int:
-    """Return the smallest distance from which on no token is visible; None if there is no such distance."""
+    """Return the smallest distance at which tokens are no longer visible, by binary search.
+
+    Requires that the own token is visible, and the token at distance FAR is not.
+    """
     seen, unseen = 0, FAR
     while unseen - seen > 1:
         middle = (seen + unseen) // 2
@@ -88,11 +93,11 @@ def _are_seen(rule: MaskFunction, query: int, distances: list[int]) -> list[bool
 
 
 def _of_text(rule: MaskFunction) -> MaskFunction:
-    """Return a rule without its rules for images, if the checked row has no images.
+    """Return a rule without its rule for images, if the checked row has no images.
 
-    transformers adds a rule by which the tokens of an image see each other: it looks tokens up in a table of the row,
-    and so cannot be asked about tokens far away. Rules are recognised by the names of their functions; one that is
-    not recognised stays as it is.
+    transformers adds a rule by which the tokens of an image attend to each other. That rule looks tokens up
+    in a table of the row, so it cannot be called for positions beyond the row. Rules are recognised by the
+    names of their functions; a rule that is not recognised is returned unchanged.
     """
     parts = _closed_over(rule, "mask_functions")
     if getattr(rule, "__name__", "") != "or_mask" or not isinstance(parts, tuple):
@@ -107,5 +112,5 @@ def _is_empty_table(rule: MaskFunction) -> bool:
 
 
 def _closed_over(rule: MaskFunction, name: str) -> object:
-    """Return the value of a name in a function's closure; None if there is none."""
+    """Return the value of a variable in a function's closure; None if the closure lacks it."""
     return inspect.getclosurevars(rule).nonlocals.get(name) if inspect.isfunction(rule) else None

@@ -1,4 +1,5 @@
-"""Classifies a model by the names in its config: text, vectors, or another task, which llmfw does not serve."""
+"""Classifies models by the names in their configs: generation, embedding, or a task that llmfw does not
+serve."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ OTHER_TASKS = (
     (r"MultipleChoice|NextSentence", "chooses among texts"),
     (r"TimeSeries|Prediction|Regression|Classification", "reads series of numbers"),
 )
-"""Parts of class names, and the tasks of these classes. The first match counts."""
+"""Patterns of class names, and the tasks of these classes. The first match applies."""
 ENCODERS_WITH_HEADS = ("MaskedLM", "PreTraining")
 
 
@@ -41,7 +42,7 @@ def generates(architecture: str) -> bool:
 
 
 def other_task(architecture: str) -> str | None:
-    """Return a class's task as a verb phrase, if it is neither text nor vectors."""
+    """Return the task of a class as a verb phrase; None if the class generates text or computes vectors."""
     found = re.search(r"For(?=[A-Z])(\w+)$", architecture)
     if found is None or generates(architecture) or found[1].startswith(ENCODERS_WITH_HEADS):
         return None
@@ -50,7 +51,11 @@ def other_task(architecture: str) -> str | None:
 
 
 def inputs_of(hf_config: Any) -> tuple[str, ...]:
-    """Return the inputs of a config's model without a head, named as in transformers: "text", "image", "audio", …."""
+    """Return the input modalities of a config's base model, named as in transformers ("text", "image",
+    "audio", …).
+
+    Empty if transformers has no base model for the config.
+    """
     if type(hf_config) not in AutoModel._model_mapping:
         return ()
     found = AutoModel._model_mapping[type(hf_config)]
@@ -60,8 +65,8 @@ def inputs_of(hf_config: Any) -> tuple[str, ...]:
 
 
 def unknown_kind(settings: dict[str, Any]) -> str | None:
-    """Return what is wrong with config.json's model type; None if transformers knows it or the model brings its own
-    code.
+    """Return what is wrong with config.json's model type; None if transformers knows it or the model brings
+    its own code.
 
     Args:
         settings: contents of config.json.

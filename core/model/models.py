@@ -1,4 +1,4 @@
-"""Loads a transformers model that uses llmfw's attention, and describes it."""
+"""Loads a transformers model that uses llmfw's attention backends, and describes it as a `LoadedModel`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ logger = logging.getLogger(__name__)
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 ORIGINAL_LIMIT_TYPES = ("dynamic", "longrope")
-"""Kinds of rotary embedding whose frequencies change with the longest sequence of a batch, past the original limit."""
+"""Kinds of rotary embeddings whose frequencies depend on the longest sequence of a batch if it exceeds the
+original limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,14 @@ class LoadedModel:
 
     Attributes:
         module: transformers' module, in evaluation mode, on its device.
-        layers: its attention layers, by index.
-        architecture: the class's name.
-        vocab_size: size of the logits.
-        context_length: longest sequence.
+        layers: attention layers, by index.
+        architecture: name of the module's class.
+        vocab_size: width of the logits.
+        context_length: maximum length of a sequence in tokens.
         dtype: dtype of weights, and of keys and values before they are stored.
-        num_bytes: bytes of the weights.
-        module_passes: names of the module passes that changed it, in their order.
-        has_own_threads: whether it computes on threads other than torch's (see `ModulePass`).
+        num_bytes: size of the weights in bytes.
+        module_passes: names of the module passes that changed the model, in the order of their application.
+        has_own_threads: whether the model computes on threads other than torch's (see `ModulePass`).
     """
 
     module: nn.Module
@@ -75,9 +76,9 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     """Load a model, quantise it if requested, merge projections, apply module passes, and probe it.
 
     Raises:
-        ModelError: there is no such model, or it cannot be served; with the reason.
-        ConfigError: dtype, context length or load format do not fit it, or there is no such module pass or scheme of
-            quantization.
+        ModelError: the model cannot be found or served; the message gives the reason.
+        ConfigError: the dtype or context length does not fit the model, or a module pass or quantization
+            scheme does not exist.
         ComponentError: a module pass that the config names cannot be applied.
     """
     register_with_transformers()
@@ -139,10 +140,10 @@ def _load_passed(
         is_auto: whether to skip module passes that fail.
 
     Returns:
-        The model, the passes that changed it, and the bytes of its weights before these.
+        The model, the passes that changed it, and the size of its weights in bytes, before any pass.
 
     Raises:
-        ModelError, ComponentError: as `load_model`.
+        ModelError, ComponentError: as in `load_model`.
     """
     while True:
         module = load()
@@ -158,7 +159,7 @@ def _load_passed(
             logger.warning("Loading the model again, without module pass %s", error.chosen.entry.name)
             passes = [each.rebuilt() for each in passes if each is not error.chosen]
             del module
-        gc.collect()  # before the weights are read once more
+        gc.collect()  # frees the old weights before they are read again
     if applied:
         with refusing(module, "running it on several sequences"):
             check_isolation(module, vocab_size)
@@ -166,10 +167,10 @@ def _load_passed(
 
 
 def choose_dtype(asked: str, checkpoint: torch.dtype | str | None, device: torch.device) -> torch.dtype:
-    """Return the dtype to serve in.
+    """Return the dtype to serve a model in.
 
-    "auto" is the checkpoint's, but on a CPU: bfloat16 in place of float16, and float32 in place of both where the
-    CPU has no instructions for bfloat16.
+    "auto" means the dtype of the checkpoint. On a CPU, 16-bit checkpoints are served in bfloat16 if the CPU
+    has bfloat16 instructions, otherwise in float32.
     """
     if asked != "auto":
         if asked not in DTYPES:
@@ -184,7 +185,11 @@ def choose_dtype(asked: str, checkpoint: torch.dtype | str | None, device: torch
 
 
 def choose_context_length(asked: int | None, text_config: Any) -> int:
-    """Return the maximum sequence length: the model's own limit, unless the user asks for less."""
+    """Return the maximum sequence length in tokens: the user's choice, or by default the model's own limit.
+
+    Raises:
+        ConfigError: the user's choice exceeds the model's limit, or neither is known.
+    """
     limit = getattr(text_config, "max_position_embeddings", None)
     if limit is not None and limit < 1:  # XLNet's says -1 for "any"
         limit = None
@@ -222,7 +227,8 @@ def _read_config(path: str) -> Any:
 
 
 def _warn_of_other_class(path: str, hf_config: Any) -> None:
-    """Warn if a config names another class than the one that transformers chooses by its model_type."""
+    """Log a warning if the architecture in a config is not the class that transformers chooses by the
+    model_type."""
     found = AutoModelForCausalLM._model_mapping[type(hf_config)]
     taken = found[0].__name__ if isinstance(found, tuple) else found.__name__
     named = [
@@ -237,7 +243,7 @@ def _warn_of_other_class(path: str, hf_config: Any) -> None:
 
 
 def _number(hf_config: Any, text_config: Any, name: str) -> int:
-    """Return a number that the config of every ordinary language model has."""
+    """Return a positive integer of the config, by name; raise ModelError if the config lacks it."""
     found = getattr(text_config, name, None)
     if not isinstance(found, int) or found < 1:
         raise ModelError(f"{hf_config.model_type} cannot be served: {name} is {found} in its config")

@@ -1,8 +1,7 @@
 """Helps module passes to check that a module is transformers' own, and that a replacement computes the same.
 
-A pass runs a module and its replacement on the same random input, on the device and in the dtype of serving. It does
-not use a replacement whose results differ, or that passes other tensors to attention. This file does not know what the
-modules do.
+A pass runs a module and its replacement on the same random input, on the device and in the dtype of serving.
+It does not use a replacement whose results differ, or that passes different tensors to attention.
 """
 
 from __future__ import annotations
@@ -16,11 +15,13 @@ from .hf_attention import IMPLEMENTATION
 
 NUM_TOKENS = 2
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 3e-2}
-"""Maximum distance between two results, relative to their norm: the order of roundings differs."""
+"""Maximum distance between two results, relative to their norm. Different orders of operations round
+differently."""
 
 
 def is_untouched(module: nn.Module) -> bool:
-    """Return whether calling a module does exactly what its class defines: no hooks, and no `forward` of its own."""
+    """Return whether a module has no hooks and does not override `forward`, so that its class alone defines
+    its calls."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
     return "forward" not in vars(module) and not any(hooks)
 
@@ -28,32 +29,37 @@ def is_untouched(module: nn.Module) -> bool:
 def is_plain(linear: nn.Linear) -> bool:
     """Return whether a linear layer is untouched and has an ordinary weight.
 
-    Libraries that load quantised checkpoints leave the class as it is, and replace `forward` and the parameters.
+    Libraries that load quantised checkpoints replace `forward` and the parameters, but not the class.
     """
     weight = linear._parameters.get("weight")
     return is_untouched(linear) and weight is not None and weight.is_floating_point()
 
 
 def is_of_transformers(module: nn.Module) -> bool:
-    """Return whether a module's class is one of transformers' models', not derived from it, and the module untouched."""
+    """Return whether a module is untouched, and its class is one of transformers' model code, not a
+    subclass."""
     return type(module).__module__.startswith("transformers.models.") and is_untouched(module)
 
 
 def uses_our_attention(module: nn.Module) -> bool:
-    """Return whether an attention module passes its work to the `llmfw_step` of each call."""
+    """Return whether an attention module calls llmfw's attention (`llmfw_step`)."""
     return getattr(getattr(module, "config", None), "_attn_implementation", None) == IMPLEMENTATION
 
 
 def random_input(*shape: int, like: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-    """Return normally distributed numbers, the same at each call for one shape, with a tensor's device and dtype."""
+    """Return normally distributed numbers, with the device and dtype of `like`.
+
+    Equal shapes give equal numbers.
+    """
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), device="cpu")
     return (numbers * scale).to(like.device, like.dtype)
 
 
 def attention_input(width: int, head_dim: int, like: torch.Tensor) -> dict[str, Any]:
-    """Return the arguments of an attention module or a decoder layer, except for the step: a few random tokens.
+    """Return random arguments for an attention module or a decoder layer, for a few tokens, without the step.
 
-    They are small, so that what a layer adds to them is not lost in them.
+    The hidden states are small, so that the layer's contribution to the residual stream remains visible in
+    the output.
 
     Args:
         width: width of hidden states, which are [1, T, width].
@@ -76,12 +82,13 @@ def agree(theirs: Any, ours: torch.Tensor) -> bool:
 
 
 class Recording:
-    """A step for one call that records the tensors passed to attention; each token attends to itself only.
+    """A step that records the tensors passed to attention in a single call. Each token attends only to
+    itself.
 
     Attributes:
         given: copies of query, key and value, [1, heads, T, head_dim] each; None: attention was not called.
-        mask: mask of the call.
-        keywords: other keywords of the call.
+        mask: attention mask of the call.
+        keywords: other keyword arguments of the call.
     """
 
     def __init__(self) -> None:
@@ -98,7 +105,7 @@ class Recording:
         attention_mask: torch.Tensor | None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        """Return [1, T, heads, v_head_dim]."""
+        """Record the arguments; return the value of each token as its output, [1, T, heads, v_head_dim]."""
         self.given = (query.clone(), key.clone(), value.clone())
         self.mask = attention_mask
         self.keywords = kwargs

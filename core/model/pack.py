@@ -1,8 +1,9 @@
-"""Computes matrix products with weights in oneDNN's own layout, on a CPU in bfloat16.
+"""Computes linear layers in bfloat16 on a CPU with weights in oneDNN's own layout.
 
-torch's `linear` converts a weight to this layout at each call, or does without it; a weight that is converted once is
-read at memory bandwidth. With one row, that takes half the time (figures in docs/benchmarks.md). The sums are
-bit-identical. The operators are the ones that torch's own compiler uses in place of `linear`.
+torch's `linear` converts a weight to this layout at each call, or does not use the layout. A weight that is
+converted once is read at memory bandwidth, so a product with one row takes half the time (see
+docs/benchmarks.md). The results are bit-identical. torch's own compiler uses the same operators in place of
+`linear`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from .module_trial import is_plain
 
 
 def pack_linears(model: nn.Module) -> int:
-    """Replace each plain `nn.Linear` that can be packed by a `PackedLinear`; return their number."""
+    """Replace each plain `nn.Linear` that can be packed with a `PackedLinear`; return the number of replaced
+    layers."""
     packed = 0
     if not torch.backends.mkldnn.is_available():
         return packed
@@ -49,7 +51,10 @@ class PackedLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight in its usual layout, [out_features, in_features]. A copy, so reading it in every step is slow."""
+        """The weight in its usual layout, [out_features, in_features].
+
+        Converted at each access, which is slow.
+        """
         return self._packed.to_dense()
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:

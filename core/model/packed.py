@@ -1,4 +1,4 @@
-"""Runs whole sequences, packed into one row, through a model. Each attends to itself; no cache, no backend."""
+"""Runs whole sequences, packed into one row, through a model, without a KV cache or an attention backend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUM_TOKENS = 4
 
 
 def packed_logits(model: nn.Module, vocab_size: int) -> torch.Tensor:
-    """Return the logits, [T, vocab], of a few sequences of different lengths in one row."""
+    """Return the logits, [T, vocab], of a few fixed sequences of different lengths, packed into one row."""
     sequences = [
         [(7 * i + 3 + 11 * n) % vocab_size for i in range(n)] for n in (1, NUM_TOKENS, 2 * NUM_TOKENS)
     ]
@@ -22,12 +22,16 @@ def packed_logits(model: nn.Module, vocab_size: int) -> torch.Tensor:
 
 
 def run_in_one_row(model: nn.Module, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return the logits, [T, vocab], of sequences in one row, each of which attends to itself, without windows."""
+    """Return the logits, [T, vocab], of sequences packed into one row, with causal attention within each
+    sequence.
+
+    Sliding windows are ignored.
+    """
     return run_packed(model, sequences, Packed([len(ids) for ids in sequences]))
 
 
 def run_packed(model: nn.Module, sequences: Sequence[Sequence[int]], step: Step) -> torch.Tensor:
-    """Run whole sequences through the model as one packed row; return the logits [T, vocab]."""
+    """Return the logits, [T, vocab], of sequences packed into one row, with attention computed by `step`."""
     device = next(model.parameters()).device
     ids = torch.tensor([[token for seq in sequences for token in seq]], device=device)
     positions = torch.tensor([[i for seq in sequences for i in range(len(seq))]], device=device)
@@ -39,7 +43,11 @@ def run_packed(model: nn.Module, sequences: Sequence[Sequence[int]], step: Step)
 
 
 class Packed:
-    """A step in which each of several packed sequences of known lengths attends to itself."""
+    """A step with causal attention within each of several packed sequences.
+
+    Args:
+        lengths: number of tokens of each sequence.
+    """
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self._lengths = list(lengths)
@@ -58,7 +66,10 @@ class Packed:
 
 
 def attend_causally(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Compute plain causal attention, without scale, window and soft cap, which do not matter for these checks."""
+    """Compute plain causal attention.
+
+    Ignores scale, window and soft cap, which do not matter for checks of a model.
+    """
     shared = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
     return functional.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Chooses and applies module passes, and checks that the model still computes the same."""
+"""Chooses and applies module passes, and checks that the model's results stay the same."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from .probe import probe
 logger = logging.getLogger(__name__)
 
 TOLERANCES = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.1}
-"""Maximum change of a token's logits, relative to their norm: rounding errors that grow through the layers."""
+"""Maximum change of a token's logits, relative to their norm. Rounding differences grow through the
+layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenPass:
-    """A pass that supports the model's device, and its registered component."""
+    """A module pass that supports the device and dtype, and its registry entry."""
 
     entry: Entry
     module_pass: ModulePass
 
     def rebuilt(self) -> ChosenPass:
-        """Return the same with a new pass object, which has not been applied."""
+        """Return a copy with a new pass object, which has not been applied to a model yet."""
         return ChosenPass(self.entry, self.entry.build(type(self.module_pass)))
 
 
@@ -45,11 +46,11 @@ def choose_passes(
     """Return the passes to apply, by descending rank.
 
     Args:
-        names: "auto" (all that can work here), "none", or names separated by commas.
+        names: "auto" (all passes that support the device and dtype), "none", or names separated by commas.
 
     Raises:
         ConfigError: a name is not that of a pass, or is given twice.
-        ComponentError: one that was named cannot work here; with the reason.
+        ComponentError: a named pass cannot be used; the message gives the reason.
     """
     choice = choose(registry, "module_pass", names)
     chosen = []
@@ -73,7 +74,7 @@ def choose_passes(
 def _build(
     entry: Entry, device: torch.device, dtype: torch.dtype, kind: type[ModulePass]
 ) -> ModulePass | str:
-    """Return the pass; else its own reason for being unsupported, or the error that building it raised."""
+    """Build a pass and return it, or return the reason why it does not support the device and dtype."""
     reason = kind.unsupported(str(device), dtype)
     return entry.build(kind) if reason is None else reason
 
@@ -98,18 +99,19 @@ def apply_passes(
     *,
     is_auto: bool = False,
 ) -> list[ChosenPass]:
-    """Apply passes in order; return the ones that changed the model.
+    """Apply passes in order; return those that changed the model.
 
     After each pass, the model must call attention as before, and compute nearly the same logits.
 
     Args:
         layers: attention layers before any pass.
         vocab_size: upper bound of the token ids to test with.
-        is_auto: whether the passes were chosen by "auto"; a failing one is then skipped, with its reason in the log.
+        is_auto: whether the passes were chosen by "auto". If so, a pass that fails is skipped, and the reason
+            logged.
 
     Raises:
-        ComponentError: a pass that was named raised, or the model computes something else after it.
-        SpoiledModelError: a pass that was not named did, and the model is not as it was before.
+        ComponentError: a named pass raised an exception, or changed the model's results.
+        SpoiledModelError: a pass chosen by "auto" failed in this way, and left the model changed.
     """
     if not chosen:
         return []
@@ -138,10 +140,12 @@ def _apply(
     """Apply a pass; return the number of changed modules, and the model's logits after it.
 
     Args:
-        layers, first: of the model and its logits, before any pass.
+        layers: attention layers before any pass.
+        first: logits before any pass.
 
     Raises:
-        ComponentError: the pass raised, or the model cannot be run after it, or computes something else.
+        ComponentError: the pass raised an exception, or the changed model cannot be run or computes other
+            results.
     """
     with _blaming(chosen):
         count = chosen.module_pass.apply(model)
@@ -160,7 +164,8 @@ def _apply(
 
 @contextmanager
 def _blaming(chosen: ChosenPass) -> Iterator[None]:
-    """Within the block, turn any exception, even from modules that a pass inserted, into an error that names the pass."""
+    """Within the block, turn any exception, even from modules that a pass inserted, into a ComponentError
+    that names it."""
     try:
         yield
     except Exception as error:  # a foreign component may raise anything
@@ -170,9 +175,10 @@ def _blaming(chosen: ChosenPass) -> Iterator[None]:
 
 
 class _Snapshot:
-    """State of a model before a pass, to find out whether a failed pass has changed it.
+    """State of a model before a pass, to find out whether a failed pass has changed the model.
 
-    Modules and parameters are compared by identity, values by the logits that they give, to the last bit.
+    Modules and parameters are compared by identity. Changed values of parameters are found by comparing
+    logits bit by bit.
     """
 
     def __init__(self, model: nn.Module, logits: torch.Tensor) -> None:
@@ -184,7 +190,7 @@ class _Snapshot:
             return False
         try:
             return torch.equal(packed_logits(model, vocab_size), self._logits)
-        except Exception:  # noqa: BLE001 - the pass has broken it
+        except Exception:  # noqa: BLE001 - the pass has broken the model
             return False
 
 
@@ -200,9 +206,9 @@ _ADVICE = "leave it out with --module-passes"
 
 
 def relative_distance(before: torch.Tensor, after: torch.Tensor) -> float:
-    """Return the median over tokens of how far their logits [T, vocab] moved, relative to their norm.
+    """Return the median over tokens of the relative change (in norm) of their logits, [T, vocab].
 
-    The median ignores single tokens that rounding routes to other experts.
+    A median, so that single tokens that rounding routes to other experts do not count.
     """
     before, after = before.double(), after.double()
     moved = (after - before).norm(dim=-1)

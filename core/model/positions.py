@@ -1,8 +1,9 @@
-"""Refuses models that do not place tokens at the given positions, counted from 0.
+"""Refuses models that do not use the positions that they receive, counted from 0.
 
-llmfw packs sequences into one row and passes their positions to the model. BART numbers the tokens of a row by itself.
-RoBERTa's positions start after the padding token's: transformers' own forward pass adds this offset, unless it receives
-positions. The check compares only the input of the first attention layer, so nothing after it is computed.
+llmfw packs sequences into one row and passes their positions to the model. BART ignores them, and numbers the
+tokens of a row itself. RoBERTa's positions start after the padding index; transformers adds this offset only
+if it receives no positions. The check compares the queries of the first attention layer, and stops the
+forward pass there.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from .load_failure import not_finite, refused, refusing
 from .module_trial import agree
 
 BEFORE, IDS = (6, 2, 7, 8), (5, 3, 4)
-"""Tokens of two sequences."""
+"""Token ids of two sequences, which `check_positions` runs in one row."""
 
 
 class _FirstCallError(Exception):
-    """Stops a forward pass at its first attention layer."""
+    """Stops a forward pass at the first attention layer, and carries the layer's queries."""
 
     def __init__(self, given: torch.Tensor) -> None:
         super().__init__("the first attention layer is reached")
@@ -29,17 +30,20 @@ class _FirstCallError(Exception):
 
 
 class _FirstCall:
-    """A step that raises an exception with the input of the first attention layer."""
+    """Handles attention calls in place of a step: stops the forward pass at the first attention layer."""
 
     def attend(self, module: nn.Module, query: torch.Tensor, *args: object, **kwargs: object) -> NoReturn:
         raise _FirstCallError(query)
 
 
 def check_positions(model: nn.Module) -> None:
-    """Refuse a model whose first attention layer gets other input without positions, or after another sequence.
+    """Refuse a model that does not use the positions that it receives.
+
+    The queries of the first attention layer must be the same with and without explicit positions, and after
+    another sequence in the row.
 
     Raises:
-        ModelError: they differ, or are not finite numbers.
+        ModelError: the queries differ, or are not finite.
     """
     with refusing(model, "running it on a few tokens"):
         own = _first_given(model, IDS)
@@ -58,7 +62,8 @@ def check_positions(model: nn.Module) -> None:
 def _first_given(
     model: nn.Module, ids: Sequence[int], positions: Sequence[int] | None = None
 ) -> torch.Tensor | None:
-    """Return the queries of the first attention layer, [1, heads, T, head_dim]; None: no layer calls us."""
+    """Return the queries of the first attention layer, [1, heads, T, head_dim]; None: no layer calls llmfw's
+    attention."""
     device = next(model.parameters()).device
     given = {} if positions is None else {"position_ids": torch.tensor([list(positions)], device=device)}
     try:

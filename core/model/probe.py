@@ -1,13 +1,15 @@
-"""Finds out how a loaded model uses attention, and refuses models that cannot be served correctly.
+"""Determines how a loaded model uses attention, and refuses models that cannot be served correctly.
 
-The model runs once on a few tokens and is observed. That answers, for any architecture:
+The model is run once on a few tokens, while its calls of attention are recorded. They answer, for any
+architecture:
 
-- Does each layer call us, once? (Falcon does not use the interface; in Qwen3-Next not every layer is attention.)
-- With which geometry, window and soft cap? That becomes the `LayerSpec`s.
-- Which window does the mask of each layer have, and does the layer name the same one, if it names any? (Phi-MoE's
-  layers name none; chunked attention is in the mask only.)
+- Does each layer call llmfw's attention exactly once? (Falcon does not use the interface; in Qwen3-Next, some
+  layers do not compute attention.)
+- With which geometry, window and soft cap does each layer call attention? These become the `LayerSpec`s.
+- Which window does the mask of each layer have? If the layer passes a window, too, is it the same? (Phi-MoE's
+  layers pass none; chunked attention is only in the mask.)
 
-Whether anything but attention mixes the tokens of a row is `isolation.py`'s question.
+`isolation` checks whether anything but attention mixes the tokens of a row.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from .mask_rules import MaskMarkers, window_of
 from .packed import NUM_TOKENS, attend_causally, run_packed
 
 KNOWN_TENSORS = frozenset({"position_ids", "cache_position", "s_aux", "position_embeddings"})
-"""Tensors that layers pass to attention and that a backend can ignore, or receives in another way."""
+"""Names of tensors that layers pass to attention, and that a backend ignores or receives in another way."""
 
 
 def probe(
@@ -35,14 +37,14 @@ def probe(
     """Return the model's attention layers by index.
 
     Args:
-        model: loaded with our attention implementation, in evaluation mode.
-        num_layers: number of layers in its config.
+        model: model in evaluation mode, loaded with llmfw's attention implementation.
+        num_layers: number of layers in the model's config.
         vocab_size: upper bound of the token ids to test with.
-        may_lack_masks: whether a module pass has changed the model: a layer without a mask then has the window that it
-            names.
+        may_lack_masks: whether layers may pass no mask, because a module pass has changed the model. Their
+            window is then the one that they pass.
 
     Raises:
-        ModelError: the model cannot be served correctly, with the reason.
+        ModelError: the model cannot be served correctly; the message gives the reason.
     """
     ids = [(7 * i + 3) % vocab_size for i in range(NUM_TOKENS)]
     masks = MaskMarkers()
@@ -109,7 +111,10 @@ class _Recorder:
         return attend_causally(query, key, value)
 
     def _window(self, index: int, mask: torch.Tensor | None, named: int | None) -> int | None:
-        """Return the window of a layer's mask. The layer itself may name none, but not another one."""
+        """Return the window of a layer's mask.
+
+        Records a problem if the layer itself passes a different window.
+        """
         if mask is None and self._may_lack_masks:
             return named
         rule = None if mask is None else self._masks.rule_of(mask)

@@ -1,7 +1,7 @@
 """Reads the index of a checkpoint that consists of several files.
 
-An index comes from the internet with its model. transformers joins its file names to the folder's path as they are, so
-that "../other/model.safetensors" would be read. Here a shard is a file below the model's own folder.
+An index is untrusted input. transformers joins the file names in it to the folder's path without a check, so
+it would read "../other/model.safetensors". This module accepts only files below the model's own folder.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ def is_inside(name: Any) -> bool:
 
 
 def shard_names(path: str, index: Path) -> list[str]:
-    """Return the names of a checkpoint's files from its index.
+    """Return the names of a checkpoint's weight files, from its index.
 
     Args:
         path: the model's folder, or a hub id.
-        index: the file `….index.json`.
+        index: path of the index file, `….index.json`.
 
     Raises:
-        ModelError: the index cannot be read, is not one, names a file outside the folder, or one that the folder lacks.
+        ModelError: the index cannot be read or is invalid, or names a file that is missing or outside the
+            folder.
     """
     content = read_json(index)
     weight_map = content.get("weight_map")

@@ -1,4 +1,4 @@
-"""Reads the small files of a model's folder: UTF-8 texts, and JSON objects. Reports each error in one line."""
+"""Reads the small files of a model's folder: UTF-8 text, and JSON objects. Reports each error in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OBJECTS = (
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
 )
-"""Files that must hold a JSON object if they exist. transformers reads most of them by itself."""
+"""Files that must hold a JSON object if they exist. Most of them are read by transformers."""
 
 OTHERS = (
     "chat_template.jinja",
@@ -41,9 +41,10 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def check_files(folder: Path) -> None:
-    """Raise ModelError if a small file of a folder is not a regular file or has wrong contents.
+    """Raise ModelError if a small file of a folder is not a regular file, or is not JSON although it must be.
 
-    Called before a library reads the files: some wait forever for a pipe, others fail with an error of a hundred lines.
+    Call this before libraries read the files: some wait forever if a file is a pipe, others raise errors of
+    100 lines.
     """
     for name in OBJECTS:
         read_json(folder / name)
@@ -52,10 +53,10 @@ def check_files(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a file's JSON object; {} if the file does not exist.
+    """Return the JSON object in a file; {} if the file does not exist.
 
     Raises:
-        ModelError: it cannot be read, or holds something else.
+        ModelError: the file cannot be read, or does not hold a JSON object.
     """
     if not _is_there(path):
         return {}
@@ -69,7 +70,7 @@ def parse_json(path: Path) -> Any:
     """Return the contents of a JSON file.
 
     Raises:
-        ModelError: it cannot be read, is not JSON, or has texts that are no Unicode.
+        ModelError: the file cannot be read, is not JSON, or has a string that is not valid Unicode.
     """
     text = read_text(path)
     if not text.strip():
@@ -89,7 +90,7 @@ def read_text(path: Path) -> str:
     """Return the text of a file.
 
     Raises:
-        ModelError: it cannot be read, or is not UTF-8 without a byte order mark.
+        ModelError: the file cannot be read, is too large, or is not UTF-8 without a byte order mark.
     """
     _is_there(path)
     try:
@@ -108,7 +109,7 @@ def read_text(path: Path) -> str:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether a file exists; raise ModelError if something else has its name."""
+    """Return whether a file exists; raise ModelError if the path exists but is not a file."""
     try:
         if path.is_file() or not (path.exists() or path.is_symlink()):
             return path.is_file()

@@ -1,6 +1,7 @@
-"""Finds the chat template among a model's files: one, or several by name of which transformers takes two.
+"""Finds the chat template among a model's files.
 
-Of several, `default` renders chats, and `tool_use` those with tools, as in transformers' `get_chat_template`.
+If a model has several named templates, `tool_use` renders chats with tools and `default` renders other chats,
+as in transformers' `get_chat_template`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ ADDITIONAL = "additional_chat_templates"
 
 
 def find_chat_template(folder: Path, config: Mapping[str, Any]) -> tuple[str, Path]:
-    """Return the source of the model's chat template, "" if it has none, and the file that it is in.
+    """Return the source of the model's chat template ("" if there is none), and the file that it was read
+    from.
 
     Args:
+        folder: folder of the model's files.
         config: content of `tokenizer_config.json`.
 
     Raises:
-        ModelError: a template cannot be read, or is no text.
+        ModelError: a template cannot be read, or is not text.
     """
     path = folder / "chat_template.jinja"
     if os.path.lexists(path):
@@ -47,7 +50,8 @@ def find_chat_template(folder: Path, config: Mapping[str, Any]) -> tuple[str, Pa
 
 
 def _named(templates: list[Any] | dict[str, Any], path: Path) -> dict[str, str]:
-    """Return templates by name, of a list of objects with "name" and "template", or of an object."""
+    """Return templates by name, from a list of objects with "name" and "template", or from an object with
+    names as keys."""
     try:
         pairs = (
             templates.items()
@@ -80,7 +84,7 @@ def _additional(folder: Path) -> dict[str, str]:
 
 
 def _chosen(named: Mapping[str, str], path: Path) -> str:
-    """Return one source for the templates of several that are used, "" if none of them is for all chats."""
+    """Return a single template that renders `tool_use` or `default`; "" if there is no `default`."""
     default, tool_use = named.get("default"), named.get("tool_use")
     if default is None:
         if named:
@@ -95,8 +99,9 @@ def _chosen(named: Mapping[str, str], path: Path) -> str:
 
 
 def _inner(source: str) -> str:
-    """Return a template that renders the same between two tags as alone.
+    """Return the source of a template such that it renders the same between two tags as it does alone.
 
-    Jinja drops a newline at the end of a source and, with transformers' settings, white space next to tags.
+    Otherwise, Jinja would drop a newline at the end of the source and, with transformers' settings, white
+    space next to the tags.
     """
     return "{{ '' }}" + source.removesuffix("\n") + "{{ '' }}"

@@ -1,4 +1,4 @@
-"""Refuses tokenizers whose ids differ from those in their files, or from those of the model."""
+"""Refuses tokenizers whose token ids do not match their own files or the model."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ logger = logging.getLogger(__name__)
 
 MAX_NAMES = 3
 _RARE_TEXTS = ("qzxjv", "Ωж漢한", "\U0001f9ff", "\ue000\U0010ffff", string.printable)
-"""Words and characters some of which hardly any vocabulary has."""
+"""Texts with words and characters that most vocabularies lack."""
 
 _ADDED = re.compile(r'"added_tokens"\s*:\s*(?=\[)')
 
 
 def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
-    """Refuse an empty vocabulary, two tokens with one id, and added tokens to which the library gives other ids.
+    """Raise ModelError for an empty vocabulary, two tokens with one id, or added tokens that the library
+    renumbers.
 
-    An added token may have the id of another one: it takes its place, as fine-tuned models do with reserved tokens.
-
-    Raises:
-        ModelError: names the tokens.
+    An added token may have the id of an ordinary token, which it replaces: fine-tuned models use reserved
+    tokens so.
     """
     vocabulary = backend.get_vocab()
     if not vocabulary:
@@ -47,9 +46,10 @@ def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
 
 
 def switch_dropout_off(folder: Path, backend: tokenizers.Tokenizer) -> None:
-    """Make a tokenizer return the same tokens for a text each time.
+    """Turn off random tokenisation, so that a tokenizer always returns the same tokens for a text.
 
-    Random merges and random segmentations (Provilkov et al., "BPE-Dropout"; Kudo, "Subword Regularization") are for training.
+    Random merges and segmentations (Provilkov et al., "BPE-Dropout"; Kudo, "Subword Regularization") are for
+    training.
     """
     for name in ("dropout", "alpha", "nbest_size"):
         if value := getattr(backend.model, name, None):
@@ -60,11 +60,7 @@ def switch_dropout_off(folder: Path, backend: tokenizers.Tokenizer) -> None:
 
 
 def check_unknown_text(folder: Path, backend: tokenizers.Tokenizer) -> None:
-    """Refuse a tokenizer that cannot encode characters or words that its vocabulary lacks.
-
-    Raises:
-        ModelError: with the library's reason.
-    """
+    """Raise ModelError if a tokenizer cannot encode characters or words that its vocabulary lacks."""
     for text in _RARE_TEXTS:
         try:
             backend.encode(text)
@@ -78,14 +74,14 @@ def check_unknown_text(folder: Path, backend: tokenizers.Tokenizer) -> None:
 def check_special_tokens(
     folder: Path, backend: tokenizers.Tokenizer, special: Mapping[str, str], eos_token_ids: tuple[int, ...]
 ) -> None:
-    """Warn of special tokens that the vocabulary lacks; refuse a tokenizer without any end token.
+    """Warn of special tokens that the vocabulary lacks; refuse a tokenizer without any end-of-sequence token.
 
     Args:
         special: special tokens by name ("eos_token"), from the tokenizer's config.
-        eos_token_ids: ids of tokens that end an output.
+        eos_token_ids: ids of the end-of-sequence tokens that are known already.
 
     Raises:
-        ModelError: no token would end an output.
+        ModelError: there is no token that could end an output.
     """
     for name, text in special.items():
         if backend.token_to_id(text) is not None:
@@ -102,16 +98,18 @@ def check_special_tokens(
 
 
 def check_fit(tokenizer: Tokenizer, model: str, vocab_size: int) -> None:
-    """Refuse a tokenizer with ids that the model lacks; only warn of such added tokens, which texts rarely contain.
+    """Refuse a tokenizer with token ids that the model lacks.
 
-    A request with one of these is refused.
+    Only warns if all these tokens are added tokens, which texts rarely contain; requests with such tokens are
+    refused.
 
     Args:
         model: name of the model for messages.
         vocab_size: width of the model's logits.
 
     Raises:
-        ModelError: an end token, or a token that is not an added one, is not one of the model's.
+        ModelError: the id of an end-of-sequence token, or of a token that is not an added token, exceeds the
+            model's.
     """
     last = vocab_size - 1
     if wrong := [token for token in tokenizer.eos_token_ids if token > last]:
@@ -145,7 +143,10 @@ def _refuse_equal_ids(folder: Path, vocabulary: Mapping[str, int]) -> None:
 
 
 def _added_tokens(file: Path) -> list[tuple[str, int]]:
-    """Return the added tokens with their ids from the file. They precede the vocabulary, which is not parsed."""
+    """Return the added tokens and their ids from a tokenizer.json.
+
+    Parses only these, not the large vocabulary.
+    """
     if not file.is_file():
         return []
     text = file.read_text(encoding="utf-8")

@@ -30,15 +30,15 @@ STAND_IN_TEMPLATE = (
 
 
 def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
-    """Return the tokenizer of a model.
+    """Load the tokenizer of a model.
 
     Args:
-        model: a folder, or a hub id (looked up in the local cache, else downloaded).
-        load_format: with "dummy" a folder without a tokenizer gets a stand-in: one token for each byte, and made-up
-            words for the rest of the model's vocabulary.
+        model: a folder, or a hub id. Files of a hub id are downloaded unless they are in the local cache.
+        load_format: with "dummy", a model without a tokenizer gets a substitute: one token per byte, and
+            invented words for the rest of the model's vocabulary.
 
     Raises:
-        ModelError: the folder cannot be had, or has no tokenizer that can be read.
+        ModelError: the files cannot be found, or have no readable tokenizer.
     """
     folder = model_files(model)
     check_files(folder)
@@ -50,7 +50,7 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
             raise ModelError(f"{folder} has no tokenizer (looked for {', '.join(TOKENIZER_FILES)})")
         return _stand_in(folder, eos_token_ids)
     if present[0].name == "tokenizer.json":
-        read_text(present[0])  # named with the system's reason, which the library leaves out
+        read_text(present[0])  # reports why the file cannot be read, which the library does not
     backend = _backend(folder)
     check_vocabulary(folder, backend)
     switch_dropout_off(folder, backend)
@@ -71,14 +71,18 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
 
 
 def model_files(model: str) -> Path:
-    """Return the folder of a model's small files: its own, or the hub's copy. Raises ModelError."""
+    """Return the folder of a model's small files, after downloading them for a hub id.
+
+    Raises:
+        ModelError: the files of the hub id can be neither found in the local cache nor downloaded.
+    """
     if Path(model).is_dir():
         return Path(model)
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(model, allow_patterns=HUB_PATTERNS))
-    except Exception as error:  # the library has a dozen classes for it, of three other libraries
+    except Exception as error:  # the library raises many classes, of several other libraries
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise ModelError(
             f"{model!r} is no folder, and its tokenizer cannot be had from the hub: {reason}; check the id, the network and "
@@ -104,7 +108,8 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _eos_token_ids(folder: Path) -> tuple[int, ...]:
-    """Return the model's end tokens from its generation config, or else from its config."""
+    """Return the model's end-of-sequence tokens from its generation config or, if that has none, from its
+    config."""
     for name in ("generation_config.json", "config.json"):
         config = read_json(folder / name)
         inner = config.get("text_config")
@@ -120,7 +125,10 @@ def _eos_token_ids(folder: Path) -> tuple[int, ...]:
 
 
 def _special_tokens(folder: Path, *names: str) -> dict[str, str]:
-    """Return the named special tokens, each from the first file that has it; a token is a string or an object."""
+    """Return special tokens by name, such as "eos_token", each from the first of the files that defines it.
+
+    In a file, a token is a string, or an object with its text.
+    """
     found: dict[str, str] = {}
     for file in names:
         for name, token in read_json(folder / file).items():
@@ -148,7 +156,7 @@ def _stand_in(folder: Path, eos_token_ids: tuple[int, ...]) -> Tokenizer:
 
 
 def _words() -> Iterable[str]:
-    """Yield " aa", " ab", …: "Ġ" is how byte-level vocabularies write a space."""
+    """Yield the invented words " aa", " ab", … Byte-level vocabularies write a space as "Ġ"."""
     for length in range(2, 8):
         for letters in product(string.ascii_lowercase, repeat=length):
             yield "Ġ" + "".join(letters)

@@ -1,7 +1,7 @@
-"""Identifies the weights of a model folder by a short text that is cheap to compute and changes with the weights.
+"""Computes an id of the weights in a model folder, which is cheap to compute and changes with the weights.
 
-Names, sizes, the headers of safetensors files and samples of the bytes go into a hash; a change of a few numbers
-between two samples is not seen. Knows nothing of tensors.
+The id is a hash of file names, file sizes, safetensors headers and samples of the bytes. A change of a few
+numbers between two samples does not change the id.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from pathlib import Path
 from .tokenizer_files import model_files
 
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
-NUM_SAMPLES = 64  # of each file
+NUM_SAMPLES = 64  # per file
 SAMPLE_BYTES = 4096
-MAX_HEADER_BYTES = 100 * 2**20  # of a safetensors file, as the format has it
+MAX_HEADER_BYTES = 100 * 2**20  # limit of the safetensors format
 
 
 def weight_version(model: str, load_format: str = "auto") -> str:
-    """Return an id of a model's weights: 16 hex digits of a hash; "dummy" for random weights; "" for a folder without
-    weights.
+    """Return an id of a model's weights: 16 hex digits of a hash.
+
+    The id is "dummy" for random weights, and "" for a folder without weights.
 
     Args:
         model: folder, or a hub id whose weights were read before.
 
     Raises:
-        ModelError: the hub's copy cannot be found.
+        ModelError: the files of the hub id cannot be found.
     """
     return "dummy" if load_format == "dummy" else _hash_of(model_files(model))
 

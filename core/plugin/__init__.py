@@ -1,1 +1,2 @@
-"""Plugins: their hooks, how llmfw finds, loads and configures them, and how it isolates faults of broken ones."""
+"""Plugins: hooks, and code that finds, loads and configures plugins and isolates failures of their
+components."""

@@ -1,4 +1,7 @@
-"""Calls a component until its first fault, logs it, and never calls the component again. Knows no kinds."""
+"""Calls a component until it first fails; then logs the failure, and never calls the component again.
+
+Independent of the component's kind.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ class WrongAnswerError(Exception):
 
 
 class Asked:
-    """A component that is called until its first fault.
+    """A component that is called until it first fails.
 
     Args:
-        who: description of the component for the log: the component, its plugin, package and version.
-        instead: sentence that says what replaces the component once it has failed.
-        calls: record of the component's calls; None: none is kept.
+        who: description of the component for the log, with its plugin, package and version.
+        instead: sentence for the log that states what replaces the component after a failure.
+        calls: records the component's calls; None: calls are not recorded.
 
     Attributes:
-        failure: the component's fault, if it has failed; None: it is in use.
+        failure: description of the failure; None: the component has not failed.
     """
 
     def __init__(self, who: str, instead: str, calls: ComponentCalls | None = None) -> None:
@@ -36,12 +39,17 @@ class Asked:
         self._calls = calls
 
     def answer(self, ask: Callable[[], AnswerT]) -> AnswerT | None:
-        """Return the result of `ask`; None if it raises, or has raised before. Invalid answers raise WrongAnswerError."""
+        """Call the component; return its answer, or None if the component fails or has failed before.
+
+        Args:
+            ask: function that calls the component and returns its answer. It raises WrongAnswerError for an
+                invalid answer.
+        """
         if self.failure is not None:
             return None
         try:
             return ask() if self._calls is None else self._calls.timed(ask)
-        except (Exception, SystemExit) as error:  # whatever a foreign component raises is the fault to log
+        except (Exception, SystemExit) as error:  # a plugin may raise anything; it is logged
             if self._calls is not None:
                 self._calls.failures += 1
             is_answer = isinstance(error, WrongAnswerError)

@@ -1,10 +1,10 @@
-"""Records the calls of chosen components while requests are served: their time and their failures.
+"""Records the duration and the failures of calls to components while requests are served.
 
-All calls that the API and the engine make to a plugin's component go through the component's `ComponentCalls`.
-Exceptions that a component raises on purpose (a `RequestError`, a `StorageError`, …) pass through. Any other exception
-is logged once, with the plugin, its package and version, and becomes a `ComponentFailedError`, which ends only the
-request. Calls of a component's own methods from inside a call are not counted. This module does not know what
-components do.
+All calls that the API and the engine make to a plugin's component go through the component's
+`ComponentCalls`. Exceptions that a component raises on purpose (a `RequestError`, a `StorageError`, …) pass
+through. Any other exception is logged once, with the plugin, its package and version, and becomes a
+`ComponentFailedError`, which ends only the request. Calls that a component makes to its own methods are not
+counted. Independent of what the components do.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
 def as_the_server_starts() -> Iterator[None]:
     """Within the block, turn any exception of a component into a ComponentError with the full reason.
 
-    At the start, no request can be at fault, and the server cannot run without the component.
+    While the server starts, no request can be the cause, and the server cannot run without the component.
     """
     token = _starting.set(True)
     try:
@@ -66,13 +66,14 @@ def as_the_server_starts() -> Iterator[None]:
 
 
 class ComponentCalls:
-    """The calls of one component in this process.
+    """Makes the calls of one component in this process, and records their number, duration and failures.
 
     Args:
         entry: the component.
 
     Attributes:
-        seconds: total time of the calls. (Updated without a lock: no other thread runs between reading and writing it.)
+        seconds: total duration of the calls. (Updated without a lock: no other thread runs between the read
+            and the write.)
         count, failures: number of calls, and of failed calls.
     """
 
@@ -83,13 +84,16 @@ class ComponentCalls:
         self.seconds = 0.0
         self.count = 0
         self.failures = 0
-        self._thread = 0  # thread that runs a synchronous function; of several, the last one
+        self._thread = 0  # thread in a synchronous call; the last one if several are
         self._meant = (*EXPECTED_ERRORS, KeyError) if entry.kind in STORES else EXPECTED_ERRORS
 
     def timed(
         self, function: Callable[ArgsT, FoundT], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> FoundT:
-        """Call a function of the component, and record its time. The caller handles its exceptions (see `failed`)."""
+        """Call a function of the component, and record the duration.
+
+        The caller must handle exceptions (see `failed`).
+        """
         begun = perf_counter()
         try:
             return function(*args, **kwargs)
@@ -99,9 +103,11 @@ class ComponentCalls:
             self.count += 1
 
     def watched(self, function: Callable[ArgsT, FoundT]) -> Callable[ArgsT, FoundT]:
-        """Return a wrapper of a component's function that raises ComponentFailedError for unexpected exceptions.
+        """Return a wrapper of a component's function that raises ComponentFailedError for unexpected
+        exceptions.
 
-        The wrapper runs for each token of each request, so it looks nothing up.
+        The wrapper is called for each token of each request, so everything that it needs is looked up in
+        advance.
         """
         meant, failed, where = self._meant, self.failed, _name_of(function)
 
@@ -118,7 +124,7 @@ class ComponentCalls:
             except (
                 Exception,
                 SystemExit,
-            ) as error:  # whatever a foreign component raises is the cause to log
+            ) as error:  # a plugin may raise anything; it is logged
                 raise failed(error, where) from error
             finally:
                 took = perf_counter() - begun
@@ -141,8 +147,8 @@ class ComponentCalls:
     ) -> FoundT:
         """Call a coroutine function of the component, as `call` does.
 
-        Iterators and functions among the arguments are the caller's: the component is not charged for their time or
-        exceptions.
+        Iterators and functions among the arguments belong to the caller: their time and exceptions are not
+        attributed to the component.
         """
         lent = _Lent()
         borrow: Any = function
@@ -158,7 +164,8 @@ class ComponentCalls:
     async def iterate(
         self, function: Callable[ArgsT, AsyncIterator[FoundT]], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> AsyncGenerator[FoundT, None]:
-        """Call a function of the component that returns an asynchronous iterator, and yield the iterator's items."""
+        """Call a function of the component that returns an asynchronous iterator, and yield the iterator's
+        items."""
         items = self.call(function, *args, **kwargs)
         try:
             while True:
@@ -222,13 +229,13 @@ class ComponentCalls:
 
 
 class ComponentLedger:
-    """The calls of all components in use, by component. One for each registry."""
+    """The `ComponentCalls` of all components in use. Each registry has one ledger."""
 
     def __init__(self) -> None:
         self._calls: dict[Entry, ComponentCalls] = {}
 
     def of(self, entry: Entry) -> ComponentCalls:
-        """Return the calls of a component."""
+        """Return the `ComponentCalls` of a component."""
         return self._calls.setdefault(entry, ComponentCalls(entry))
 
     def uses(self) -> list[ComponentUse]:
@@ -237,10 +244,10 @@ class ComponentLedger:
 
 
 class _Lent:
-    """Iterators and functions of the caller that a component gets for one call.
+    """The caller's iterators and functions among the arguments of one call of a component.
 
     Attributes:
-        seconds: total time that they took.
+        seconds: total time that these iterators and functions took.
         error: exception that one of them raised.
     """
 
@@ -250,7 +257,8 @@ class _Lent:
         self._iterators: list[AsyncGenerator[Any, None]] = []
 
     def wrap(self, value: Any) -> Any:
-        """Return an argument, wrapped for the component if it is an iterator or a function."""
+        """Wrap an argument for the component if it is an iterator or a function; return any other argument
+        unchanged."""
         if isinstance(value, AsyncIterator):
             self._iterators.append(self._iterate(value))
             return self._iterators[-1]
@@ -259,7 +267,7 @@ class _Lent:
         return value
 
     async def close(self) -> None:
-        """Close the iterators, because a component may not have read them to their ends."""
+        """Close the iterators, which the component may not have read to the end."""
         for iterator in self._iterators:
             await iterator.aclose()
 

@@ -1,7 +1,7 @@
-"""Resolves a setting to the registered components that it names, and tries them.
+"""Resolves a setting to the registered components that it names, and tries to build them.
 
-Attention backends, module passes, policies, drafters and grammar backends are all chosen here. Each kind adds only a function
-that builds one of its components, or says why the component cannot be used.
+Attention backends, module passes, policies, drafters and grammar backends are all chosen here. Each kind adds
+only a function that builds a component of the kind, or returns the reason why the component cannot be used.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ BuiltT = TypeVar("BuiltT")
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a component is not used.
+    """Why a component cannot be used.
 
     Attributes:
         reason: a clause for messages, without the component's name.
-        error: set if the component is broken; None if it works but does not suit the model or the device.
+        error: error of a broken component; None: the component does not support the model or the device.
     """
 
     reason: str
@@ -36,7 +36,7 @@ class Choice:
     """The components that a setting names.
 
     Attributes:
-        is_auto: the setting is "auto", so a component that cannot be used is passed over.
+        is_auto: whether the setting is "auto", so that a component that cannot be used is skipped.
         entries: the components, in the order in which to try them.
     """
 
@@ -44,10 +44,12 @@ class Choice:
     entries: tuple[Entry, ...]
 
     def attempt(self, entry: Entry, build: Callable[[type[Any]], BuiltT | str]) -> BuiltT | Rejection:
-        """Build one of the components; return why not if it cannot be used.
+        """Build one of the components and return it, or return the reason why it cannot be used.
 
         Args:
-            build: returns a component of a class, or the reason why the class cannot be used.
+            entry: registry entry of the component.
+            build: function that builds a component of a class, or returns the reason why the class cannot be
+                used.
 
         Raises:
             ConfigError: an option of the component is wrong.
@@ -61,7 +63,7 @@ class Choice:
             return Rejection(str(error), error)
         except ConfigError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign class raises is the cause to report
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; it is reported
             broken = ComponentError(f"{entry} failed: {type(error).__name__}: {error}")
             return Rejection(str(broken), broken)
         return Rejection(found) if isinstance(found, str) else found
@@ -69,7 +71,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Created(Generic[BuiltT]):
-    """A component that was built with its options, and where it comes from."""
+    """A component that was built with its options, and its registry entry."""
 
     entry: Entry
     component: BuiltT
@@ -79,12 +81,12 @@ def choose(registry: Registry, kind: str, setting: str) -> Choice:
     """Return the components that a setting names.
 
     Args:
-        setting: "auto": all of the kind, the largest rank first; "none": none; otherwise names separated by commas, in
-            the order in which they are given.
+        setting: "auto": all components of the kind, by descending rank; "none": no component; otherwise names
+            separated by commas, whose order is kept.
 
     Raises:
-        UnknownComponentError: no plugin registers a name.
-        ConfigError: several plugins do, or a name is given twice.
+        UnknownComponentError: no plugin registers one of the names.
+        ConfigError: several plugins register one of the names, or a name is given twice.
     """
     if setting == "none":
         return Choice(is_auto=False, entries=())
@@ -98,15 +100,15 @@ def choose(registry: Registry, kind: str, setting: str) -> Choice:
 
 
 def create(registry: Registry, kind: str, name: str, options: Mapping[str, OptionValue]) -> Created[Any]:
-    """Build the component with a name from its options alone.
+    """Find a component by name and build it, with its options as the only argument.
 
     Args:
         name: "name" or "plugin/name".
         options: "kind.key" → value; options of other kinds are ignored.
 
     Raises:
-        ConfigError: there is no such component, or it has no such option or value.
-        ComponentError: it cannot be imported or built.
+        ConfigError: the component does not exist, lacks an option, or does not allow an option's value.
+        ComponentError: the component cannot be imported or built.
     """
     entry = registry.find(kind, name)
     return Created(entry, entry.build(entry.load(), entry.build_options(options)))

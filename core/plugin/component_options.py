@@ -1,6 +1,8 @@
-"""Converts a component's options, from text of the command line or typed values of a file, to its `Options`.
+"""Converts the options of a component, from the command line's text or a file's typed values, to its
+`Options`.
 
-`registry` imports this only to build options, so that commands which only list components start without msgspec.
+`registry` imports this module only to build options, so that commands that only list components start without
+msgspec.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ ComponentT = TypeVar("ComponentT")
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The options of a component whose class declares none."""
+    """The `Options` of a component whose class declares no options."""
 
 
 def option_text(value: OptionValue) -> str:
@@ -30,10 +32,10 @@ def option_text(value: OptionValue) -> str:
 
 
 def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
-    """Return an `Options` struct of some values; lists and objects may be given as JSON text.
+    """Convert options to an `Options` struct. Lists and objects may be given as JSON text.
 
     Raises:
-        ValidationError: of msgspec: a value is not of its field's type.
+        ValidationError: a value does not have the type of its field.
     """
     try:
         return msgspec.convert(given, struct, strict=False)
@@ -45,9 +47,10 @@ def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
 
 
 def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str) -> str:
-    """Return the option that an error is about, and its value, as "kind.key is value: "; "" if that is unknown.
+    """Return the option that caused an error, with its value, as "kind.key is value: "; "" if the option is
+    unknown.
 
-    Leaves out a value that may be a URL, because it may contain a password.
+    A value that looks like a URL is omitted, because it may contain a password.
     """
     found = re.search(r"`\$\.(\w+)", str(error))
     if found is None or found[1] not in given:
@@ -57,7 +60,7 @@ def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str
 
 
 def _from_json(value: OptionValue) -> Any:
-    """Return the parsed value of a text that is a JSON list or object."""
+    """Parse a text that is a JSON list or object; return any other value unchanged."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         with contextlib.suppress(msgspec.DecodeError):
             return msgspec.json.decode(value)
@@ -65,7 +68,9 @@ def _from_json(value: OptionValue) -> Any:
 
 
 def with_keywords(component: type[ComponentT], keywords: Mapping[str, Any]) -> type[ComponentT]:
-    """Return a subclass of a component that is always built with these keywords; the class itself if there are none.
+    """Return a subclass of a component's class that adds these keyword arguments whenever it is built.
+
+    Returns the class itself if there are no keywords.
 
     So code that builds components one at a time (parsers: one per choice) need not know about options.
     """

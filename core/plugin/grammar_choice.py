@@ -1,4 +1,7 @@
-"""Chooses the grammar backend for a setting: the same one in the API, which checks grammars, and in the engine."""
+"""Chooses the grammar backend for `--grammar`.
+
+The API, which checks grammars, and the engine both use this module, so that they choose the same backend.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ logger = logging.getLogger(__name__)
 
 
 def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
-    """Return the grammar backend with this name.
+    """Return the entry of the grammar backend to use, or None if there is none.
 
     Args:
-        name: name of a backend; "auto": the best one whose libraries are installed, None if there is none; "none":
-            None.
+        name: name of a backend; "auto": the backend with the highest rank whose libraries are installed;
+            "none": no backend.
 
     Raises:
         UnknownComponentError: no plugin registers the name.
-        ConfigError: several plugins do.
+        ConfigError: several plugins register the name.
         ComponentError: the named backend lacks a module.
     """
     choice = choose(registry, "grammar", name)
@@ -33,7 +36,7 @@ def choose_grammar_backend(name: str, registry: Registry) -> Entry | None:
     if choice.entries and not choice.is_auto and not ready:
         entry = choice.entries[0]
         raise ComponentError(f"{entry} {entry.lacking()}")
-    if len(ready) < 2:  # loading takes a while, and waits for the first grammar
+    if len(ready) < 2:  # a single backend is loaded later, which takes a while
         return ready[0] if ready else None
     return next((entry for entry in ready if _loads(choice, entry)), None)
 
@@ -48,8 +51,9 @@ def build_grammar_backend(
         options: "kind.key" → value.
 
     Raises:
-        ConfigError: an option is not one of the backend's, or of the wrong type.
-        ComponentError: it cannot be imported, or not be built for this tokenizer; with the reason.
+        ConfigError: the backend lacks an option, or a value has the wrong type.
+        ComponentError: the backend cannot be imported, or cannot be built for this tokenizer; the message
+            gives the reason.
     """
     backend: GrammarBackend = entry.build(entry.load(), tokenizer, vocab_size, **entry.built_with(options))
     return backend

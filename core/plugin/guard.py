@@ -1,6 +1,6 @@
-"""Creates a subclass of a component's class that records calls of its interface's methods in `ComponentCalls`.
+"""Creates subclasses of component classes that record the calls of interface methods in `ComponentCalls`.
 
-Nothing else changes, so callers see no difference.
+Otherwise, such a subclass behaves like the component's own class.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ ComponentT = TypeVar("ComponentT")
 def guarded(
     component: type[ComponentT], interface: type, calls: ComponentCalls, *, per_request: bool = False
 ) -> type[ComponentT]:
-    """Return a subclass of a component that behaves the same and records the calls of the interface's methods.
+    """Return a subclass of a component's class that records the calls of the interface's methods.
 
     Args:
-        interface: interface of the component.
-        calls: record of the component's calls.
-        per_request: whether objects are built while a request is served, so that building one is a call, too.
+        component: class of the component.
+        interface: interface that the class implements.
+        calls: records the component's calls.
+        per_request: whether objects are built for each request, so that the constructor's calls are recorded,
+            too.
     """
     methods = {}
     for name, declared in vars(interface).items():
@@ -36,7 +38,7 @@ def guarded(
         if not is_call:
             continue
         own = inspect.getattr_static(component, name, None)
-        # Methods of the interface itself are not the component's work; abstract ones cannot be called.
+        # Methods inherited from the interface are not the component's code; abstract methods cannot be called.
         if own is not declared and isinstance(own, FunctionType) and not hasattr(own, "__isabstractmethod__"):
             methods[name] = _watched(own, declared, calls)
     about = {
@@ -51,7 +53,13 @@ def guarded(
 
 
 def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -> Callable[..., Any]:
-    """Return a wrapper of a method that records its calls; `declared` is the interface's method."""
+    """Return a wrapper of a method that records the method's calls.
+
+    Args:
+        own: method of the component's class.
+        declared: the same method in the interface, which determines whether calls return a coroutine or an
+            iterator.
+    """
     if inspect.iscoroutinefunction(declared):
 
         @functools.wraps(own)
@@ -78,7 +86,7 @@ def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -
 
 
 class _GuardedResults(BatchResults):
-    """The results of a job, in a store whose calls are recorded."""
+    """Wrapper of a job's results that records calls as those of the store."""
 
     def __init__(self, made: BatchResults, calls: ComponentCalls) -> None:
         self._made = made

@@ -1,9 +1,9 @@
-"""Every hook that a plugin may implement.
+"""All hooks that a plugin may implement.
 
-All kinds of components register in one way: the hook receives `register` and calls it once per component, with a name
-and the class's import path ("package.module:Class"). So a plugin's declaring module imports nothing heavy: the class is
-imported when its name is chosen. Hooks run once when a process starts, in the API and in the engine process, never per
-request or per step.
+All kinds of components are registered in the same way: the hook receives a function `register`, and calls it
+once per component, with a name and the import path of the class ("package.module:Class"). The class is
+imported only when its name is chosen, so the module that declares the hooks can be imported quickly. Hooks
+run once when a process starts, in the API process and in the engine process, never per request or per step.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ class Register(Protocol):
             path: import path, "package.module:Class"; imported when the component is chosen.
             summary: one line for listings.
             needs: names of modules that must be importable for the component to work.
-            rank: rank in the choice "auto": the component with the largest rank that supports the model is chosen.
-            prepare: "package.module:function" that does slow work which needs no model, such as compiling. It is called
-                with the `EngineConfig` if the component is chosen, or may be, in a thread of the process that starts
-                the engine process, while that one imports torch. It must not import anything heavy, and the component
-                must not rely on it.
+            rank: rank for the choice "auto": the component with the largest rank that supports the model is
+                chosen.
+            prepare: import path, "package.module:function", of a function that does slow work which needs no
+                model, such as compiling. If the component is or may be chosen, the function is called with
+                the `EngineConfig`, in a thread of the process that starts the engine process, while the
+                engine process imports torch. The function must not import anything heavy, and the component
+                must not rely on the call.
         """
 
 
@@ -51,12 +53,15 @@ class RegisterRoute(Protocol):
     """Function that `register_routes` receives."""
 
     def __call__(self, path: str) -> None:
-        """Register a Litestar route handler, router or controller by its import path "package.module:name"."""
+        """Register a Litestar route handler, router or controller by its import path
+        "package.module:name"."""
 
 
 class HookSpecs:
-    """The hooks. New versions may add arguments but remove none; an implementation declares only the arguments that it
-    needs."""
+    """The hooks. An implementation declares only the arguments that it needs.
+
+    New versions of llmfw may add arguments to a hook, but never remove any.
+    """
 
     @hookspec
     def register_attention_backends(self, register: Register) -> None:

@@ -1,4 +1,4 @@
-"""Resolves the model name that a user gives."""
+"""Resolves the model name that a user gives to a folder or a hub id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HUB_NAME = r"\w([\w.-]*\w)?"
 _HUB_ID = re.compile(rf"(?!.*(--|\.\.))(?!.*\.git$)(?=.{{1,96}}$){_HUB_NAME}(/{_HUB_NAME})?", re.ASCII)
-"""As the hub's library checks it."""
+"""Pattern of valid hub ids, as in the hub's own library."""
 _WITH_REVISION = re.compile(rf"(?P<id>{_HUB_NAME}/{_HUB_NAME})[@:](?P<revision>[\w./-]+)", re.ASCII)
 _URL = re.compile(
     rf"(?:https?|hf)://(?:huggingface\.co/|hf\.co/)?(?P<id>{_HUB_NAME}/{_HUB_NAME})(?:/.*)?", re.ASCII
@@ -35,8 +35,9 @@ class ResolvedModel:
 
     Attributes:
         path: folder that holds config.json, or a hub id.
-        served_name: default of the name for clients: the name that the user gave.
-        tool_parser, reasoning_parser: names of its parsers, if its source specifies them.
+        served_name: default for `--served-model-name`: the name that the user gave, without a plugin's name.
+        tool_parser, reasoning_parser: names of the parsers that the model's source specifies; None: it
+            specifies none.
     """
 
     path: str
@@ -48,18 +49,19 @@ class ResolvedModel:
 def resolve_model(
     name: str, registry: Registry, options: Mapping[str, OptionValue] | None = None
 ) -> ResolvedModel:
-    """Resolve a model's name: to a registered model, else a folder, else a hub id.
+    """Resolve a model's name to a registered model, else to a folder, else to a hub id.
 
     Does not look up a hub id; the code that reads the model's config does.
 
     Args:
-        options: "kind.key" → value; options of the kind "model" are the source's.
+        options: "kind.key" → value; options of the kind "model" are passed to the model source.
 
     Raises:
-        ModelError: a folder without config.json, or a name that is not valid as any of the three.
+        ModelError: the folder has no config.json, or the name is none of the three.
         LostComponentError: the name is that of a plugin that did not load.
-        ConfigError: several plugins register the name, or the source has no such option.
-        ComponentError: the registered source cannot be imported or built, or does not return the model's folder.
+        ConfigError: several plugins register the name, or the source lacks an option.
+        ComponentError: the registered source cannot be imported or built, or does not return the model's
+            folder.
     """
     try:
         entry = registry.find("model", name)
@@ -74,7 +76,7 @@ def resolve_model(
         path = Path(source.folder())
     except ConfigError:
         raise
-    except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report
+    except (Exception, SystemExit) as error:  # a plugin may raise anything; it is reported
         raise ComponentError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
     folder = _model_folder(path, str(entry))
     return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)
@@ -83,7 +85,7 @@ def resolve_model(
 def _folder_or_hub_id(name: str, registry: Registry) -> str:
     path = Path(name).expanduser()
     with _naming(f"model {_shown(name)}", path):
-        path.is_dir()  # raises if a folder above must not be searched
+        path.is_dir()  # raises if a parent folder is not accessible
     if name and path.is_dir():
         return _model_folder(path, f"model {name!r}")
     if path.is_file():
@@ -105,7 +107,8 @@ def _cut(path: object) -> str:
 
 
 def _meant(name: str) -> str:
-    """Return what to do with a name that looks like a hub id with something added to it, "" for others."""
+    """Return advice for an error message if a name is a hub id with a revision, or the URL of one; otherwise
+    ""."""
     if found := _WITH_REVISION.fullmatch(name):
         return (
             f"a hub id cannot have a revision: download it (hf download {found['id']} --revision {found['revision']} "
@@ -136,8 +139,8 @@ def _checked_folder(path: Path, what: str) -> str:
     """Return the path of a model's folder as text.
 
     Raises:
-        ModelError: it is no folder of a model.
-        OSError: it must not be read.
+        ModelError: the path is not a folder of a model.
+        OSError: the folder cannot be read.
     """
     if not path.is_dir():
         raise ModelError(f"{what} should be in {path}, which is not a folder")
@@ -155,7 +158,7 @@ def _checked_folder(path: Path, what: str) -> str:
 
 
 def _without_config(path: Path) -> str:
-    """Return a message on a folder without config.json: what it holds, and what to do."""
+    """Return a message about a folder without config.json: what the folder holds, and what to do."""
     if (path / "adapter_config.json").is_file():
         return f"{path} holds an adapter without a model; merge it into its base model (peft: merge_and_unload), and serve that"
     if (path / "model_index.json").is_file():

@@ -1,7 +1,7 @@
 """Reads names and versions of installed packages, and finds packages that lack an entry point.
 
-importlib.metadata parses a package's metadata as an email at each call, which would take longer than the rest of a
-start.
+Does not use importlib.metadata's own parser, because parsing the metadata as an email at each call would take
+longer than all other work at a start.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ _NEEDS_US = re.compile(
 
 
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """Return a package's own name and version."""
+    """Return the name and version of an installed package."""
     text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     head = dict(reversed(_ABOUT.findall(text.partition("\n\n")[0])))
     return head.get("Name", "unknown package"), head.get("Version", "")
 
 
 def without_plugins(group: str) -> list[str]:
-    """Return names and versions of installed packages that need llmfw but have no entry point in a group.
+    """Return the name and version of each installed package that requires llmfw but has no entry point in a
+    group.
 
-    Such a package is a program that uses llmfw, or a plugin whose author forgot the entry point. Reads the metadata of
-    every installed package, so call it only after a lookup has failed.
+    Such a package is a program that uses llmfw, or a plugin whose author forgot the entry point. Reads the
+    metadata of every installed package, so call it only after a lookup has failed.
     """
     found = set()
     for distribution in distributions():

@@ -1,13 +1,14 @@
-"""Entry points → pluggy → registry; which plugins are broken, and why.
+"""Loads the installed plugins, and records which plugins are broken, and why.
 
-Bundled plugins and foreign ones come in by the same door: entry points of the group "llmfw", sorted by name, so
-that nothing depends on the order of folders on `sys.path`. Whatever a plugin does at load, the others stay usable:
-a plugin that cannot be imported, misspells a hook or raises is dropped whole, and kept with its reason.
+Bundled and foreign plugins are loaded in the same way: from entry points of the group "llmfw", sorted by
+name, so that nothing depends on the order of folders on `sys.path`. A plugin that cannot be imported,
+misspells a hook or raises an exception is broken: all its registrations are dropped, and the reason is
+recorded. Other plugins are not affected.
 
 Environment: LLMFW_PLUGINS=a,b loads only these; LLMFW_STRICT_PLUGINS=1 makes a broken plugin an error;
 LLMFW_TRACE_PLUGINS=1 prints each hook call and what it registered to stderr.
 
-This module knows nothing of what components do; it imports declaring modules only, never the components themselves.
+This module imports only the modules that declare hooks, never the components themselves.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .registry import BrokenPlugin, Entry, Registry, reason_of
 from .requirement import reason_against
 from .slow_import import warn_if_slow
 
-SLOW_S = 1.0  # a declaring module imports nothing heavy: a slower import is reported, during and after it
+SLOW_S = 1.0  # seconds from which a plugin's loading is reported as slow, while it runs and afterwards
 GROUP = "llmfw"
 NAMES_NO_PLUGIN = (
     "names no plugin: it was installed without an entry point in the group 'llmfw' "
@@ -46,10 +47,13 @@ _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """A plugin and everything it registered.
+    """A plugin and everything that it registered.
 
     Attributes:
-        seconds: time that its declaring module and its hooks took.
+        name: name of the plugin's entry point.
+        distribution, version: installed package that contains the plugin.
+        components, commands, routes: the plugin's registrations; routes are import paths.
+        seconds: time that importing the plugin's module and calling its hooks took.
     """
 
     name: str
@@ -62,7 +66,7 @@ class LoadedPlugin:
 
     @property
     def slowness(self) -> str | None:
-        """Message about a plugin that delays every command; None if it does not."""
+        """Message for the user if the plugin loads so slowly that it delays every command; else None."""
         if self.seconds < SLOW_S:
             return None
         return (
@@ -88,13 +92,13 @@ class Plugins:
 
     @property
     def routes(self) -> list[tuple[str, str]]:
-        """Plugin and import path of every registered route."""
+        """Name of the plugin, and import path, of every registered route."""
         return [(plugin.name, path) for plugin in self.loaded for path in plugin.routes]
 
     def add_commands(self, group: click.Group) -> None:
         """Add the plugins' commands to a click group.
 
-        A name that the group has already, or that two plugins bring, is added as "plugin/name".
+        A command whose name the group already has, or that two plugins register, is added as "plugin/name".
         """
         commands = [(plugin.name, command) for plugin in self.loaded for command in plugin.commands]
         names = [*group.commands, *(str(command.name) for _, command in commands)]
@@ -123,8 +127,11 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
 
 
 def _loading_order(entry_point: EntryPoint) -> tuple[str, bool, str]:
-    """Return the sort key of loading: by name; of two plugins with one name, llmfw's own first, because the second is
-    refused."""
+    """Return the key that sorts plugins into loading order: by name, and llmfw's own first if two have the
+    same name.
+
+    The second plugin of a name is refused.
+    """
     distribution = _package_of(entry_point)[0]
     return entry_point.name, distribution != DISTRIBUTION, distribution
 
@@ -148,19 +155,20 @@ def _select(
 
 
 class _Loader:
-    """Loads plugins one by one, so that each registration and each failure belongs to one of them."""
+    """Loads plugins one by one, so that each registration and each failure can be attributed to a plugin."""
 
     def __init__(self) -> None:
         self.loaded: list[LoadedPlugin] = []
         self.broken: list[BrokenPlugin] = []
-        self.current = "plugins"  # description of what is being loaded
-        self.begun = time.monotonic()  # when its loading started
+        self.current = "plugins"  # description of the plugin that is being loaded
+        self.begun = time.monotonic()  # start of loading that plugin
         self._manager = pluggy.PluginManager("llmfw")
         self._manager.add_hookspecs(HookSpecs)
         self._trace = os.environ.get("LLMFW_TRACE_PLUGINS", "0") not in ("", "0")
 
     def load(self, entry_point: EntryPoint) -> None:
-        """Store a plugin's registrations, or the reason why it did not load."""
+        """Load a plugin; record its registrations in `loaded`, or the reason why it did not load in
+        `broken`."""
         plugin = LoadedPlugin(entry_point.name, *_package_of(entry_point))
         self.current = f"plugin {plugin.name!r} ({plugin.distribution} {plugin.version})"
         self.begun = time.monotonic()
@@ -181,7 +189,7 @@ class _Loader:
             self._manager.register(module, plugin.name)
             self._check_hooks(module)
             self._call_hooks(module, plugin)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (foreign code may raise anything)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (a plugin may raise anything)
             self._manager.unregister(name=plugin.name)
             self._reject(plugin, _reason(error))
         else:
@@ -230,7 +238,8 @@ class _Loader:
 
 
 def _check_functions(module: object) -> None:
-    """Raise PluginError for a hook without `@hookimpl`, which would never be called, or with a wrong argument."""
+    """Raise PluginError for a hook that lacks `@hookimpl`, and so would never be called, or has a wrong
+    argument."""
     for name, spec in vars(HookSpecs).items():
         function = vars(module).get(name) if name.startswith("register_") else None
         if not isinstance(function, FunctionType):
@@ -254,7 +263,7 @@ def _arguments(function: FunctionType) -> tuple[str, ...]:
 
 
 def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
-    """Return the `register` function of the hook for this kind (`hookspecs.Register`)."""
+    """Return the `register` function to pass to the hook of this kind (see `hookspecs.Register`)."""
 
     def register(
         name: str,
@@ -285,7 +294,8 @@ def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
 
 
 def _route_register(plugin: LoadedPlugin) -> Callable[[str], None]:
-    """Return the `register` function of `register_routes` (`hookspecs.RegisterRoute`)."""
+    """Return the `register` function to pass to the hook `register_routes` (see
+    `hookspecs.RegisterRoute`)."""
 
     def register(path: str) -> None:
         _check_path(path)
@@ -300,12 +310,13 @@ def _check_path(path: str) -> None:
 
 
 def _silent() -> list[str]:
-    """Return a clause on each package that needs llmfw and names no plugin."""
+    """Return a clause for an error message about each package that requires llmfw but has no plugin entry
+    point."""
     return [f"package {package} {NAMES_NO_PLUGIN}" for package in without_plugins(GROUP)]
 
 
 def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
-    """Return name and version of the package that provides an entry point."""
+    """Return the name and version of the package that provides an entry point."""
     distribution = entry_point.dist
     if distribution is None:
         return "unknown package", ""
@@ -313,13 +324,16 @@ def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
 
 
 def package_of(plugin: str) -> tuple[str, str]:
-    """Return name and version of the package that provides a loaded plugin."""
+    """Return the name and version of the package that provides a loaded plugin."""
     found = sorted(entry_points(group=GROUP, name=plugin), key=_loading_order)
     return _package_of(found[0]) if found else ("unknown package", "")
 
 
 def _reason(error: BaseException) -> str:
-    """Return an exception as one line, without its class if that adds nothing."""
+    """Return why a plugin did not load, as one line.
+
+    Omits the exception's class if the message is clear without it.
+    """
     text = " ".join(str(error).split())
     known = isinstance(error, PluginError | pluggy.PluginValidationError)
     return text if known and text else reason_of(error)

@@ -1,7 +1,7 @@
-"""Lets components prepare before the engine process needs them, such as compile code while that process imports torch.
+"""Lets components do slow work, such as compiling, while the engine process still imports torch.
 
-Runs in a thread of the process that starts the engine process. No code waits for it or relies on it: a step that fails
-here fails again when the component is built, and is reported then. This module does not know what components prepare.
+The work runs in a thread of the process that starts the engine process. No code waits for it or relies on it:
+if it fails, it fails again when the component is built, and the error is reported then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 def begin_to_prepare(config: EngineConfig, registry: Registry) -> threading.Thread | None:
-    """Call `prepare` of each component that may be chosen, in one thread; return it, or None if none has any."""
+    """Start a thread that calls `prepare` of each component that may be chosen.
+
+    Returns the thread, or None if no such component has a `prepare`.
+    """
     paths = list(dict.fromkeys(entry.prepare for entry in _may_be_chosen(config, registry) if entry.prepare))
     if not paths:
         return None
@@ -51,7 +54,7 @@ def _prepare(paths: Sequence[str], config: EngineConfig) -> None:
         try:
             function: Callable[[EngineConfig], object] = getattr(importlib.import_module(module), name)
             function(config)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a foreign function raises is no reason not to start
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; the server starts anyway
             logger.info("Not prepared: %s: %s: %s", path, type(error).__name__, error)
 
 

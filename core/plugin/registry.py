@@ -1,8 +1,9 @@
-"""Maps names to classes of components.
+"""The registry of components, by kind and name.
 
-Plugins register names and import paths (see `hookspecs`); a component is imported when its name is chosen. Two components of one kind
-may have the same name: both stay available as "plugin/name", and choosing the bare name is an error. This module does not
-know entry points and hooks: `plugins` fills it.
+Plugins register names and import paths (see `hookspecs`); a component is imported when its name is chosen. If
+two plugins register components of one kind with the same name, both are available as "plugin/name", and
+choosing the bare name is an error. `plugins` fills the registry; this module is independent of entry points
+and hooks.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .calls import ComponentLedger
 
 FEWEST_LETTERS = 3
-"""Least length of a name for which it counts that another name contains it."""
+"""Minimum length of a component's name for `BrokenPlugin.is_named_in` to look for it in other names."""
 
 INTERFACES: Mapping[str, str] = {
     "attention": "llmfw.core:AttentionBackend",
@@ -52,7 +53,7 @@ INTERFACES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """A plugin that did not load, and why. None of its registrations are kept."""
+    """A plugin that did not load, and the reason. All its registrations are dropped."""
 
     name: str
     distribution: str
@@ -60,7 +61,11 @@ class BrokenPlugin:
     reason: str
 
     def is_named_in(self, component: str) -> bool:
-        """Return whether a component's name contains the plugin's name, or is contained in it or in the package's name."""
+        """Return whether a component's name suggests that it belongs to this plugin.
+
+        That is so if it contains the plugin's name, or is contained in the name of the plugin or of its
+        package.
+        """
         plugin, _, bare = component.rpartition("/")
         own, package, wanted = (_letters(name) for name in (self.name, self.distribution, bare))
         if len(wanted) < FEWEST_LETTERS:
@@ -76,15 +81,16 @@ class Entry:
     """A registered component, as known before it is imported.
 
     Attributes:
-        kind: kind of the interface that it implements, a key of `INTERFACES`.
+        kind: kind of the component, a key of `INTERFACES`.
         name: name by which users choose it.
         path: import path "package.module:Class".
         plugin: name of the plugin that registered it.
         distribution, version: installed package that contains the plugin.
         summary: one line for listings.
         needs: names of modules that must be importable for the component to work.
-        rank: rank in the choice "auto"; larger is tried first.
-        prepare: "package.module:function" that is called before an engine is started (see `preparation`), or "".
+        rank: rank for the choice "auto"; components with a larger rank are tried first.
+        prepare: import path of a function that is called before an engine is started (see `preparation`), or
+            "".
     """
 
     kind: str
@@ -100,20 +106,23 @@ class Entry:
 
     @property
     def full_name(self) -> str:
-        """The spelling that no other plugin can take: "plugin/name"."""
+        """Name that is unique among the plugins: "plugin/name"."""
         return f"{self.plugin}/{self.name}"
 
     @property
     def spoken(self) -> str:
-        """Kind, name and plugin, as messages to clients show them."""
+        """Kind, name and plugin, as text for messages to clients."""
         return f"{_spoken(self.kind)} {self.name!r} of plugin {self.plugin!r}"
 
     def missing(self) -> list[str]:
-        """Return those of `needs` that are not installed. Imports nothing."""
+        """Return the modules in `needs` that are not installed. Imports no module."""
         return [module for module in self.needs if not _is_installed(module)]
 
     def lacking(self) -> str | None:
-        """Return what is not installed and, where the package has an extra of the component's name, how to install it."""
+        """Return a clause that names the missing modules and, if known, the command to install them.
+
+        Returns None if no module is missing.
+        """
         missing = self.missing()
         if not missing:
             return None
@@ -122,15 +131,18 @@ class Entry:
         return f"{clause}: {hint}" if hint else clause
 
     def install_hint(self) -> str | None:
-        """Return the command that installs what the component needs, where its package has an extra of the component's name."""
+        """Return the command that installs the component's requirements.
+
+        Returns None unless the package has an extra with the component's name.
+        """
         extra = self.name.replace("_", "-")
         return f"pip install '{self.distribution}[{extra}]'" if extra in _extras(self.distribution) else None
 
     def load(self) -> type[Any]:
-        """Import the class.
+        """Import the component's class.
 
         Raises:
-            ComponentError: it cannot be imported, or does not implement its kind's interface.
+            ComponentError: the class cannot be imported, or does not implement the interface of its kind.
         """
         if lacking := self.lacking():
             raise ComponentError(f"{self} {lacking}")
@@ -147,7 +159,7 @@ class Entry:
         return found
 
     def build(self, component: type[ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
-        """Return an object of the component's class, or of a class derived from it.
+        """Build an object of the component's class, or of a subclass.
 
         Raises:
             ConfigError: the class does not work with these settings.
@@ -168,12 +180,16 @@ class Entry:
             return _import_path(self.path)
 
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:
-        """Return an instance of the class's `Options` from the keys "kind.key" among `options`.
+        """Build an instance of the class's `Options` from the options of this component's kind.
+
+        Args:
+            options: "kind.key" → value; options of other kinds are ignored.
 
         Strings are converted to the type that the component declares; lists and objects are JSON text.
 
         Raises:
-            ConfigError: the component has no such option, or a value has the wrong type.
+            ConfigError: the component lacks an option, a value has the wrong type, or a required option is
+                missing.
             ComponentError: as in `load`.
         """
         given = {
@@ -181,7 +197,7 @@ class Entry:
         }
         import msgspec
 
-        from .component_options import NoOptions, ValidationError, at_fault, converted  # bring msgspec
+        from .component_options import NoOptions, ValidationError, at_fault, converted  # imports msgspec
 
         struct = getattr(self.load(), "Options", NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
@@ -201,7 +217,8 @@ class Entry:
             raise ConfigError(f"options of {self}: {fault}{error}{hint}") from error
 
     def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
-        """Return a clause for an error: the required options that are not given, as a user writes them."""
+        """Return a clause for an error message that lists the missing required options, as a user writes
+        them."""
         import msgspec
 
         needed = [
@@ -210,9 +227,10 @@ class Entry:
         return f"; give {' '.join(f'-o {self.kind}.{field.encode_name}=VALUE' for field in needed)}"
 
     def built_with(self, options: Mapping[str, OptionValue]) -> dict[str, Any]:
-        """Return the keywords for building a component in addition to its interface's: its options, if it has some.
+        """Return the keyword arguments for the component's options: {"options": …}, or {} if the component
+        has none.
 
-        Raises the same as `build_options`.
+        Raises the same exceptions as `build_options`.
         """
         built = self.build_options(options)
         return {"options": built} if built.__struct_fields__ else {}
@@ -226,8 +244,10 @@ class Registry:
 
     Args:
         entries: the components; each name occurs once per plugin and kind.
-        broken: plugins that did not load. The error for an unknown name quotes them, because it may be theirs.
-        silent: function that returns clauses on packages that name no plugin; called only for the same error.
+        broken: plugins that did not load. The error for an unknown name lists them, because the name may be
+            theirs.
+        silent: function that returns clauses about packages without a plugin entry point, for the error for
+            an unknown name.
 
     Attributes:
         broken: plugins that did not load.
@@ -245,7 +265,7 @@ class Registry:
 
     @functools.cached_property
     def ledger(self) -> ComponentLedger:
-        """The calls of the components in use."""
+        """Records of the calls of the components in use."""
         from .calls import ComponentLedger  # imports the modules of requests
 
         return ComponentLedger()
@@ -256,16 +276,20 @@ class Registry:
         return sorted(found, key=lambda entry: (-entry.rank, entry.name, entry.plugin))
 
     def names(self, kind: str) -> list[str]:
-        """Return the names that choose a component of this kind, sorted; "plugin/name" if two plugins register one name."""
+        """Return the names that choose a component of this kind, sorted.
+
+        A name that two plugins register is returned as "plugin/name".
+        """
         entries = self.entries(kind)
         bare = [entry.name for entry in entries]
         return sorted(entry.name if bare.count(entry.name) == 1 else entry.full_name for entry in entries)
 
     def find(self, kind: str, name: str) -> Entry:
-        """Return the component with this name, "name" or "plugin/name".
+        """Return the entry of the component with this name, which is "name" or "plugin/name".
 
         Raises:
-            LostComponentError: no component has this name, and a plugin that did not load probably registers it.
+            LostComponentError: no component has this name, and a plugin that did not load probably registers
+                it.
             UnknownComponentError: no component has this name; the message lists the known names.
             ConfigError: several plugins register this name.
         """
@@ -280,7 +304,8 @@ class Registry:
         return found[0]
 
     def _unknown(self, kind: str, name: str) -> UnknownComponentError:
-        """Return the error for an unknown name: it belongs to a plugin that did not load, or it is misspelt."""
+        """Return the error for an unknown name, which is misspelt or belongs to a plugin that did not
+        load."""
         what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
         if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
             return LostComponentError(f"there is no {what}: {'; '.join(map(str, suspects))}")
@@ -296,9 +321,9 @@ class Registry:
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:
-    """Raise ConfigError for a key that is not "kind.key" of a kind of component that takes options.
+    """Raise ConfigError for an option that is not named "kind.key", or whose kind has no options.
 
-    Whether the chosen component has that option is checked when it is built (`Entry.build_options`).
+    `Entry.build_options` checks later whether the chosen component has the option.
     """
     kinds = kinds_with_options() if options else []
     for key in options:
@@ -314,10 +339,10 @@ def check_option_keys(options: Mapping[str, OptionValue]) -> None:
 
 
 def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> None:
-    """Raise ConfigError if an option is given to a kind of which no component is chosen.
+    """Raise ConfigError if options are given for a kind of component, of which none is in use.
 
     Args:
-        why: a clause that says so, and how to choose one.
+        why: end of the error message: why none is in use, and how to choose one.
     """
     for key in options:
         of, _, name = key.partition(".")
@@ -331,7 +356,7 @@ def kinds_with_options() -> list[str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why something could not be imported, as one line."""
+    """Return why an import failed, as one line."""
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
     if isinstance(error, ImportError) and (error.name or "").split(".")[0] == "llmfw":
         reason += f"; this is llmfw {version()}, and the plugin was made for another one"
@@ -347,7 +372,7 @@ def _spoken(kind: str) -> str:
 
 
 def _known_names(name: str, known: Collection[str]) -> str:
-    """Return a clause for error messages: the names there are, and the one that was probably meant."""
+    """Return a clause for error messages that lists the known names, and the one that was probably meant."""
     if not known:
         return "none is registered"
     return f"known: {', '.join(known)}{did_you_mean(name, known)}"
@@ -370,7 +395,10 @@ def _extras(distribution: str) -> list[str]:
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether a module is there, without importing it or (as `find_spec` does) its parents."""
+    """Return whether a module is installed, without importing it.
+
+    Unlike `find_spec`, does not import its parents.
+    """
     top, *inner = module.split(".")
     try:
         spec = importlib.util.find_spec(top)

@@ -1,6 +1,7 @@
-"""Checks whether an installed package supports this version of llmfw, by its own dependencies.
+"""Checks whether an installed package's requirements accept this version of llmfw.
 
-pip enforces these when it installs. This check finds conflicts if you install without dependencies, or upgrade only llmfw.
+pip checks requirements when it installs a package. This check finds conflicts if you install a package
+without dependencies, or upgrade only llmfw.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ _REQUIREMENT = re.compile(r"^Requires-Dist: *(llmfw[-_.]engine\b[^\n]*)$", re.MU
 
 
 def reason_against(package: Distribution | None) -> str | None:
-    """Return why this llmfw does not load a package's plugins, or None if the package requires no other version.
+    """Return why the plugins of a package must not be loaded; None if the package accepts this version of
+    llmfw.
 
     A development version counts as the release that follows it.
     """
     if package is None:
         return None
-    # The text itself: parsing it as a mail, as importlib.metadata does, takes longer than all the rest.
+    # Searches the text itself: parsing it as an email, as importlib.metadata does, takes longer than all the rest.
     head = (package.read_text("METADATA") or "").partition("\n\n")[0]
     for line in _REQUIREMENT.findall(head):
         asked_of_us = re.match(r"llmfw[-_.]engine(?![\w.-])", line, re.IGNORECASE)
@@ -48,9 +50,10 @@ def reason_against(package: Distribution | None) -> str | None:
 
 
 def is_plainly_met(requirement: str, version: str) -> bool:
-    """Return whether a requirement that only has bounds, such as `llmfw-engine>=0.1,<0.3`, accepts a release.
+    """Return whether a requirement has only bounds, such as `llmfw-engine>=0.1,<0.3`, and accepts a version.
 
-    If False, the caller must ask `packaging`, whose import takes longer than everything else at a start.
+    If False, the caller must check with `packaging`, whose import takes longer than all other work at a
+    start.
     """
     bounds = _PLAIN.fullmatch(requirement.strip())
     if bounds is None or not re.fullmatch(r"\d+(\.\d+)*", version):
@@ -60,7 +63,7 @@ def is_plainly_met(requirement: str, version: str) -> bool:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the numbers of a release without zeros at the end: 1.0 is 1."""
+    """Return the components of a version number without trailing zeros: both "1.0" and "1" give (1,)."""
     numbers = [int(number) for number in version.split(".")]
     while numbers and not numbers[-1]:
         numbers.pop()

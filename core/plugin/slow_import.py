@@ -1,4 +1,5 @@
-"""Reports slow imports: an import cannot be stopped, but the user can see which one it is."""
+"""Reports slow imports while they run, because an import cannot be stopped, but the user can see which one it
+is."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-STILL_S = 5.0  # time of a component's import before llmfw reports that it still runs: torch takes a while
+STILL_S = 5.0  # default for `after_s`; importing torch alone takes a while
 
 
 def _print(line: str) -> None:
@@ -24,10 +25,11 @@ def warn_if_slow(
     """Report each import that still runs after `after_s` seconds.
 
     Args:
-        what: function that returns the name of the import, called in another thread.
-        tell: function that receives the line, once per import; None: it is printed to stderr.
+        what: function that returns the name of the current import; called in another thread.
+        tell: function that receives the report, once per import; None: reports are printed to stderr.
         after_s: seconds that an import may take without a report.
-        begun: function that returns the start of the current import, by `time.monotonic`; None: the block's start.
+        begun: function that returns the start of the current import, by `time.monotonic`; None: the block's
+            start.
     """
     import threading  # the command line starts without it
 

@@ -74,7 +74,8 @@ class AdmissionControl:
             self._waits.put_off(request_id, now)
 
     def note_events(self, events: Iterable[TokenEvent]) -> None:
-        """Record the events of a step: stop reports to requests with tokens, and forget requests that have ended."""
+        """Record the events of a step: stop reports to requests with tokens, and forget requests that have
+        ended."""
         if self._waits:
             self._waits.forget(event.id for event in events)
         for event in events:
@@ -82,7 +83,10 @@ class AdmissionControl:
                 self.leave(event.id)
 
     def take_late(self, scheduler: Scheduler) -> list[TokenEvent]:
-        """Return the final events of requests whose timeout has passed. The engine must then end these requests."""
+        """Return the final events of requests whose timeout has passed.
+
+        The engine must then end these requests.
+        """
         if self._deadlines.next is None or not (late := self._deadlines.take_due(self._clock())):
             return []
         how_far = _how_far(scheduler)

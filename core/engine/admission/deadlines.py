@@ -8,7 +8,10 @@ from llmfw.core.base.errors import DeadlineError
 
 
 class Deadlines:
-    """Requests with a timeout, by the time at which it passes. Checks take constant time if no timeout has passed."""
+    """Requests with a timeout, by the time at which it passes.
+
+    Checks take constant time if no timeout has passed.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str]] = []
@@ -26,7 +29,10 @@ class Deadlines:
         heapq.heappush(self._heap, (when, request_id))
 
     def forget(self, request_id: str) -> None:
-        """Forget a request that has ended. The heap is rebuilt once most of its entries are of ended requests."""
+        """Forget a request that has ended.
+
+        The heap is rebuilt once most of its entries are of ended requests.
+        """
         if self._open.pop(request_id, None) and len(self._heap) > 2 * len(self._open) + 64:
             self._heap = [(when, each) for each, (when, _) in self._open.items()]
             heapq.heapify(self._heap)

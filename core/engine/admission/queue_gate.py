@@ -51,7 +51,10 @@ class AdmissionRate:
             self._since = now
 
     def per_second(self, now: float) -> float | None:
-        """Return the rate up to the last admission, or less if the next admission is overdue. None: unknown."""
+        """Return the rate up to the last admission, or less if the next admission is overdue.
+
+        None: unknown.
+        """
         while self._admitted and self._admitted[0][0] < now - WINDOW_S:
             self._num_admitted -= self._admitted.popleft()[1]
         if self._since is None or not self._num_admitted:
@@ -211,6 +214,7 @@ class QueueGate:
         return has_room and self._tokens_by_key[key] + num_tokens <= tokens // num_keys
 
     def _retry_after(self, num_requests: float, now: float) -> float:
-        """Return the estimated seconds until `num_requests` are admitted: at least 1, at most MOST_RETRY_S."""
+        """Return the estimated seconds until `num_requests` are admitted: at least 1, at most
+        MOST_RETRY_S."""
         seconds = self.rate.seconds_for(max(1, math.ceil(num_requests)), now)
         return 1.0 if seconds is None else min(MOST_RETRY_S, max(1.0, seconds))

@@ -28,11 +28,15 @@ class Waits:
         return max(self._not_before, min(self._when.values())) if self._when else None
 
     def add(self, request_id: str, now: float) -> None:
-        """Start reports to a request. The first report is due at once, after the current step."""
+        """Start reports to a request.
+
+        The first report follows the next step, unless that step yields a token.
+        """
         self._when[request_id] = now
 
     def put_off(self, request_id: str, now: float) -> None:
-        """Delay the next report to a request that was admitted, because its first token may come at any moment."""
+        """Delay the next report to a request that was admitted, because its first token may come at any
+        moment."""
         if request_id in self._when:
             self._when[request_id] = max(self._when[request_id], now + FIRST_S)
 
@@ -42,7 +46,8 @@ class Waits:
             self._when.pop(request_id, None)
 
     def take_due(self, now: float) -> list[str]:
-        """Return the requests to which a report is due now, and schedule the next report to each in EACH_S."""
+        """Return the requests to which a report is due now, and schedule the next report to each in
+        EACH_S."""
         if not self._when or now < self._not_before:
             return []
         due = [request_id for request_id, when in self._when.items() if when <= now]

@@ -58,7 +58,8 @@ class EmbedLane:
             self._tenants.pop(request.tenant, None)
 
     def window(self, num_tokens: int) -> list[Waiting]:
-        """Return the next prompts, one of each request in turn, until they have at least `num_tokens` tokens."""
+        """Return the next prompts, one of each request in turn, until they have at least `num_tokens`
+        tokens."""
         return list(_up_to(num_tokens, _in_turns([each.values() for each in self._requests()])))
 
     def take(self, batch: Iterable[Waiting]) -> None:

@@ -174,7 +174,8 @@ class EmbeddingEngine:
             self._leave(request_id)
 
     def step(self) -> list[TokenEvent]:
-        """Compute one batch; return the final events of requests that are now complete, or whose timeout has passed."""
+        """Compute one batch; return the final events of requests that are now complete, or whose timeout has
+        passed."""
         late = self._end_late()
         begun = self._deferrable_budget.begin()
         batch = self._queue.take(self._deferrable_budget.limits())

@@ -38,7 +38,7 @@ def served_differences(module: Any, differences: Differences) -> Differences:
 
 
 def _is_inside(module: Any, name: str) -> bool:
-    """Return whether a tensor's name is that of a tensor of the model itself, not of a head."""
+    """Return whether a tensor belongs to the model itself, not to a head, judged by its name."""
     root = name.removeprefix(f"{module.base_model_prefix}.").partition(".")[0]
     return root in dict(module.named_children())
 

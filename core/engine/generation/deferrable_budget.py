@@ -26,7 +26,8 @@ MOST_SURPRISE = 2.0  # maximum time that a step counts with, as a multiple of th
 
 
 class StepTimes:
-    """Average times of steps, by size: one average for each power of two, with linear interpolation between them."""
+    """Average times of steps, by size: one average for each power of two, with linear interpolation between
+    them."""
 
     def __init__(self) -> None:
         self._averages: dict[int, tuple[float, float]] = {}  # size and seconds, by the size's number of bits
@@ -118,7 +119,8 @@ class DeferrableBudget:
         self._first_tokens.extend(first_tokens)
 
     def end_plan(self, plan: BatchPlan, begun: float) -> float:
-        """Record the end of a step of an engine that generates; return the step's duration in seconds, as `end` does."""
+        """Record the end of a step of an engine that generates; return the step's duration in seconds, as
+        `end` does."""
         prefills = plan.prefills
         seconds = self.end(begun, len(plan.sequences), sum(p.count for p in prefills) + plan.num_drafted)
         prompts: dict[str, float] = {}

@@ -101,7 +101,8 @@ class Engine:
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until `has_work` becomes true without a new message; None: it stays false until a message comes."""
+        """Seconds until `has_work` becomes true without a new message; None: it stays false until a message
+        comes."""
         return self._admission_control.sleep_s
 
     @property
@@ -114,7 +115,8 @@ class Engine:
         self._kv_prefaulter.bring()
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
-        """Register a function to call, in any thread, when a compiled or failed grammar makes `has_work` true."""
+        """Register a function to call, in any thread, when a compiled or failed grammar makes `has_work`
+        true."""
         self._grammars.call_when_ready(wake)
 
     def call_before_steps(self, report: Callable[[int], None]) -> None:
@@ -197,7 +199,8 @@ class Engine:
             assert self._keeper.give_up(), "nothing runs, and nothing can"
 
     def _take_compiled(self) -> list[TokenEvent]:
-        """Start requests whose grammars are ready; return the final events of requests whose grammars failed."""
+        """Start requests whose grammars are ready; return the final events of requests whose grammars
+        failed."""
         events = []
         for request, grammar in self._grammars.take_ready():
             error = self._start_or_error(request, grammar)

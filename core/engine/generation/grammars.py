@@ -133,7 +133,8 @@ class Grammars:
         return None
 
     def take_ready(self) -> Iterator[tuple[Request, Grammar | Exception]]:
-        """Yield the requests that no longer wait, each with its own copy of the grammar, or with the error."""
+        """Yield the requests that no longer wait, each with its own copy of the grammar, or with the
+        error."""
         while self._done:
             request_id = self._done.popleft()
             request, future = self._waiting.get(request_id, (None, None))
@@ -152,7 +153,10 @@ class Grammars:
             yield request, error
 
     def abort(self, request_id: str) -> None:
-        """Drop a request that waits for its grammar. Compilation continues, because other requests may use the result."""
+        """Drop a request that waits for its grammar.
+
+        Compilation continues, because other requests may use the result.
+        """
         self._waiting.pop(request_id, None)
 
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
@@ -164,7 +168,8 @@ class Grammars:
             self._calls.timed(self._backend.fill_masks, grammars, masks)
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
-        """Remove tokens from a mask that do not bring the output nearer to its end; see `GrammarBackend.hasten`."""
+        """Remove tokens from a mask that do not bring the output nearer to its end; see
+        `GrammarBackend.hasten`."""
         assert self._backend is not None
         return self._backend.hasten(mask)
 
@@ -242,7 +247,8 @@ def _stack_size(num_bytes: int) -> Iterator[None]:
 
 
 def _give_way() -> None:
-    """Lower the priority of a compiling thread, so that the engine's threads run first if cores are scarce."""
+    """Lower the priority of a compiling thread, so that the engine's threads run first if cores are
+    scarce."""
     if sys.platform == "linux":  # where each thread has its own priority
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), COMPILING_NICENESS)
 

@@ -27,7 +27,8 @@ BYTES_PER_GRAPH = 8 << 20
 """Device memory for the nodes of a captured graph, in bytes. An estimate, not yet measured on a GPU."""
 
 CONTEXT_BYTES = 700 << 20
-"""Device memory for the CUDA context and the libraries' own buffers, in bytes. An estimate, not yet measured on a GPU."""
+"""Device memory for the CUDA context and the libraries' own buffers, in bytes. An estimate, not yet measured
+on a GPU."""
 
 GRAPH_SIZES = (1, 2, 4, *range(8, 33, 8), *range(40, 129, 8), *range(144, 257, 16), *range(288, 513, 32))
 """Numbers of sequences for which steps are captured. A step is padded to the next size: by fewer than 8
@@ -73,7 +74,8 @@ class ModelShape:
         vocab_size: int,
         v_head_dim: int | None = None,
     ) -> ModelShape:
-        """Return the shape of a model whose layers have equal sizes; the arguments are named as in config.json."""
+        """Return the shape of a model whose layers have equal sizes; the arguments are named as in
+        config.json."""
         kv_width = num_kv_heads * (head_dim + (v_head_dim or head_dim))
         return cls(
             num_weight_bytes=num_weight_bytes,
@@ -174,7 +176,8 @@ def plan_memory(
 def reserved_items(
     shape: ModelShape, *, chunk: int, max_running: int, max_graph_size: int, dtype_bytes: int
 ) -> Items:
-    """Return the name and size in bytes of each use of memory by steps, in addition to weights, keys and values."""
+    """Return the name and size in bytes of each use of memory by steps, in addition to weights, keys and
+    values."""
     num_tokens = chunk + max_running
     items = [
         (f"activations of {num_tokens} tokens", activation_bytes(shape, num_tokens, dtype_bytes)),

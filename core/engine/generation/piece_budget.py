@@ -147,7 +147,10 @@ class PieceBudget:
 
 
 def _seconds_each(pieces: Sequence[tuple[int, float]]) -> float:
-    """Return the typical time per token of a piece. A single slow piece has no effect; two in a row raise the time."""
+    """Return the typical time per token of a piece.
+
+    A single slow piece has no effect; two in a row raise the time.
+    """
     each = [seconds for _, seconds in pieces]
     return max(median_low(each), min(each[-2:]))
 

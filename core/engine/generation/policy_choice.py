@@ -1,4 +1,5 @@
-"""Holds the current scheduling policy, which the settings choose at first and an administrator can change later."""
+"""Holds the current scheduling policy, which the settings choose at first and an administrator can change
+later."""
 
 from __future__ import annotations
 

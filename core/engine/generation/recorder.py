@@ -78,7 +78,10 @@ class Recorder(QuietTrace):
             logger.error("request %s is not recorded: %s", seq.id, error)
 
     def _links(self, link: bytes, data: bytes) -> list[bytes]:
-        """Return the hashes of the blocks of `data`; each includes the previous hash, the first one `link`."""
+        """Return the hashes of the blocks of `data`.
+
+        Each hash includes the previous one; the first includes `link`.
+        """
         links = []
         for start in range(0, len(data), BLOCK_BYTES):
             link = blake2b(link + data[start : start + BLOCK_BYTES], digest_size=8, key=self._key).digest()

@@ -49,7 +49,8 @@ class StepFaults:
         return EngineError("the step of this request failed; the server's log says why")
 
     def _culprit(self, error: Exception) -> Entry | None:
-        """Return the component whose code was running, the innermost if several; None if no component's code was."""
+        """Return the component whose code was running, the innermost if several; None if no component's code
+        was."""
         components = [entry for kind in KINDS for entry in self._registry.entries(kind)]
         for module in reversed(_modules(error.__traceback__)):
             for entry in components:

@@ -88,7 +88,8 @@ class StepLog:
         )
 
     def _drafts(self) -> str:
-        """Return the acceptance of drafts since the last line, as text; the step that was just launched does not count."""
+        """Return the acceptance of drafts since the last line, as text; the step that was just launched does
+        not count."""
         speculation = self._speculation
         if speculation is None:
             return ""

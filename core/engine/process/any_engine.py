@@ -11,7 +11,10 @@ from llmfw.core.base.request import TokenEvent
 
 
 class AnyEngine(Protocol):
-    """An `Engine`, which generates, or an `EmbeddingEngine`. Not thread-safe: only one thread may call its methods."""
+    """An `Engine`, which generates, or an `EmbeddingEngine`.
+
+    Not thread-safe: only one thread may call its methods.
+    """
 
     info: EngineInfo
 
@@ -25,7 +28,8 @@ class AnyEngine(Protocol):
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until `has_work` becomes true without a new message; None: it stays false until a message comes."""
+        """Seconds until `has_work` becomes true without a new message; None: it stays false until a message
+        comes."""
 
     @property
     def has_background_work(self) -> bool:
@@ -43,7 +47,8 @@ class AnyEngine(Protocol):
         """
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
-        """Register a function to call, in any thread, when something other than `add` makes `has_work` true."""
+        """Register a function to call, in any thread, when something other than `add` makes `has_work`
+        true."""
 
     def call_before_steps(self, report: Callable[[int], None]) -> None:
         """Register a function to call with each step's number of tokens, before the step is computed."""

@@ -1,4 +1,7 @@
-"""Passes clients' messages to the engine. Used in the engine process, and in the thread of an in-process engine."""
+"""Passes clients' messages to the engine.
+
+Used in the engine process, and in the thread of an in-process engine.
+"""
 
 from __future__ import annotations
 

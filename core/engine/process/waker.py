@@ -7,7 +7,8 @@ import socket
 
 
 class Waker:
-    """An object that can be polled like a socket, and that any thread can make readable to wake the polling thread."""
+    """An object that can be polled like a socket, and that any thread can make readable to wake the polling
+    thread."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()

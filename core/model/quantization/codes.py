@@ -1,10 +1,10 @@
-"""Encodes numbers as codes and scales, and decodes them.
+"""Quantises weights to codes and scales, and dequantises them.
 
-A group's numbers are `level(code) · scale`. In eight bits a level is the code, a whole number from -127 to 127, and the
-scale is the least that reaches the group's largest number. In four bits there are sixteen levels, closer to each other
-near zero, where most weights are: `u + u³/128` for `u = code - 7.5`, rounded to bfloat16. Their scale is the one of a
-few candidates that leaves the least squared error; the largest numbers may be cut for it. Every code is the nearest one
-for its scale.
+A weight is `level(code) · scale`, with one scale per group. With 8 bits, the level is the code, an integer
+from -127 to 127, and the scale is the smallest that covers the group's largest weight. With 4 bits, there are
+16 levels, denser near zero, where most weights are: `u + u³/128` for `u = code - 7.5`, rounded to bfloat16.
+Of a few candidate scales, the one with the least squared error is chosen, even if it clips the largest
+weights. For a given scale, each weight gets the nearest level.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from .schemes import GROUP, Scheme
 
 MOST = 127
 FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05)
-"""Candidate scales in four bits, as factors on the scale that reaches the largest number."""
+"""Candidate scales for 4 bits, as factors on the scale that covers the group's largest weight."""
 BLOCK = 1 << 18
-"""Numbers encoded at a time, few enough that intermediate results fit into a core's cache."""
+"""Number of weights encoded at a time, small enough that intermediate results fit into a core's cache."""
 
 
 def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return codes and scales of numbers.
+    """Quantise weights; return their codes and scales.
 
     Args:
-        numbers: [..., GROUP], floats.
+        numbers: weights: [..., GROUP], floats.
 
     Returns:
-        Codes of the shape of `numbers`, int8 for eight bits, uint8 below 16 for four; scales [...] in bfloat16.
+        Codes, [..., GROUP]: int8 for 8 bits, uint8 below 16 for 4 bits; and scales, [...], in bfloat16.
     """
     flat = numbers.reshape(-1, GROUP)
     each = _encode_int8 if scheme.bits == 8 else _encode_int4
@@ -39,26 +39,27 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
 
 
 def decode(codes: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:
-    """Return the exact numbers [..., GROUP], in float32, of codes [..., GROUP] and scales [...]."""
+    """Dequantise codes [..., GROUP] with scales [...]; return float32 weights [..., GROUP], which are
+    exact."""
     found = codes.float() if scheme.bits == 8 else levels(codes.device)[codes.int()]
     return found * scales[..., None].float()
 
 
 def pack_halves(codes: torch.Tensor) -> torch.Tensor:
-    """Return two codes per byte, [..., GROUP / 2], with a group's first half in the lower four bits."""
+    """Pack two 4-bit codes per byte, [..., GROUP / 2]. The first half of each group is in the low bits."""
     low, high = codes.split(GROUP // 2, dim=-1)
     packed: torch.Tensor = low | (high << 4)
     return packed
 
 
 def unpack_halves(packed: torch.Tensor) -> torch.Tensor:
-    """Undo `pack_halves`."""
+    """Unpack the codes that `pack_halves` packed: [..., GROUP]."""
     return torch.cat((packed & 15, packed >> 4), dim=-1)
 
 
 @functools.cache
 def levels(device: torch.device | None = None) -> torch.Tensor:
-    """Return the sixteen levels of four-bit codes, ascending, in float32; bfloat16 holds them exactly, too."""
+    """Return the 16 levels of 4-bit codes, ascending, in float32. bfloat16 represents them exactly, too."""
     u = torch.arange(16, device=device) - 7.5
     return (u + u**3 / 128).bfloat16().float()
 
@@ -80,7 +81,7 @@ def _encode_int4(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         scales = (reaching * factor).bfloat16().float()
         divided = _divided(numbers, scales)
         tried = torch.bucketize(divided, borders, out_int32=True)
-        # Times the scale over the reaching one: squares of small weights would be none.
+        # Relative to the covering scale, because squares of small weights would underflow.
         error = (table[tried] - divided).square().sum(-1) * (scales / safe).square()
         is_better = error < best
         best = torch.where(is_better, error, best)
@@ -90,12 +91,11 @@ def _encode_int4(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _divided(numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Return numbers [n, GROUP] divided by scales [n]. If a scale is 0, all numbers of its group are 0, and the divisor
-    is 1."""
+    """Divide weights [n, GROUP] by scales [n]. A scale of 0, whose group is all zeros, divides by 1."""
     return numbers / torch.where(scales > 0, scales, 1.0)[:, None]
 
 
 def _rounded_up(numbers: torch.Tensor) -> torch.Tensor:
-    """Return the next larger bfloat16 number for non-negative float32 numbers."""
+    """Round non-negative float32 numbers up to numbers that bfloat16 represents exactly."""
     bits = numbers.view(torch.int32) + 0xFFFF
     return (bits & ~0xFFFF).view(torch.float32)

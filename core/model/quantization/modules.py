@@ -1,7 +1,7 @@
-"""Modules with a weight of codes and scales, computed by torch: correct on every device, but slow.
+"""Modules whose weight is quantised (codes and scales), in plain PyTorch: correct on every device, but slow.
 
-They compute the weight's numbers at each call. A faster implementation (native code, a kernel) replaces them by modules
-with the same codes, in a module pass.
+The weight is dequantised at every call. A module pass may replace these modules with faster ones (native
+code, a kernel) that use the same codes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from .codes import decode, encode, pack_halves, unpack_halves
 from .schemes import GROUP, Scheme, num_groups
 
 AT_ONCE = 1 << 22
-"""Maximum number of weights that are decoded at a time."""
+"""Maximum number of weights that are dequantised at a time."""
 
 
 class QuantizedWeight(nn.Module):
-    """A weight [out_features, in_features] as codes and scales.
+    """A quantised weight [out_features, in_features].
 
     Args:
-        codes: [out_features, groups, GROUP], or two in a byte, [out_features, groups, GROUP / 2].
-        scales: [out_features, groups], in bfloat16.
-        in_features: number of inputs that the groups cover.
+        scheme: quantisation scheme of the codes.
+        codes: codes: [out_features, groups, GROUP] for 8 bits, [out_features, groups, GROUP / 2] for 4 bits
+            (two per byte).
+        scales: scales in bfloat16: [out_features, groups].
+        in_features: number of inputs; the last group may have more, as padding.
         dtype: dtype of the original weight.
     """
 
@@ -58,11 +60,11 @@ class QuantizedWeight(nn.Module):
         return cls(scheme, codes, scales, in_features, weight.dtype)
 
     def single_codes(self) -> torch.Tensor:
-        """Return one code per byte, [out_features, groups, GROUP]."""
+        """Return the codes, unpacked to one code per byte: [out_features, groups, GROUP]."""
         return unpack_halves(self.codes) if self.scheme.bits == 4 else self.codes
 
     def rows(self, index: slice | torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return some rows of the decoded weight, [..., in_features]."""
+        """Return some rows of the dequantised weight, [..., in_features]."""
         codes = self.codes[index]
         if self.scheme.bits == 4:
             codes = unpack_halves(codes)
@@ -79,7 +81,7 @@ class QuantizedLinear(nn.Module):
 
     Args:
         quantized: quantised weight.
-        bias: [out_features], or None.
+        bias: bias, [out_features], or None.
     """
 
     def __init__(self, quantized: QuantizedWeight, bias: nn.Parameter | None) -> None:
@@ -90,14 +92,14 @@ class QuantizedLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The decoded weight, [out_features, in_features]. Computed at each access, so reading it in every step is
-        slow."""
+        """The dequantised weight, [out_features, in_features]. Computed at each access, which is slow."""
         return self.quantized.rows(slice(None), self.quantized.dtype)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return [..., out_features] for [..., in_features].
 
-        On a CPU, the product is computed in float32, because bfloat16 would round the numbers once more.
+        On a CPU, the product is computed in float32, because bfloat16 would round the dequantised weight
+        again.
         """
         dtype = torch.float32 if hidden.device.type == "cpu" else hidden.dtype
         rows, size = hidden.to(dtype), max(1, AT_ONCE // self.in_features)
@@ -129,7 +131,7 @@ class QuantizedEmbedding(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The decoded weight, [num_embeddings, embedding_dim]. Computed at each access."""
+        """The dequantised weight, [num_embeddings, embedding_dim]. Computed at each access, which is slow."""
         return self.quantized.rows(slice(None), self.quantized.dtype)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Quantises a loaded model: its linear layers, its head, and embeddings that are tied to the head.
 
-Does not know which code computes with them. Norms, biases, untied embeddings and modules other than plain `nn.Linear`s
-stay unchanged. A model that mostly consists of such modules is refused.
+Norms, biases, untied embeddings and modules other than plain `nn.Linear`s stay unchanged. A model whose
+weights are mostly in such modules is refused. Independent of the code that computes with the quantised
+weights.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from .modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
 from .schemes import HEAD, Scheme
 
 LEAST_SHARE = 0.5
-"""Minimum share of a model's weights, not counting embeddings and head, that must be in linear layers."""
+"""Minimum fraction of a model's weights, not counting embeddings and head, that must be in linear layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Place of a module: its parent, and the attribute's name."""
+    """A reference to a module by its parent and the name of the parent's attribute, so that it can be
+    replaced."""
 
     parent: nn.Module
     name: str
@@ -38,11 +40,7 @@ class _Place:
 
 
 def check_unquantized(hf_config: Any, model: str) -> None:
-    """Refuse a checkpoint that is already quantised.
-
-    Raises:
-        ModelError: it is.
-    """
+    """Raise ModelError for a checkpoint that is already quantised."""
     found = getattr(hf_config, "quantization_config", None)
     if found is not None:
         kind = found.get("quant_method") if isinstance(found, dict) else getattr(found, "quant_method", None)
@@ -57,7 +55,7 @@ def quantize(model: nn.Module, scheme: Scheme) -> int:
     """Quantise a model in place; return the number of replaced modules.
 
     Raises:
-        ModelError: too little of it can be quantised.
+        ModelError: too small a fraction of the weights can be quantised.
     """
     _check_share(model, scheme)
     places = list(_linears(model))
@@ -76,14 +74,15 @@ def quantize(model: nn.Module, scheme: Scheme) -> int:
 
 
 def num_bytes(model: nn.Module) -> int:
-    """Return the bytes of a model's weights, counting quantised ones as they are stored."""
+    """Return the size of a model's weights in bytes, counting quantised ones as stored."""
     quantized = {module for module in model.modules() if isinstance(module, QuantizedWeight)}
     codes = sum(buffer.nbytes for module in quantized for buffer in module.buffers())
     return codes + sum(parameter.nbytes for parameter in model.parameters())
 
 
 def planned_size(model: nn.Module, scheme: Scheme) -> tuple[int, int]:
-    """Return the size of a model after `quantize`: bytes of codes and scales, and number of unchanged weights.
+    """Return the size of codes and scales in bytes, and the number of unchanged weights, that `quantize`
+    would give.
 
     The model may be on the meta device.
 
@@ -119,7 +118,8 @@ def _output(model: Any) -> nn.Module | None:
 
 
 def _tied_embedding(model: Any) -> _Place | None:
-    """Return the place of the embeddings that share the head's weight, if they only look it up."""
+    """Return the embedding layer that shares the weight of the head; None if there is none that can be
+    quantised."""
     embedding, head = model.get_input_embeddings(), _output(model)
     if head is None or type(embedding) is not nn.Embedding or embedding.max_norm is not None:
         return None
@@ -134,7 +134,7 @@ def _tied_embedding(model: Any) -> _Place | None:
 
 
 def _own_weight(model: Any, head: nn.Linear) -> bool:
-    """Return whether only the head uses its weight."""
+    """Return whether the head does not share its weight with the embedding layer."""
     embedding = model.get_input_embeddings()
     return getattr(embedding, "weight", None) is not head.weight
 

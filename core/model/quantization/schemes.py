@@ -1,8 +1,8 @@
-"""Schemes for `--quantization`: bits per weight, and bytes including scales. Imports no torch.
+"""Schemes for `--quantization`: bits per weight, and size in bytes including scales. Imports no torch.
 
-A weight is divided along its inputs into groups of `GROUP`. Each group of an output feature has a scale in bfloat16 and
-one code per weight; `codes` defines the meaning of codes. A third scheme needs a line in `SCHEMES`, its codes, and, for
-speed, its products.
+Each row of a weight (the inputs of one output feature) is divided into groups of `GROUP` weights. A group has
+one scale in bfloat16, and one code per weight; `codes` defines the codes. To add a scheme, add it to
+`SCHEMES`, define its codes, and, for speed, implement its matrix products.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ class Scheme:
 
     Attributes:
         name: name for `--quantization`.
-        bits: bits of a code: 4 or 8.
+        bits: number of bits per code: 4 or 8.
     """
 
     name: str
     bits: int
 
     def num_bytes(self, out_features: int, in_features: int) -> int:
-        """Return the bytes of a weight [out_features, in_features]."""
+        """Return the size of a weight [out_features, in_features] in bytes, including scales."""
         return out_features * num_groups(in_features) * (GROUP * self.bits // 8 + SCALE_BYTES)
 
 
 INT8, INT4 = Scheme("int8", 8), Scheme("int4", 4)
 SCHEMES = {scheme.name: scheme for scheme in (INT8, INT4)}
 HEAD = INT8
-"""Scheme of the head, and of embeddings tied to it, regardless of the layers' scheme: errors there are errors of the
-logits."""
+"""Scheme of the head, and of embeddings tied to it, whatever the scheme of the layers. Errors in the head's
+weight directly change the logits."""
 
 
 def find_scheme(name: str) -> Scheme:
