@@ -89,13 +89,13 @@ if TYPE_CHECKING:
     from .interfaces.server_api import ServedModel as ServedModel
     from .interfaces.server_api import ServerAPI as ServerAPI
     from .interfaces.tokenizer import Tokenizer as Tokenizer
+    from .plugin.broken_plugin import BrokenPlugin as BrokenPlugin
     from .plugin.hookspecs import HookSpecs as HookSpecs
     from .plugin.hookspecs import Register as Register
     from .plugin.hookspecs import RegisterRoute as RegisterRoute
     from .plugin.plugins import LoadedPlugin as LoadedPlugin
     from .plugin.plugins import Plugins as Plugins
     from .plugin.plugins import load_plugins as load_plugins
-    from .plugin.registry import BrokenPlugin as BrokenPlugin
     from .plugin.registry import Entry as Entry
     from .plugin.registry import Registry as Registry
 
@@ -204,6 +204,7 @@ _HOMES = {
         "ServerAPI",
     ),
     ".interfaces.tokenizer": ("Tokenizer",),
+    ".plugin.broken_plugin": ("BrokenPlugin",),
     ".plugin.hookspecs": (
         "HookSpecs",
         "Register",
@@ -215,7 +216,6 @@ _HOMES = {
         "load_plugins",
     ),
     ".plugin.registry": (
-        "BrokenPlugin",
         "Entry",
         "Registry",
     ),

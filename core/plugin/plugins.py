@@ -29,9 +29,10 @@ from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.errors import ConfigError, PluginError
 from llmfw.core.base.suggestion import did_you_mean
 
+from .broken_plugin import BrokenPlugin
 from .hookspecs import HOOK_NAMES, HookSpecs
 from .package_metadata import name_and_version, without_plugins
-from .registry import BrokenPlugin, Entry, Registry, reason_of
+from .registry import Entry, Registry, reason_of
 from .requirement import reason_against
 from .slow_import import warn_if_slow
 

@@ -22,6 +22,7 @@ from llmfw.core.base.about import version
 from llmfw.core.base.errors import ComponentError, ConfigError, LostComponentError, UnknownComponentError
 from llmfw.core.base.suggestion import did_you_mean, nearest
 
+from .broken_plugin import BrokenPlugin
 from .slow_import import warn_if_slow
 
 ComponentT = TypeVar("ComponentT")
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from llmfw.core.base.config import OptionValue
 
     from .calls import ComponentLedger
-
-FEWEST_LETTERS = 3
-"""Minimum length of a component's name for `BrokenPlugin.is_named_in` to look for it in other names."""
 
 INTERFACES: Mapping[str, str] = {
     "attention": "llmfw.core:AttentionBackend",
@@ -49,31 +47,6 @@ INTERFACES: Mapping[str, str] = {
     "model": "llmfw.core:ModelSource",
 }
 """Kind of component → the interface that its classes implement."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokenPlugin:
-    """A plugin that did not load, and the reason. All its registrations are dropped."""
-
-    name: str
-    distribution: str
-    version: str
-    reason: str
-
-    def is_named_in(self, component: str) -> bool:
-        """Return whether a component's name suggests that it belongs to this plugin.
-
-        That is so if it contains the plugin's name, or is contained in the name of the plugin or of its
-        package.
-        """
-        plugin, _, bare = component.rpartition("/")
-        own, package, wanted = (_letters(name) for name in (self.name, self.distribution, bare))
-        if len(wanted) < FEWEST_LETTERS:
-            return plugin == self.name or bare == self.name
-        return plugin == self.name or own in wanted or wanted in own or wanted in package
-
-    def __str__(self) -> str:
-        return f"plugin {self.name!r} ({self.distribution} {self.version}) did not load: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,10 +334,6 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, ImportError) and (error.name or "").split(".")[0] == "llmfw":
         reason += f"; this is llmfw {version()}, and the plugin was made for another one"
     return reason
-
-
-def _letters(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
 def _spoken(kind: str) -> str:

@@ -291,3 +291,10 @@ class NoPrefixCache(PrefixCache):
     def evict(self, count: int) -> int:
         """Return 0."""
         return 0
+
+
+def concatenate(path: list[Pages]) -> Pages:
+    """Return runs of pages as one array, without a copy if there is only one."""
+    if not path:
+        return NO_PAGES
+    return path[0] if len(path) == 1 else np.concatenate(path)

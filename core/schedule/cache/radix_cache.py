@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .eviction import Eviction, lru
-from .prefix_cache import NO_PAGES, CacheNode, Match, PrefixCache, Root, Subscription, TokenIds
+from .prefix_cache import CacheNode, Match, PrefixCache, Root, Subscription, TokenIds, concatenate
 from .subscriptions import Subscriptions
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class RadixCache(PrefixCache):
     def match(self, token_ids: TokenIds, salt: str = "") -> Match:
         """Return the longest cached prefix, in whole pages. If it ends inside an edge, the edge is split."""
         node, path, _ = self._walk(self._whole_pages(token_ids), salt)
-        return Match(node, _concatenate(path))
+        return Match(node, concatenate(path))
 
     def match_length(self, token_ids: TokenIds, salt: str = "") -> int:
         """Return how many tokens `match` would find. Neither counts as a use nor splits an edge."""
@@ -130,7 +130,7 @@ class RadixCache(PrefixCache):
             leaf = self._add_leaf(node, data[position:], rest, salt)
             path.append(rest)
             node = leaf
-        return Match(node, _concatenate(path))
+        return Match(node, concatenate(path))
 
     def lock(self, node: CacheNode) -> None:
         """Protect a node and the nodes above it from eviction."""
@@ -157,7 +157,7 @@ class RadixCache(PrefixCache):
         while missing > 0 and (leaf := self._next_leaf()) is not None:
             missing = self._take_chain(leaf, missing, freed)
         if freed:
-            self._pool.free(_concatenate(freed))
+            self._pool.free(concatenate(freed))
         num_freed = count - missing
         self._num_pages -= num_freed
         self.num_evicted += num_freed * self._pool.page_size
@@ -397,9 +397,3 @@ class RadixCache(PrefixCache):
         node.is_listed = True
         self._num_listed += 1
         return self._eviction(node), self._num_listed, node
-
-
-def _concatenate(path: list[Pages]) -> Pages:
-    if not path:
-        return NO_PAGES
-    return path[0] if len(path) == 1 else np.concatenate(path)
