@@ -133,6 +133,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "no_repeat_ngram_size": absent(0),
     "penalize_nl": tuning(_PENALTIES, True, why="penalties count each token, those of line breaks too"),
     "penalty_alpha": absent(0),
+    "repetition_detection": absent(why="no text ends because it repeats itself"),
     "presence_penalty": renamed("presence_penalty", neutral=(0,)),
     "random_seed": renamed("seed", "sampling_seed"),
     "rep_pen": renamed("repetition_penalty", neutral=(1,)),
@@ -161,6 +162,8 @@ REFUSALS: Mapping[str, Refusal] = {
     "num_beam_groups": tuning(_BEAMS, 1),
     "num_beams": absent(1),
     "use_beam_search": absent(False),
+    # The prefix cache.
+    "extra_key": renamed("cache_salt", neutral=("", []), why="this route does not keep prefixes apart"),
     # Logits processors and adapters.
     "custom_logit_processor": absent(""),
     "logits_processors": absent([], {}),
@@ -207,7 +210,9 @@ REFUSALS: Mapping[str, Refusal] = {
     "documents": of_prompt("write them into the prompt or the messages", []),
     "images": of_prompt("this server reads text only", []),
     "num_ctx": of_prompt("the length of the context is the server's: --context-length"),
+    "parse_tool_calls": absent(True, why="send no tools, or tool_choice none, to get the text as it is"),
     "raw": of_prompt("/v1/completions takes prompts as they are", False),
+    "session_params": of_prompt("this server keeps no sessions; send the whole prompt", {}),
     "suffix": of_prompt(_COMPLETIONS, ""),
     "system": of_prompt("send a message of the role system, or begin the prompt with it", ""),
     "template": of_prompt("the template is chosen when the server starts", ""),

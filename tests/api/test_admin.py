@@ -132,7 +132,7 @@ def test_messages_are_pinned_to_the_end_of_the_last_one(server: Served, told: Ec
         ({}, "prompt"),
         ({"prompt": "a", "input_ids": [1]}, "input_ids"),
         ({"messages": []}, "messages"),
-        ({"messages": [{"role": "odd", "content": "a"}]}, "messages[0].role"),
+        ({"messages": [{"role": "", "content": "a"}]}, "messages[0].role"),
         ({"prompt": ""}, "prompt"),
         ({"input_ids": []}, "input_ids"),
         ({"input_ids": [VOCAB_SIZE]}, "input_ids"),
