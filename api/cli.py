@@ -43,6 +43,9 @@ _OWN = (
     ),
     ("debug", "debug.group:debug_group", "Find a fault: compute recorded steps again."),
 )
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a command that SIGINT has ended."""
+
 COMMANDS = tuple(LazyCommand(name, f"llmfw.api.commands.{path}", summary) for name, path, summary in _OWN)
 """llmfw's own commands, with their short helps; a test compares these with the commands'."""
 
@@ -84,9 +87,12 @@ class PluginGroup(LazyGroup):
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; show an error meant for the user as one line, and exit with 1 or the error's own code."""
+        """Run the command; show an error meant for the user as one line, and exit with 1 or the error's own code, after Ctrl-C with 130."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("\nStopped by Ctrl-C", err=True)
+            ctx.exit(INTERRUPTED)
         except LLMFWError as error:
             if ctx.meta.get("llmfw.debug"):
                 import traceback

@@ -37,7 +37,8 @@ from llmfw.api.routes.uploads import upload_routes
 from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
-from llmfw.api.services.services import ModelComponents, Services, Stores
+from llmfw.api.services.services import ModelComponents, Services
+from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
 from llmfw.core.client.client import EngineClient

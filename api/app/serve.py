@@ -1,4 +1,4 @@
-"""`llmfw serve`: binds the port, starts the engine process, and only then imports the HTTP server.
+"""`llmfw serve`: binds the port, opens the stores, starts the engine process, and only then imports the HTTP server.
 
 A start takes as long as the engine process needs to import torch and to read the weights. This process
 imports Litestar in the meantime.
@@ -11,6 +11,8 @@ import logging
 
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.server.announcement import settings_line
+from llmfw.api.services.option_checks import check_options
+from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.log import setup_logging
 from llmfw.core.client.process import ProcessEngineClient
@@ -27,11 +29,14 @@ from .signals import Signals
 logger = logging.getLogger(__name__)
 
 
-def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins) -> None:
+def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins) -> int:
     """Serve until a signal stops the server, and return after a clean shutdown. Call it in the main thread.
 
+    Returns:
+        The exit code: 130 if Ctrl-C came before the server was ready, else 0.
+
     Raises:
-        ConfigError: the port, the model, a component or an API key cannot be used; gives the reason.
+        ConfigError: the port, a store, the model, a component or an API key cannot be used; gives the reason.
         EngineError: the engine could not be started.
         EngineLostError: the engine died too often to be restarted.
     """
@@ -44,9 +49,15 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
             client = SupervisedEngineClient(
                 lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
             )
-            begin_to_prepare(engine_config, plugins.registry)
-            with client.launched():
-                from .serving import Serving  # imports Litestar
+            check_options(engine_config, server_config, plugins.registry)
 
-                serving = Serving(client, engine_config, server_config, plugins, keys)
-                run_to_end(serving.run(sock, signals))
+            async def run() -> int:
+                stores = await open_stores(server_config, plugins.registry)  # before anything is loaded
+                begin_to_prepare(engine_config, plugins.registry)
+                with client.launched():
+                    from .serving import Serving  # imports Litestar
+
+                    serving = Serving(client, engine_config, server_config, plugins, stores, keys)
+                    return await serving.run(sock, signals)
+
+            return run_to_end(run())

@@ -23,7 +23,8 @@ from llmfw.api.server.forwarded import ForwardedAddress
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
-from llmfw.api.services.components import open_stores, start_engine
+from llmfw.api.services.components import start_engine
+from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.log import SEVERAL_LINES, TIME_FORMAT, TIME_PREFIX, LineHandler
 from llmfw.core.client.supervisor import SupervisedEngineClient
@@ -38,6 +39,9 @@ from .signals import STOPPING, Signals
 logger = logging.getLogger(__name__)
 
 _UNTOLD = ("Waiting for application startup.", "Application startup complete.")
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a command that SIGINT has ended."""
 
 GRACE_S = 3.0  # seconds for running streams to finish when the server stops
 
@@ -147,6 +151,7 @@ class Serving:
 
     Args:
         client: engine client whose process may already have been launched.
+        stores: open stores, which this closes at the end.
         keys: API keys of the clients.
     """
 
@@ -156,21 +161,27 @@ class Serving:
         engine: EngineConfig,
         server: ServerConfig,
         plugins: Plugins,
+        stores: Stores,
         keys: Keyring,
     ) -> None:
         self._client = client
+        self._stores = stores
         self._engine_config = engine
         self._config = server
         self._plugins = plugins
         self._keys = keys
         self._server: Server | None = None
         self._starting: asyncio.Task[Server] | None = None
+        self._stopped_by: int | None = None
 
-    async def run(self, sock: socket.socket, signals: Signals) -> None:
+    async def run(self, sock: socket.socket, signals: Signals) -> int:
         """Start the engine, and serve on a bound socket until a signal stops the server.
 
+        Returns:
+            The exit code: 130 if Ctrl-C came before the server was ready, else 0.
+
         Raises:
-            ConfigError: a store, a component, a file of the model or an API key cannot be used; gives the
+            ConfigError: a component, a file of the model or an API key cannot be used; gives the
                 reason.
             EngineError: the engine could not be started.
             EngineLostError: the engine died too often to be restarted.
@@ -180,10 +191,13 @@ class Serving:
             signals.hand_over(self._on_signal)
             try:
                 self._server = await self._starting
-            except asyncio.CancelledError:
-                logger.info("Stopped while starting")
-                return
+            except BaseException as error:
+                await self._stores.close()
+                if not isinstance(error, asyncio.CancelledError):
+                    raise
+                return self._report_stop()
             await self._serve(self._server, sock)
+            return 0
         finally:
             await self._client.close()
 
@@ -202,8 +216,15 @@ class Serving:
         if losing.done():
             raise losing.result()
 
+    def _report_stop(self) -> int:
+        """Log that a signal ended the start; return the exit code. To stop a service is no error, Ctrl-C is."""
+        name = signal.Signals(self._stopped_by).name if self._stopped_by else "a signal"
+        logger.warning("Stopped by %s before the model was ready", name)
+        return INTERRUPTED if self._stopped_by == signal.SIGINT else 0
+
     def _on_signal(self, number: int) -> None:
         if number in STOPPING:
+            self._stopped_by = self._stopped_by or number
             self._stop()
         elif number == signal.SIGHUP:
             logger.info("SIGHUP: reads the files of API keys again; other settings need a restart")
@@ -230,24 +251,18 @@ class Serving:
             self._starting.cancel()
 
     async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
-        """Open the stores, start the engine, and build the application and its server."""
+        """Start the engine, and build the application and its server."""
         registry = self._plugins.registry
-        stores = await open_stores(self._config, registry)
-        try:
-            components = await start_engine(client, self._engine_config, self._config, registry)
-            routes = usable_routes(self._plugins.routes)
-            app = create_app(
-                client,
-                components,
-                stores,
-                self._config,
-                keys=self._keys,
-                plugin_routes=routes,
-                ledger=registry.ledger,
-            )
-        except BaseException:
-            await stores.close()
-            raise
+        components = await start_engine(client, self._engine_config, self._config, registry)
+        app = create_app(
+            client,
+            components,
+            self._stores,
+            self._config,
+            keys=self._keys,
+            plugin_routes=usable_routes(self._plugins.routes),
+            ledger=registry.ledger,
+        )
         prepare_process(self._config, has_keys=self._keys.has_keys)
         _setup_uvicorn_logging()
         startable = Startable(app)

@@ -21,8 +21,8 @@ from litestar.types import ASGIApp
 
 from llmfw.api.app.app import create_app
 from llmfw.api.app.plugin_routes import import_route
-from llmfw.api.services.components import open_stores
 from llmfw.api.services.services import ModelComponents
+from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ComponentError, EngineError

@@ -50,10 +50,11 @@ def serve_command(model: str | None, model_option: str | None, show_config: bool
         engine_config, server_config = build_configs(resolved, values)
         from llmfw.api.app.serve import serve  # imports Litestar
 
-        serve(engine_config, server_config, plugins)
+        exit_code = serve(engine_config, server_config, plugins)
     except LLMFWError as error:
         say_where_from(error, ctx.meta[OPTIONS])
         raise
+    ctx.exit(exit_code)
 
 
 def build_configs(model: ResolvedModel, values: dict[str, Any]) -> tuple[EngineConfig, ServerConfig]:

@@ -20,8 +20,9 @@ from llmfw.api.batches.service import BatchService, open_batches
 from llmfw.api.responses.memory import ResponseMemory
 from llmfw.api.schemas.batches import CreateBatchRequest
 from llmfw.api.server.limits import body_limits
-from llmfw.api.services.components import open_stores, start_engine
-from llmfw.api.services.services import SECONDS_A_DAY, Answering, Stores
+from llmfw.api.services.components import start_engine
+from llmfw.api.services.services import SECONDS_A_DAY, Answering
+from llmfw.api.services.stores import Stores, open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, EngineDeadError
 from llmfw.core.client.client import EngineClient

@@ -1,10 +1,9 @@
-"""Builds the API process's components and stores from the names in the settings."""
+"""Builds the API process's components from the names in the settings."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,8 @@ from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
 from llmfw.core.client.client import EngineClient
 from llmfw.core.grammars.messages import Limits
-from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.interfaces.chat_template import ChatTemplate
-from llmfw.core.interfaces.file_store import FileStore
 from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
-from llmfw.core.interfaces.response_store import ResponseStore
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.model.small_files import check_files, read_text
 from llmfw.core.model.tokenizer_check import check_fit
@@ -28,17 +24,10 @@ from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.component_options import with_keywords
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.guard import guarded
-from llmfw.core.plugin.registry import Registry, refuse_options
+from llmfw.core.plugin.registry import Registry
 
-from .services import ModelComponents, Stores
-
-logger = logging.getLogger(__name__)
-
-STORES: dict[str, type] = {
-    "file_store": FileStore,
-    "batch_store": BatchStore,
-    "response_store": ResponseStore,
-}
+from .option_checks import check_grammar_options, find_parser
+from .services import ModelComponents
 
 ParserKind = tuple[str, type, tuple[Any, ...]]
 """A kind of parser: its name, its interface, and arguments with which any parser of the kind is built."""
@@ -88,7 +77,7 @@ def load_model_components(model: EngineConfig, config: ServerConfig, registry: R
     Raises:
         ConfigError: a component or a file of the model cannot be loaded; gives the reason.
     """
-    _check_grammar_options(config, registry)
+    check_grammar_options(config, registry)
     tokenizer = load_tokenizer(model.model, model.load_format)
     return ModelComponents(
         tokenizer=tokenizer,
@@ -150,74 +139,19 @@ def with_grammar_checker(
     return msgspec.structs.replace(components, grammar_checker=checker)
 
 
-def _check_grammar_options(config: ServerConfig, registry: Registry) -> None:
-    """Raise ConfigError for an unknown option of the grammar backend, before the engine reads the model."""
-    entry = choose_grammar_backend(config.grammar, registry)
-    if entry is None:
-        refuse_options("grammar", config.options, "there is no grammar backend; --grammar NAME chooses one")
-    elif config.grammar != "auto" or any(key.startswith("grammar.") for key in config.options):
-        entry.build_options(config.options)  # otherwise the backend is loaded with the first grammar
-
-
 def _load_parser(
     registry: Registry, kind: ParserKind, name: str | None, options: Mapping[str, OptionValue]
 ) -> Any:
     """Return the class of a parser, bound to its options, with its calls recorded; None if none is chosen."""
     named, interface, arguments = kind
-    if not name:
-        flag = f"--{named.replace('_', '-')} NAME"
-        refuse_options(named, options, f"no {named.replace('_', ' ')} is chosen; {flag} chooses one")
+    entry = find_parser(named, name, options, registry)
+    if entry is None:
         return None
-    entry = registry.find(named, name)
     component, keywords = entry.load(), entry.built_with(options)
     entry.build(
         component, *arguments, **keywords
     )  # so that a parser that cannot be built is reported at start, not by each request
     return with_keywords(guarded(component, interface, registry.ledger.of(entry), per_request=True), keywords)
-
-
-async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
-    """Open the stores that the settings choose.
-
-    Raises:
-        ConfigError: a store is unknown or cannot use the folder, or an option is wrong. All stores are closed
-            then.
-    """
-    folder = Path(config.storage).expanduser() if config.storage is not None else None
-    args = {"response_store": (config.response_store_mb * 2**20,)}
-    stores: list[Any] = []
-    names: list[str] = []
-    try:
-        for kind, interface in STORES.items():
-            name = getattr(config, kind)
-            if name == "auto":
-                name = "memory" if folder is None else "sqlite"
-            entry = registry.find(kind, name)
-            made = guarded(entry.load(), interface, registry.ledger.of(entry))
-            given = entry.built_with(config.options)
-            stores.append(await asyncio.to_thread(entry.build, made, folder, *args.get(kind, ()), **given))
-            names.append(entry.name)
-    except BaseException:
-        for store in stores:
-            await store.close()
-        raise
-    logger.info("%s", _where(names, folder))
-    files, batches, responses = stores
-    return Stores(files=files, batches=batches, responses=responses, folder=folder)
-
-
-def _where(names: Sequence[str], folder: Path | None) -> str:
-    """Return a log line that says where files, batches and responses are stored.
-
-    Args:
-        names: names of the stores of files, batches and responses.
-    """
-    if set(names) == {"memory"}:
-        return "Files, batches and responses end with the server; --storage DIR keeps them in a folder"
-    if set(names) == {"sqlite"}:
-        return f"Files, batches and responses are kept in the folder {folder}"
-    files, batches, responses = names
-    return f"Files are kept by {files!r}, batches by {batches!r}, responses by {responses!r}"
 
 
 def _read_template(path: str, unknown: str) -> str:

@@ -6,7 +6,6 @@ Does not depend on routes or on how the engine process is started.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -33,14 +32,12 @@ from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.api.tokenize.tokenization import TokenizationService
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.client.client import EngineClient
-from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.interfaces.chat_template import ChatTemplate
-from llmfw.core.interfaces.file_store import FileStore
 from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
-from llmfw.core.interfaces.response_store import ResponseStore
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from .fingerprint import system_fingerprint
+from .stores import Stores
 
 SECONDS_A_DAY = 24 * 3600
 
@@ -65,25 +62,6 @@ class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
     json_tool_parser: type[ToolParser] | None = None
     grammar_checker: GrammarChecker | None = None
     sampling_defaults: Mapping[str, float] = {}
-
-
-class Stores(msgspec.Struct, frozen=True, kw_only=True):
-    """The stores of files, batches and responses.
-
-    Attributes:
-        folder: folder of `--storage`; None if it is not set.
-    """
-
-    files: FileStore
-    batches: BatchStore
-    responses: ResponseStore
-    folder: Path | None = None
-
-    async def close(self) -> None:
-        """Close all stores."""
-        await self.responses.close()
-        await self.batches.close()
-        await self.files.close()
 
 
 class Answering:

@@ -14,7 +14,8 @@ from litestar import get
 from llmfw.api.app.app import create_app
 from llmfw.api.app.plugin_routes import usable_routes
 from llmfw.api.routes.models import root_of
-from llmfw.api.services.services import ModelComponents, Stores
+from llmfw.api.services.services import ModelComponents
+from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate

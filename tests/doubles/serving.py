@@ -22,7 +22,8 @@ from llmfw.api.app.listen import bind, url_of
 from llmfw.api.server.connections import ConnectionTable
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import protocol_factory
-from llmfw.api.services.services import ModelComponents, Stores
+from llmfw.api.services.services import ModelComponents
+from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.client.inproc import InprocEngineClient

@@ -245,7 +245,8 @@ def test_a_signal_while_the_model_loads_ends_it_cleanly(model: Path) -> None:
     with running(*LLMFW, str(model), "--load-format", "dummy", "--port", "0") as process:
         process.wait_for("Settings")
         time.sleep(0.5)
-        assert process.end(signal.SIGINT) == 0
+        assert process.end(signal.SIGINT) == 130
+        assert "Stopped by SIGINT before the model was ready" in process.log
         assert "Traceback" not in process.log
 
 
@@ -261,6 +262,28 @@ def test_a_port_in_use_is_one_line_and_no_model_is_loaded(model: Path) -> None:
     [line] = [line for line in done.stderr.splitlines() if "Settings: " not in line]
     assert str(port) in line
     assert "in use" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--storage", "{taken}"], "'{taken}/files.db' cannot be used as storage"),
+        (["-o", "file_store.colour=red"], "file store 'memory' has no option 'colour'"),
+        (["-o", "policy.colour=red"], "policy 'lpm' has no option 'colour'; known: max_overtaken"),
+        (["-o", "chat_template.colour=red"], "chat template 'jinja' has no option 'colour'"),
+        (["-o", "tool_parser.colour=red"], "--tool-parser NAME chooses one"),
+    ],
+)
+def test_a_wrong_option_is_one_line_before_anything_is_loaded(
+    model: Path, tmp_path: Path, options: list[str], named: str
+) -> None:
+    taken = tmp_path / "taken"
+    taken.touch()
+    given = [option.format(taken=taken) for option in options]
+    done = run(str(model), "--load-format", "dummy", "--port", "0", *given)
+    assert done.returncode == 1
+    [line] = [line for line in done.stderr.splitlines() if "Settings: " not in line]
+    assert named.format(taken=taken) in line
 
 
 def test_a_wrong_file_of_keys_is_one_line_and_no_model_is_loaded(model: Path, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import msgspec
 
 from llmfw.api.batches.runner import BatchRunner
 from llmfw.api.schemas.batches import CreateBatchRequest
-from llmfw.api.services.services import ModelComponents, Services, Stores
+from llmfw.api.services.services import ModelComponents, Services
+from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import StorageError
 from llmfw.core.base.ids import sortable_id

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.api.services.components import load_model_components, open_stores, with_grammar_checker
-from llmfw.api.services.services import ModelComponents, Stores
+from llmfw.api.services.components import load_model_components, with_grammar_checker
+from llmfw.api.services.services import ModelComponents
+from llmfw.api.services.stores import Stores, open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.plugin.model_name import resolve_model

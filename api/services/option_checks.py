@@ -1,0 +1,63 @@
+"""Checks options of components before the engine process starts. Imports neither torch nor Litestar.
+
+The engine process checks the options of components that import torch, before it reads the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
+from llmfw.core.base.errors import UnknownComponentError
+from llmfw.core.plugin.grammar_choice import choose_grammar_backend
+from llmfw.core.plugin.registry import Entry, Registry, refuse_options
+
+
+def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry) -> None:
+    """Check the options that are given to the policy, the chat template, the parsers and the grammar backend.
+
+    Raises:
+        ConfigError: no component of the kind is chosen, or it has no such option, or a value is wrong.
+    """
+    kinds = {key.partition(".")[0] for key in server.options}
+    if "grammar" in kinds:
+        check_grammar_options(server, registry)
+    if "policy" in kinds:
+        registry.find("policy", engine.policy).build_options(server.options)
+    if "chat_template" in kinds:
+        _template_entry(server.chat_template, registry).build_options(server.options)
+    for kind, name in (("tool_parser", server.tool_parser), ("reasoning_parser", server.reasoning_parser)):
+        if kind in kinds and (entry := find_parser(kind, name, server.options, registry)):
+            entry.build_options(server.options)
+
+
+def find_parser(
+    kind: str, name: str | None, options: Mapping[str, OptionValue], registry: Registry
+) -> Entry | None:
+    """Return the entry of a parser; None if none is chosen.
+
+    Raises:
+        ConfigError: none is chosen, and there are options for one.
+    """
+    if name:
+        return registry.find(kind, name)
+    spoken = kind.replace("_", " ")
+    refuse_options(kind, options, f"no {spoken} is chosen; --{kind.replace('_', '-')} NAME chooses one")
+    return None
+
+
+def _template_entry(name: str | None, registry: Registry) -> Entry:
+    """Return the entry of a chat template; a file and the model's own template are Jinja's."""
+    try:
+        return registry.find("chat_template", name or "jinja")
+    except UnknownComponentError:
+        return registry.find("chat_template", "jinja")
+
+
+def check_grammar_options(config: ServerConfig, registry: Registry) -> None:
+    """Raise ConfigError for an unknown option of the grammar backend, before the engine reads the model."""
+    entry = choose_grammar_backend(config.grammar, registry)
+    if entry is None:
+        refuse_options("grammar", config.options, "there is no grammar backend; --grammar NAME chooses one")
+    elif config.grammar != "auto" or any(key.startswith("grammar.") for key in config.options):
+        entry.build_options(config.options)  # otherwise the backend is loaded with the first grammar
