@@ -11,7 +11,8 @@ from msgspec import UNSET
 from llmfw.api.http.sse import frame
 from llmfw.api.schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
 from llmfw.api.schemas.common import Usage
-from llmfw.api.text.generation import Generation
+from llmfw.api.text.endings import ending_of
+from llmfw.api.text.generation import Choice, Generation
 from llmfw.api.text.logprobs import chat_logprobs
 from llmfw.api.text.scored_tokens import ScoredContent
 from llmfw.api.text.text_stream import Delta
@@ -80,9 +81,18 @@ class ChatChunks:
             setattr(thought, name, delta.text)
         return self._encode(ChatChunkChoice(index=index, delta=thought))
 
-    def finish(self, index: int, reason: str) -> bytes:
+    def finish(self, choice: Choice) -> bytes:
         """Return a choice's last event, which has the finish reason."""
-        return self._encode(ChatChunkChoice(index=index, delta=ChatDelta(), finish_reason=reason))
+        ending = ending_of(choice)
+        return self._encode(
+            ChatChunkChoice(
+                index=choice.index,
+                delta=ChatDelta(),
+                finish_reason=choice.text.finish_reason,
+                matched_stop=ending.matched_stop,
+                stop_reason=ending.stop_reason,
+            )
+        )
 
     def usage(self, usage: Usage) -> bytes:
         """Return the event with the token counts."""

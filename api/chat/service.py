@@ -18,7 +18,8 @@ from llmfw.api.schemas.chat import (
     FunctionCall,
     ToolCall,
 )
-from llmfw.api.text.generation import Generation, Generator, MakeText, Output
+from llmfw.api.text.endings import ending_of
+from llmfw.api.text.generation import Choice, Generation, Generator, MakeText, Output
 from llmfw.api.text.logprobs import chat_logprobs
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
@@ -143,15 +144,7 @@ class ChatService:
     async def reply(self, generation: Generation) -> ChatCompletion:
         """Run a generation to its end and return the whole reply."""
         deltas = await generation.finish()
-        choices = [
-            ChatChoice(
-                index=choice.index,
-                message=_message(deltas[choice.index], self._reasoning_fields),
-                logprobs=chat_logprobs(deltas[choice.index]),
-                finish_reason=choice.text.finish_reason or "stop",
-            )
-            for choice in generation.choices
-        ]
+        choices = [self._choice(choice, deltas[choice.index]) for choice in generation.choices]
         return ChatCompletion(
             id=generation.id,
             created=generation.created,
@@ -179,10 +172,22 @@ class ChatService:
                 data = roles + b"".join([chunks.delta(choice.index, delta) for delta in deltas])
                 roles = b""
                 if choice.text.finish_reason is not None:
-                    data += chunks.finish(choice.index, choice.text.finish_reason)
+                    data += chunks.finish(choice)
                 if data:
                     yield data
         yield (chunks.usage(usage_of(generation)) if include_usage else b"") + DONE
+
+    def _choice(self, choice: Choice, deltas: Sequence[Delta]) -> ChatChoice:
+        """Return a finished choice in the form of the reply."""
+        ending = ending_of(choice)
+        return ChatChoice(
+            index=choice.index,
+            message=_message(deltas, self._reasoning_fields),
+            logprobs=chat_logprobs(deltas),
+            finish_reason=choice.text.finish_reason or "stop",
+            matched_stop=ending.matched_stop,
+            stop_reason=ending.stop_reason,
+        )
 
     def _form(self, body: ChatRequest) -> AnswerForm:
         """Return the form of the answer: its tools, and the grammar that the engine enforces."""

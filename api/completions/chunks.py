@@ -8,6 +8,7 @@ from llmfw.api.http.sse import frame
 from llmfw.api.schemas.common import Usage
 from llmfw.api.schemas.completions import Completion, CompletionChoice
 from llmfw.api.schemas.logprobs import CompletionLogprobs
+from llmfw.api.text.endings import Ending
 
 _MARK = "\x00text\x00"
 _encode = msgspec.json.Encoder().encode
@@ -34,9 +35,20 @@ class CompletionChunks:
         before, after = self._around[index]
         return b"%b%b%b" % (before, _encode(text), after)
 
-    def finish(self, index: int, reason: str | None, logprobs: CompletionLogprobs | None = None) -> bytes:
+    def finish(
+        self, index: int, reason: str | None, ending: Ending, logprobs: CompletionLogprobs | None = None
+    ) -> bytes:
         """Return a choice's last event, which has the finish reason."""
-        return self._choice(CompletionChoice(index=index, text="", finish_reason=reason, logprobs=logprobs))
+        return self._choice(
+            CompletionChoice(
+                index=index,
+                text="",
+                logprobs=logprobs,
+                finish_reason=reason,
+                matched_stop=ending.matched_stop,
+                stop_reason=ending.stop_reason,
+            )
+        )
 
     def usage(self, usage: Usage) -> bytes:
         """Return the event with the token counts."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from llmfw.api.schemas.common import Usage
 from llmfw.api.schemas.logprobs import CompletionLogprobs
+from llmfw.api.text.endings import Ending, ending_of
 from llmfw.api.text.generation import Choice, Generation
 from llmfw.api.text.logprobs import completion_logprobs, mean_logprob, prompt_tokens, tokens_of
 from llmfw.api.text.text_stream import Delta
@@ -125,6 +126,10 @@ class CompletionGeneration:
     def finish_reason(self, choice: Choice) -> str | None:
         """Return why a choice ended."""
         return "length" if self._scores_only else choice.text.finish_reason
+
+    def ending(self, choice: Choice) -> Ending:
+        """Return what ended a choice; nothing matched if only the prompt's scores are requested."""
+        return ending_of(choice, is_counted=not self._scores_only)
 
     def usage(self) -> Usage:
         """Return the token counts so far, including those of choices that are not returned."""

@@ -97,12 +97,15 @@ class CompletionService:
         for index, choice in enumerate(running.best()):
             echo, echo_logprobs = running.echo_of(choice)
             text, logprobs = running.piece(choice, deltas[choice.index])
+            ending = running.ending(choice)
             reply.choices.append(
                 CompletionChoice(
                     index=index,
                     text=echo + text,
                     logprobs=running.joined(echo_logprobs, logprobs, running.last(choice)),
                     finish_reason=running.finish_reason(choice),
+                    matched_stop=ending.matched_stop,
+                    stop_reason=ending.stop_reason,
                 )
             )
         reply.usage = running.usage()
@@ -136,7 +139,12 @@ class CompletionService:
                 data = echoes + chunks.text(choice.index, *running.piece(choice, deltas))
                 echoes = b""
                 if choice.text.finish_reason is not None:
-                    data += chunks.finish(choice.index, running.finish_reason(choice), running.last(choice))
+                    data += chunks.finish(
+                        choice.index,
+                        running.finish_reason(choice),
+                        running.ending(choice),
+                        running.last(choice),
+                    )
                 prompt = running.prompt_index(choice)
                 if prompt in held:
                     held[prompt] += data

@@ -92,6 +92,8 @@ class ChatChoice(msgspec.Struct, kw_only=True):
     message: ChatMessage
     logprobs: ChatLogprobs | None = None
     finish_reason: str
+    matched_stop: int | str | UnsetType | None = None
+    stop_reason: int | str | UnsetType | None = None
 
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
@@ -118,12 +120,14 @@ class ChatDelta(msgspec.Struct, kw_only=True):
 
 
 class ChatChunkChoice(msgspec.Struct, kw_only=True):
-    """One choice in a chunk."""
+    """One choice in a chunk. Only its last chunk has `matched_stop` and `stop_reason`."""
 
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
+    matched_stop: int | str | UnsetType | None = UNSET
+    stop_reason: int | str | UnsetType | None = UNSET
 
 
 class ChatChunk(msgspec.Struct, kw_only=True):

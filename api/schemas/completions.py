@@ -33,12 +33,17 @@ class CompletionRequest(GenerationRequest, kw_only=True):
 
 
 class CompletionChoice(msgspec.Struct, kw_only=True):
-    """One choice of a reply, or the next piece of it in a chunk."""
+    """One choice of a reply, or the next piece of it in a chunk.
+
+    Only its last chunk has `matched_stop` and `stop_reason`.
+    """
 
     index: int
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
+    matched_stop: int | str | UnsetType | None = UNSET
+    stop_reason: int | str | UnsetType | None = UNSET
 
 
 class Completion(msgspec.Struct, kw_only=True):
