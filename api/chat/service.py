@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from llmfw.api.http.sse import DONE, comment_on
 from llmfw.api.schemas.chat import (
     ChatChoice,
@@ -19,8 +21,11 @@ from llmfw.api.schemas.chat import (
     ToolCall,
 )
 from llmfw.api.text.endings import ending_of
+from llmfw.api.text.extras import extras_of, prompt_logprobs_of
 from llmfw.api.text.generation import Choice, Generation, Generator, MakeText, Output
 from llmfw.api.text.logprobs import chat_logprobs
+from llmfw.api.text.reply_extras import Extras
+from llmfw.api.text.stops import Stops, stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
 from llmfw.api.text.text_stream import Delta, TextStream
@@ -39,7 +44,7 @@ from llmfw.core.interfaces.parsers import (
 
 from .answer_form import AnswerForm, answer_form
 from .chunks import ChatChunks, new_call_id
-from .prompt import render_prompt, render_prompt_briefly
+from .prompt import echo_of, render_prompt, render_prompt_briefly
 from .size import MAX_INLINE, chat_size
 from .thinking import is_thinking, thinking_of
 from .tool_choice import tool_use
@@ -99,24 +104,35 @@ class ChatService:
         self._generator.check(body.model)
         max_tokens, param = _max_tokens(body)
         sampling = self._generator.sampling(body, max_tokens, {"max_tokens": param})
+        extras = extras_of(body, echo_of(body))
         form = self._form(body)
+        stops = await stops_of(
+            body, sampling.stop, self._generator.tokenizer.eos_token_ids, self._generator.threads
+        )
+        if form.use.must_call and stops.patterns:
+            raise RequestError(
+                "stop_regex ends texts, and tool_choice asks for calls alone; leave one of them out",
+                param="stop_regex",
+            )
         prompt_text = await self._prompt_text(body, form.tools)
         terms, grammar = terms_of(body), None
         for check in form.checks:  # the last one checks the form's whole grammar
             grammar = await self._generator.check_grammar(check.spec, check.param, terms.tenant)
         output = self._output(body, form, prompt_text, grammar)
         prompt = await self._generator.encode(prompt_text, add_special_tokens=False)
-        return self._generator.start(
+        generation = self._generator.start(
             "chatcmpl-",
             [prompt],
             sampling,
-            self._make_text(body, sampling, form, prompt_text),
+            self._make_text(body, sampling, form, prompt_text, stops),
             n=body.n or 1,
             priority=body.priority or 0,
             terms=terms,
             output=output,
             max_tokens_param=param,
         )
+        generation.extras = extras
+        return generation
 
     async def _prompt_text(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]]) -> str:
         """Return the prompt's text.
@@ -144,8 +160,9 @@ class ChatService:
     async def reply(self, generation: Generation) -> ChatCompletion:
         """Run a generation to its end and return the whole reply."""
         deltas = await generation.finish()
-        choices = [self._choice(choice, deltas[choice.index]) for choice in generation.choices]
-        return ChatCompletion(
+        extras, first = generation.extras, generation.choices[0]
+        choices = [self._choice(choice, deltas[choice.index], extras) for choice in generation.choices]
+        reply = ChatCompletion(
             id=generation.id,
             created=generation.created,
             model=self._generator.served_name,
@@ -153,6 +170,12 @@ class ChatService:
             usage=usage_of(generation),
             system_fingerprint=self._fingerprint,
         )
+        if extras.token_ids:
+            reply.prompt_token_ids = first.request.prompt
+        if extras.prompt_logprobs is not None:
+            tokenizer = self._generator.tokenizer
+            reply.prompt_logprobs = prompt_logprobs_of(first, extras.prompt_logprobs, tokenizer)
+        return reply
 
     async def stream(self, generation: Generation, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
         """Run a generation, and yield its server-sent events once the engine has accepted all its choices."""
@@ -163,13 +186,13 @@ class ChatService:
             include_usage,
             self._reasoning_fields,
         )
-        roles = b"".join(chunks.role(choice.index) for choice in generation.choices)
+        roles = chunks.roles()
         async with contextlib.aclosing(generation.events()) as events:
             async for choice, deltas in events:
                 if choice.wait is not None:
                     yield comment_on(choice.wait)
                     continue
-                data = roles + b"".join([chunks.delta(choice.index, delta) for delta in deltas])
+                data = roles + b"".join([chunks.delta(choice, delta) for delta in deltas])
                 roles = b""
                 if choice.text.finish_reason is not None:
                     data += chunks.finish(choice)
@@ -177,16 +200,17 @@ class ChatService:
                     yield data
         yield (chunks.usage(usage_of(generation)) if include_usage else b"") + DONE
 
-    def _choice(self, choice: Choice, deltas: Sequence[Delta]) -> ChatChoice:
+    def _choice(self, choice: Choice, deltas: Sequence[Delta], extras: Extras) -> ChatChoice:
         """Return a finished choice in the form of the reply."""
         ending = ending_of(choice)
         return ChatChoice(
             index=choice.index,
-            message=_message(deltas, self._reasoning_fields),
-            logprobs=chat_logprobs(deltas),
+            message=_message(deltas, self._reasoning_fields, extras.echo),
+            logprobs=chat_logprobs(deltas, names_ids=extras.names_ids),
             finish_reason=choice.text.finish_reason or "stop",
             matched_stop=ending.matched_stop,
             stop_reason=ending.stop_reason,
+            token_ids=choice.text.token_ids if extras.token_ids else UNSET,
         )
 
     def _form(self, body: ChatRequest) -> AnswerForm:
@@ -207,10 +231,15 @@ class ChatService:
             grammar_param=form.checks[0].param if form.checks else None,
             may_call=form.tool_parser is not None,
         )
-        return Output(logprobs=_num_logprobs(body), grammar=grammar, thinking=thinking)
+        return Output(
+            logprobs=_num_logprobs(body),
+            prompt_logprobs=extras_of(body).prompt_logprobs,
+            grammar=grammar,
+            thinking=thinking,
+        )
 
     def _make_text(
-        self, body: ChatRequest, sampling: SamplingParams, form: AnswerForm, prompt_text: str
+        self, body: ChatRequest, sampling: SamplingParams, form: AnswerForm, prompt_text: str, stops: Stops
     ) -> MakeText:
         reasoning = self._reasoning_parser if body.separate_reasoning is not False else None
         tool_parser = form.tool_parser
@@ -227,6 +256,7 @@ class ChatService:
                 ),
                 # Required calls are not content, and a stop string inside one would break it.
                 stop=() if form.use.must_call else sampling.stop,
+                stops=stops,
                 min_tokens=sampling.min_tokens,
                 reasoning=reasoning(in_reasoning=in_reasoning) if reasoning else None,
                 tools=tool_parser(form.use.callable) if tool_parser else None,
@@ -259,9 +289,9 @@ def _num_logprobs(body: ChatRequest) -> int | None:
     return (body.top_logprobs or 0) if body.logprobs else None
 
 
-def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str]) -> ChatMessage:
-    """Join the deltas of a choice into a message."""
-    content = "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
+def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str], echo: str = "") -> ChatMessage:
+    """Join the deltas of a choice into a message, after the text to echo."""
+    content = echo + "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
     calls: dict[int, ToolCall] = {}
     for delta in deltas:

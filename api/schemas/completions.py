@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from .common import MAX_CHOICES, GenerationRequest, SmallInt, Usage
 from .logprobs import CompletionLogprobs, NumTop
 from .refusals import REFUSALS, Refusal, absent, of_prompt, renamed
+from .token_fields import PromptLogprobs
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -44,6 +45,9 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
     finish_reason: str | None = None
     matched_stop: int | str | UnsetType | None = UNSET
     stop_reason: int | str | UnsetType | None = UNSET
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class Completion(msgspec.Struct, kw_only=True):

@@ -233,11 +233,13 @@ class TokenLogprob(msgspec.Struct, array_like=True):
         logprob: log probability of the token.
         top_ids: the most likely tokens at its position, most likely first.
         top_logprobs: log probabilities of `top_ids`.
+        rank: number of tokens that are at least as likely, 1 for the most likely one; 0: not known.
     """
 
     logprob: float
     top_ids: list[int] = []
     top_logprobs: list[float] = []
+    rank: int = 0
 
 
 class Wait(msgspec.Struct, array_like=True):
