@@ -30,6 +30,7 @@ from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
 from llmfw.api.text.text_stream import Delta, TextStream
 from llmfw.api.text.threads import LONG
+from llmfw.api.text.token_limits import with_limits
 from llmfw.api.text.usage import usage_of
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec, SamplingParams
@@ -104,6 +105,7 @@ class ChatService:
         self._generator.check(body.model)
         max_tokens, param = _max_tokens(body)
         sampling = self._generator.sampling(body, max_tokens, {"max_tokens": param})
+        sampling = with_limits(sampling, body, self._generator.tokenizer)
         extras = extras_of(body, echo_of(body))
         form = self._form(body)
         stops = await stops_of(

@@ -18,6 +18,7 @@ from llmfw.api.text.generation import Generator, Output
 from llmfw.api.text.stops import stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
+from llmfw.api.text.token_limits import with_limits
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import SamplingParams
 
@@ -51,6 +52,7 @@ class CompletionService:
         n, best_of = _numbers_of_choices(body)
         num_top = _num_top(body)
         sampling, scores_only = _sampling(body, self._generator)
+        sampling = with_limits(sampling, body, self._generator.tokenizer)
         extras = extras_of(body)
         stops = await stops_of(
             body, sampling.stop, self._generator.tokenizer.eos_token_ids, self._generator.threads

@@ -112,8 +112,8 @@ REFUSALS: Mapping[str, Refusal] = {
     "stop_token_ids": renamed("stop_token_ids", neutral=([],)),
     "stopping_strings": renamed("stop", "stop_sequences", neutral=([],)),
     # Sampling.
-    "allowed_token_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
-    "bad_words": renamed("logit_bias", neutral=([],), why=_BIAS),
+    "allowed_token_ids": renamed("allowed_token_ids", "logit_bias", neutral=([],), why=_BIAS),
+    "bad_words": renamed("bad_words", "logit_bias", neutral=([],), why=_BIAS),
     "bad_words_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
     "banned_strings": absent([]),
     "banned_tokens": renamed("logit_bias", neutral=([],), why=_BIAS),

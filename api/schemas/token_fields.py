@@ -8,6 +8,7 @@ import msgspec
 
 from .logprobs import NumTop
 
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 PromptLength = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 
 
@@ -17,6 +18,8 @@ class TokenFields(msgspec.Struct, kw_only=True):
     Attributes:
         stop_regex: patterns at whose first match the text ends.
         include_stop_str_in_output, no_stop_trim: whether the text keeps what ended it (vLLM's and SGLang's name).
+        allowed_token_ids: tokens that the text is made of.
+        bad_words: words that the text never has, in the tokens that the tokenizer writes them with.
         prompt_logprobs: number of most likely tokens to report for each token of the prompt.
         return_token_ids: whether the reply has the token ids of the prompt and of the text.
         return_tokens_as_token_ids: whether log probabilities name tokens as "token_id:ID".
@@ -26,6 +29,8 @@ class TokenFields(msgspec.Struct, kw_only=True):
     stop_regex: str | list[str] | None = None
     include_stop_str_in_output: bool | None = None
     no_stop_trim: bool | None = None
+    allowed_token_ids: list[TokenId] | None = None
+    bad_words: list[str] | None = None
     prompt_logprobs: NumTop | bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None

@@ -43,6 +43,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         stop: strings before which the text ends.
         stop_token_ids: tokens after which generation ends.
         ignore_eos: whether to continue past the model's own end-of-sequence tokens.
+        allowed_token_ids: tokens that can be sampled, including ends; empty: all.
+        bad_words: sequences of tokens that the output never has.
         seed: seed of random draws; the same seed, model and prompt give the same text, whatever else runs; None: drawn.
     """
 
@@ -60,6 +62,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     seed: int | None = None
+    allowed_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         """Raise RequestError, naming the parameter, for a value out of range."""
@@ -89,6 +93,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             _check(f"stop[{i}]", text, bool(text), "a string that is not empty")
         if self.seed is not None:
             _check("seed", self.seed, -(2**63) <= self.seed < 2**63, "a 64-bit integer")
+
+    @property
+    def banned_token_ids(self) -> tuple[int, ...]:
+        """Tokens that are a bad word by themselves."""
+        return tuple({word[0] for word in self.bad_words if len(word) == 1})
 
     @property
     def has_penalties(self) -> bool:

@@ -136,3 +136,15 @@ def test_a_chat_echoes_the_message_that_it_continues(server: Served, stream: boo
 
 def test_a_chat_echoes_no_message_of_others(server: Served) -> None:
     assert text_of(ask(server, "chat", "ab", echo=True)["choices"][0]) == "ab"
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_limits_of_tokens_reach_the_engine(server: Served, route: str) -> None:
+    ask(server, route, "a", bad_words=["ab", "c"])
+    a, b, c, space = ids_of(server, "abc ")
+    words = server.engine.requests[-1].sampling.bad_words
+    assert words == ((a, b), (space, a, b), (c,), (space, c))
+    ask(server, route, "a", allowed_token_ids=[a, b])
+    assert server.engine.requests[-1].sampling.allowed_token_ids == (a, b)
+    assert error_of(server, route, "a", allowed_token_ids=[])["param"] == "allowed_token_ids"
+    assert error_of(server, route, "a", bad_words=["x", " "])["param"] == "bad_words[1]"
