@@ -20,6 +20,7 @@ from llmfw.api.schemas.chat import (
     FunctionCall,
     ToolCall,
 )
+from llmfw.api.text.encoder import PromptEncoder
 from llmfw.api.text.endings import ending_of
 from llmfw.api.text.extras import extras_of, prompt_logprobs_of
 from llmfw.api.text.generation import Choice, Generation, Generator, MakeText, Output
@@ -31,6 +32,7 @@ from llmfw.api.text.terms import terms_of
 from llmfw.api.text.text_stream import Delta, TextStream
 from llmfw.api.text.threads import LONG
 from llmfw.api.text.token_limits import with_limits
+from llmfw.api.text.truncation import Truncation
 from llmfw.api.text.usage import usage_of
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec, SamplingParams
@@ -116,12 +118,13 @@ class ChatService:
                 "stop_regex ends texts, and tool_choice asks for calls alone; leave one of them out",
                 param="stop_regex",
             )
-        prompt_text = await self._prompt_text(body, form.tools)
+        truncation = Truncation(body.truncate_prompt_tokens, self._generator, max_tokens)
+        prompt_text = await self._prompt_text(body, form.tools, truncation.texts)
         terms, grammar = terms_of(body), None
         for check in form.checks:  # the last one checks the form's whole grammar
             grammar = await self._generator.check_grammar(check.spec, check.param, terms.tenant)
         output = self._output(body, form, prompt_text, grammar)
-        prompt = await self._generator.encode(prompt_text, add_special_tokens=False)
+        prompt = truncation.cut(await truncation.texts.encode(prompt_text, add_special_tokens=False))
         generation = self._generator.start(
             "chatcmpl-",
             [prompt],
@@ -136,13 +139,15 @@ class ChatService:
         generation.extras = extras
         return generation
 
-    async def _prompt_text(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]]) -> str:
+    async def _prompt_text(
+        self, body: ChatRequest, tools: Sequence[Mapping[str, Any]], texts: PromptEncoder
+    ) -> str:
         """Return the prompt's text.
 
-        If the messages alone cannot fit into the context, refuse without rendering.
+        If the messages alone are too long for the encoder, refuse without rendering.
         """
         size = chat_size(body.messages, tools, self._max_messages)
-        self._generator.texts.check_characters(size.num_characters, "messages")
+        texts.check_characters(size.num_characters, "messages")
         threads, args = self._generator.threads, (body, self._template, tools)
         if size.cost <= MAX_INLINE:
             prompt = render_prompt_briefly(*args)
@@ -157,7 +162,7 @@ class ChatService:
         Raises:
             RequestError: a field is wrong; names the field.
         """
-        return await self._prompt_text(body, self._form(body).tools)
+        return await self._prompt_text(body, self._form(body).tools, self._generator.texts)
 
     async def reply(self, generation: Generation) -> ChatCompletion:
         """Run a generation to its end and return the whole reply."""

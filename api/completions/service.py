@@ -19,6 +19,7 @@ from llmfw.api.text.stops import stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
 from llmfw.api.text.token_limits import with_limits
+from llmfw.api.text.truncation import Truncation
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import SamplingParams
 
@@ -61,11 +62,13 @@ class CompletionService:
         if structure is not None:
             grammar = await self._generator.check_grammar(structure.spec, structure.param, terms.tenant)
         tokenizer = self._generator.tokenizer
+        truncation = Truncation(body.truncate_prompt_tokens, self._generator, sampling.max_tokens)
         if body.suffix:
+            _check_whole(body)
             prompts, ends = await encode_fill_in(body.prompt, body.suffix, self._generator)
             sampling = msgspec.structs.replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *ends))
         else:
-            prompts = await encode_prompts(body.prompt, self._generator)
+            prompts = await encode_prompts(body.prompt, truncation)
         _check_number(len(prompts), best_of)
         skip = body.skip_special_tokens is not False
         output = Output(
@@ -197,6 +200,16 @@ def _check_number(num_prompts: int, best_of: int) -> None:
             f"prompt holds {num_prompts} prompts of {best_of} choices each, together {num_prompts * best_of}; "
             f"at most {MAX_TOGETHER} are allowed: send several requests",
             param="n",
+        )
+
+
+def _check_whole(body: CompletionRequest) -> None:
+    """Raise RequestError if a prompt to fill in is to be truncated."""
+    if body.truncate_prompt_tokens is not None:
+        raise RequestError(
+            f"truncate_prompt_tokens is {body.truncate_prompt_tokens} and suffix is given; what is filled in is not "
+            "truncated: leave one of them out",
+            param="truncate_prompt_tokens",
         )
 
 

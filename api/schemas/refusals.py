@@ -209,7 +209,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "template": of_prompt("the template is chosen when the server starts", ""),
     "tools": of_prompt("/v1/chat/completions takes them", []),
     "truncate": of_prompt("a prompt that is too long is refused, never cut"),
-    "truncate_prompt_tokens": of_prompt("a prompt that is too long is refused, never cut"),
+    "truncate_prompt_tokens": of_prompt("/v1/chat/completions and /v1/completions take it"),
     # Content of the reply.
     "echo": renamed("echo", neutral=(False,)),
     "logprobs": renamed("logprobs", "top_logprobs", "return_logprob", neutral=(False,)),

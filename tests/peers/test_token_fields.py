@@ -148,3 +148,35 @@ def test_limits_of_tokens_reach_the_engine(server: Served, route: str) -> None:
     assert server.engine.requests[-1].sampling.allowed_token_ids == (a, b)
     assert error_of(server, route, "a", allowed_token_ids=[])["param"] == "allowed_token_ids"
     assert error_of(server, route, "a", bad_words=["x", " "])["param"] == "bad_words[1]"
+
+
+@pytest.mark.parametrize("route", ROUTES)
+class TestTruncation:
+    def test_the_last_tokens_are_kept(self, server: Served, route: str) -> None:
+        body = ask(server, route, "abcdef", truncate_prompt_tokens=2)
+        assert server.engine.requests[-1].prompt == ids_of(server, "ef")
+        assert body["usage"]["prompt_tokens"] == 2
+        ask(server, route, "abcdef", truncate_prompt_tokens=9)
+        assert server.engine.requests[-1].prompt == ids_of(server, "abcdef")
+
+    def test_what_fits_the_context_is_kept(self, server: Served, route: str) -> None:
+        context = server.engine.info.max_model_len
+        ask(server, route, "ab" * context, truncate_prompt_tokens=-1, max_tokens=12)
+        assert server.engine.requests[-1].prompt == ids_of(server, "ab" * (context // 2 - 6))
+
+    def test_other_lengths_are_refused(self, server: Served, route: str) -> None:
+        for wrong in (0, -2):
+            error = error_of(server, route, "ab", truncate_prompt_tokens=wrong)
+            assert error["param"] == "truncate_prompt_tokens"
+
+    def test_a_prompt_beyond_all_limits_is_refused(self, server: Served, route: str) -> None:
+        error = error_of(server, route, "a" * (2**19 + 1), truncate_prompt_tokens=5)
+        assert error["code"] == "context_length_exceeded"
+        assert "longest prompt that is truncated" in error["message"]
+
+
+def test_the_echo_of_a_truncated_prompt_is_short(server: Served) -> None:
+    choice = ask(server, "completions", "abcd", truncate_prompt_tokens=2, echo=True, max_tokens=1)["choices"][
+        0
+    ]
+    assert choice["text"] == "cdc"
