@@ -241,6 +241,7 @@ class ChatService:
         return Output(
             logprobs=_num_logprobs(body),
             prompt_logprobs=extras_of(body).prompt_logprobs,
+            constrained_logprobs=bool(body.constrained_logprobs),
             grammar=grammar,
             thinking=thinking,
         )

@@ -74,6 +74,7 @@ class CompletionService:
         output = Output(
             logprobs=0 if num_top is None and best_of > n else num_top,
             prompt_logprobs=_most(extras.prompt_logprobs, num_top if body.echo else None),
+            constrained_logprobs=bool(body.constrained_logprobs),
             grammar=grammar,
         )
         make_text = self._generator.plain_text(

@@ -212,6 +212,9 @@ REFUSALS: Mapping[str, Refusal] = {
     "truncate_prompt_tokens": of_prompt("/v1/chat/completions and /v1/completions take it"),
     # Content of the reply.
     "echo": renamed("echo", neutral=(False,)),
+    "logprob_token_ids": absent(
+        [], why="log probabilities are those of the tokens and of the most likely ones"
+    ),
     "logprobs": renamed("logprobs", "top_logprobs", "return_logprob", neutral=(False,)),
     "n_probs": renamed("top_logprobs", "logprobs", neutral=(0,)),
     "prompt_logprobs": renamed("prompt_logprobs", neutral=(False,)),

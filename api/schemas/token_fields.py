@@ -23,6 +23,7 @@ class TokenFields(msgspec.Struct, kw_only=True):
         prompt_logprobs: number of most likely tokens to report for each token of the prompt.
         return_token_ids: whether the reply has the token ids of the prompt and of the text.
         return_tokens_as_token_ids: whether log probabilities name tokens as "token_id:ID".
+        constrained_logprobs: whether log probabilities are those that the constraints of the request leave.
         truncate_prompt_tokens: number of last tokens of the prompt to keep; -1: as many as fit into the context.
     """
 
@@ -34,6 +35,7 @@ class TokenFields(msgspec.Struct, kw_only=True):
     prompt_logprobs: NumTop | bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    constrained_logprobs: bool | None = None
     truncate_prompt_tokens: PromptLength | None = None
 
 

@@ -60,6 +60,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     grammar: GrammarSpec | None = None
     thinking: Thinking | None = None
+    constrained_logprobs: bool = False
 
 
 class Choice:
@@ -339,6 +340,7 @@ class Generator:
                     prompt_logprobs=output.prompt_logprobs if i == 0 else None,
                     grammar=output.grammar,
                     thinking=output.thinking,
+                    constrained_logprobs=output.constrained_logprobs,
                     tenant=terms.tenant,
                     tenant_is_key=terms.tenant_is_key,
                     cache_salt=terms.cache_salt,

@@ -168,6 +168,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         cache_salt: salt of its cached prefixes; only requests of the same salt share them.
         timeout_s: seconds after which it ends with a DeadlineError, whatever its state; None: never.
         tell_wait: whether events report, while it waits, the number of requests before it.
+        constrained_logprobs: whether `logprobs` are those after grammar, penalties, bias, allowed tokens, bad words and
+            `min_tokens`, before temperature, instead of the model's own.
         may_restart: whether its reader accepts that the output restarts (`TokenEvent.restarted`). The engine ignores it.
     """
 
@@ -188,6 +190,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     timeout_s: float | None = None
     tell_wait: bool = False
     may_restart: bool = False
+    constrained_logprobs: bool = False
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):

@@ -180,3 +180,17 @@ def test_the_echo_of_a_truncated_prompt_is_short(server: Served) -> None:
         0
     ]
     assert choice["text"] == "cdc"
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("field", [{"logprob_token_ids": [5]}, {"use_beam_search": True}])
+def test_what_is_not_there_is_refused(server: Served, route: str, field: dict[str, object]) -> None:
+    [name] = field
+    error = error_of(server, route, "a", **field)
+    assert (error["param"], error["code"]) == (name, "unsupported_parameter")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_constrained_logprobs_reach_the_engine(server: Served, route: str) -> None:
+    ask(server, route, "a", logprobs=1 if route == "completions" else True, constrained_logprobs=True)
+    assert server.engine.requests[-1].constrained_logprobs
