@@ -13,8 +13,8 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from .sampling import MAX_BIASES
 
-MAX_WORDS, MAX_WORD_LENGTH = 256, 256
-"""Most bad words of a request, and most characters of one. Each is encoded twice, before the request runs."""
+MAX_WORDS, MAX_CHARACTERS = 256, 4096
+"""Most bad words of a request, and most characters of all together. Each is encoded twice, before the request runs."""
 
 
 class TokenLimits(Protocol):
@@ -28,7 +28,7 @@ def with_limits(sampling: SamplingParams, body: TokenLimits, tokenizer: Tokenize
     """Return sampling parameters with a request's allowed tokens and bad words.
 
     Raises:
-        RequestError: there are too many, or a word is empty or too long.
+        RequestError: there are too many, or a word is empty.
     """
     allowed, words = body.allowed_token_ids, body.bad_words
     if allowed is not None and not 0 < len(allowed) <= MAX_BIASES:
@@ -49,10 +49,15 @@ def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, .
         raise RequestError(
             f"bad_words has {len(words)} words; at most {MAX_WORDS} are allowed", param="bad_words"
         )
+    if sum(map(len, words)) > MAX_CHARACTERS:
+        raise RequestError(
+            f"bad_words has {sum(map(len, words))} characters in all words; at most {MAX_CHARACTERS} are allowed",
+            param="bad_words",
+        )
     for i, word in enumerate(words):
-        if not word.strip() or len(word) > MAX_WORD_LENGTH:
+        if not word.strip():
             raise RequestError(
-                f"bad_words[{i}] has {len(word)} characters; a word has 1 to {MAX_WORD_LENGTH}, not all of them spaces",
+                f"bad_words[{i}] is {word!r}; a word has a character that is no space",
                 param=f"bad_words[{i}]",
             )
     spelled = [spelling for word in words for spelling in (word, f" {word.lstrip()}")]

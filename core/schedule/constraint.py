@@ -112,8 +112,11 @@ class Constraint:
         self._num_begun = 0  # tokens of the opening mark so far
         self._num_thought = 0  # tokens after the opening mark
         self._tail: deque[int] = deque(maxlen=len(thinking.end) if thinking else 0)
-        self._bad_words = tuple(word for word in request.sampling.bad_words if len(word) > 1)
-        self._recent: deque[int] = deque(maxlen=max(map(len, self._bad_words), default=1) - 1)
+        words = [word for word in request.sampling.bad_words if len(word) > 1]
+        self._bad_words: dict[int, list[tuple[int, ...]]] = {}  # by the token before the last one
+        for word in words:
+            self._bad_words.setdefault(word[-2], []).append(word)
+        self._recent: deque[int] = deque(maxlen=max(map(len, words), default=1) - 1)
         self._phase = Phase.AFTER
         if thinking is not None and (thinking.is_open or thinking.begin):
             self._phase = Phase.INSIDE if thinking.is_open else Phase.BEFORE
@@ -173,7 +176,8 @@ class Constraint:
     def _banned(self) -> list[int]:
         """Return the tokens that would complete a bad word."""
         recent = tuple(self._recent)
-        return [word[-1] for word in self._bad_words if recent[1 - len(word) :] == word[:-1]]
+        words = self._bad_words.get(recent[-1], ()) if recent else ()
+        return [word[-1] for word in words if recent[1 - len(word) :] == word[:-1]]
 
     def charge_mask(self, seconds: float) -> None:
         """Count the CPU time of a mask. `accept` raises if the grammar has taken too much in total."""

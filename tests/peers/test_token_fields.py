@@ -148,6 +148,7 @@ def test_limits_of_tokens_reach_the_engine(server: Served, route: str) -> None:
     assert server.engine.requests[-1].sampling.allowed_token_ids == (a, b)
     assert error_of(server, route, "a", allowed_token_ids=[])["param"] == "allowed_token_ids"
     assert error_of(server, route, "a", bad_words=["x", " "])["param"] == "bad_words[1]"
+    assert error_of(server, route, "a", bad_words=["x" * 4097])["param"] == "bad_words"
 
 
 @pytest.mark.parametrize("route", ROUTES)
