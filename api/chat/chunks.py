@@ -6,15 +6,18 @@ import uuid
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from llmfw.api.http.sse import frame
 from llmfw.api.schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
 from llmfw.api.schemas.common import Usage
-from llmfw.api.text.generation import Generation
+from llmfw.api.text.endings import ending_of
+from llmfw.api.text.extras import NewTokenIds
+from llmfw.api.text.generation import Choice, Generation
 from llmfw.api.text.logprobs import chat_logprobs
 from llmfw.api.text.scored_tokens import ScoredContent
 from llmfw.api.text.text_stream import Delta
+from llmfw.api.text.usage import usage_of
 from llmfw.core.interfaces.parsers import ContentDelta, ToolCallDelta
 
 _MARK = "\x00text\x00"
@@ -42,6 +45,9 @@ class ChatChunks:
         reasoning_fields: Sequence[str] = ("reasoning_content",),
     ) -> None:
         self._reasoning_fields = reasoning_fields
+        self._generation = generation
+        self._extras = generation.extras
+        self._token_ids = NewTokenIds()
         self._chunk = ChatChunk(
             id=generation.id,
             created=generation.created,
@@ -55,44 +61,66 @@ class ChatChunks:
             for choice in generation.choices
         ]
 
-    def role(self, index: int) -> bytes:
-        """Return a choice's first event, which has the role."""
-        delta = ChatDelta(role="assistant", content="", refusal=None)
-        return self._encode(ChatChunkChoice(index=index, delta=delta))
+    def roles(self) -> bytes:
+        """Return the first event of each choice, which has the role, and the text to echo."""
+        found = b""
+        for choice in self._generation.choices:
+            delta = ChatDelta(role="assistant", content=self._extras.echo, refusal=None)
+            first = ChatChunkChoice(index=choice.index, delta=delta)
+            is_first = self._extras.token_ids and choice is self._generation.choices[0]
+            found += self._encode(first, choice.request.prompt if is_first else UNSET)
+        return found
 
-    def delta(self, index: int, delta: Delta) -> bytes:
+    def delta(self, choice: Choice, delta: Delta) -> bytes:
         """Return the event for one delta of a choice."""
-        if isinstance(delta, ScoredContent):
-            return self._encode(
-                ChatChunkChoice(
-                    index=index, delta=ChatDelta(content=delta.text), logprobs=chat_logprobs([delta])
-                )
-            )
-        if isinstance(delta, ContentDelta):
-            before, after = self._content[index]
+        if isinstance(delta, ContentDelta) and not isinstance(delta, ScoredContent) and not self._adds:
+            before, after = self._content[choice.index]
             return b"%b%b%b" % (before, _encode(delta.text), after)
-        if isinstance(delta, ToolCallDelta):
-            return self._encode(
-                ChatChunkChoice(index=index, delta=ChatDelta(tool_calls=[_call_chunk(delta)]))
-            )
-        thought = ChatDelta()
-        for name in self._reasoning_fields:
-            setattr(thought, name, delta.text)
-        return self._encode(ChatChunkChoice(index=index, delta=thought))
+        chunk = ChatChunkChoice(index=choice.index, delta=ChatDelta(), token_ids=self._new_ids(choice))
+        if isinstance(delta, ContentDelta):
+            chunk.delta.content = delta.text
+            chunk.logprobs = chat_logprobs([delta], names_ids=self._extras.names_ids)
+        elif isinstance(delta, ToolCallDelta):
+            chunk.delta.tool_calls = [_call_chunk(delta)]
+        else:
+            for name in self._reasoning_fields:
+                setattr(chunk.delta, name, delta.text)
+        return self._encode(chunk)
 
-    def finish(self, index: int, reason: str) -> bytes:
+    def finish(self, choice: Choice) -> bytes:
         """Return a choice's last event, which has the finish reason."""
-        return self._encode(ChatChunkChoice(index=index, delta=ChatDelta(), finish_reason=reason))
+        ending = ending_of(choice)
+        return self._encode(
+            ChatChunkChoice(
+                index=choice.index,
+                delta=ChatDelta(),
+                finish_reason=choice.text.finish_reason,
+                matched_stop=ending.matched_stop,
+                stop_reason=ending.stop_reason,
+                token_ids=self._new_ids(choice),
+            )
+        )
 
     def usage(self, usage: Usage) -> bytes:
         """Return the event with the token counts."""
         return frame(_encode(msgspec.structs.replace(self._chunk, usage=usage)))
 
-    def _encode(self, choice: ChatChunkChoice) -> bytes:
+    @property
+    def _adds(self) -> bool:
+        """Whether each chunk has more than its text."""
+        return self._extras.token_ids or self._extras.usage
+
+    def _new_ids(self, choice: Choice) -> list[int] | UnsetType:
+        return self._token_ids.take(choice) if self._extras.token_ids else UNSET
+
+    def _encode(self, choice: ChatChunkChoice, prompt: list[int] | UnsetType = UNSET) -> bytes:
         for name in self._reasoning_fields:
             if getattr(choice.delta, name) is UNSET:
                 setattr(choice.delta, name, None)
-        return frame(_encode(msgspec.structs.replace(self._chunk, choices=[choice])))
+        chunk = msgspec.structs.replace(self._chunk, choices=[choice], prompt_token_ids=prompt)
+        if self._extras.usage:
+            chunk.usage = usage_of(self._generation)
+        return frame(_encode(chunk))
 
     def _around_text(self, choice: ChatChunkChoice) -> tuple[bytes, bytes]:
         before, after = self._encode(choice).split(_encode(_MARK))

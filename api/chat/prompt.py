@@ -48,6 +48,16 @@ def render_prompt_briefly(
     return text
 
 
+def echo_of(body: ChatRequest) -> str:
+    """Return the text that precedes the answer with `echo`: that of the last message, if it is the assistant's."""
+    if not body.echo or not body.messages or body.messages[-1].get("role") != "assistant":
+        return ""
+    content = body.messages[-1].get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
 def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the template's input from a request: the messages, and the other variables by name."""
     messages = check_messages(body.messages, template.source)

@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from llmfw.api.http.sse import DONE, comment_on
 from llmfw.api.schemas.chat import (
     ChatChoice,
@@ -20,12 +22,19 @@ from llmfw.api.schemas.chat import (
 )
 from llmfw.api.schemas.common import Usage
 from llmfw.api.text.aliases import MAX_TOKENS, THINKING_BUDGET, field_given
-from llmfw.api.text.generation import Generation, Generator, MakeText, Output
+from llmfw.api.text.encoder import PromptEncoder
+from llmfw.api.text.endings import ending_of
+from llmfw.api.text.extras import extras_of, prompt_logprobs_of
+from llmfw.api.text.generation import Choice, Generation, Generator, MakeText, Output
 from llmfw.api.text.logprobs import whole_chat_logprobs
+from llmfw.api.text.reply_extras import Extras
+from llmfw.api.text.stops import Stops, stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
 from llmfw.api.text.text_stream import Delta, TextStream
 from llmfw.api.text.threads import LONG
+from llmfw.api.text.token_limits import with_limits
+from llmfw.api.text.truncation import Truncation
 from llmfw.api.text.usage import usage_of
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec, SamplingParams
@@ -40,7 +49,7 @@ from llmfw.core.interfaces.parsers import (
 
 from .answer_form import AnswerForm, answer_form
 from .chunks import ChatChunks, new_call_id
-from .prompt import render_prompt, render_prompt_briefly
+from .prompt import echo_of, render_prompt, render_prompt_briefly
 from .reasoning import text_class
 from .size import MAX_INLINE, chat_size
 from .thinking import is_thinking, thinking_of
@@ -101,32 +110,47 @@ class ChatService:
         self._generator.check(body.model)
         param, max_tokens = field_given(body, MAX_TOKENS)
         sampling = self._generator.sampling(body, max_tokens, {"max_tokens": param})
+        sampling = with_limits(sampling, body, self._generator.tokenizer)
+        extras = extras_of(body, echo_of(body))
         form = self._form(body)
-        prompt_text = await self._prompt_text(body, form.tools)
+        stops = await stops_of(
+            body, sampling.stop, self._generator.tokenizer.eos_token_ids, self._generator.threads
+        )
+        if form.use.must_call and stops.patterns:
+            raise RequestError(
+                "stop_regex ends texts, and tool_choice asks for calls alone; leave one of them out",
+                param="stop_regex",
+            )
+        truncation = Truncation(body.truncate_prompt_tokens, self._generator, max_tokens)
+        prompt_text = await self._prompt_text(body, form.tools, truncation.texts)
         terms, grammar = terms_of(body), None
         for check in form.checks:  # the last one checks the form's whole grammar
             grammar = await self._generator.check_grammar(check.spec, check.param, terms.tenant)
         output = self._output(body, form, prompt_text, grammar)
-        prompt = await self._generator.encode(prompt_text, add_special_tokens=False)
-        return self._generator.start(
+        prompt = truncation.cut(await truncation.texts.encode(prompt_text, add_special_tokens=False))
+        generation = self._generator.start(
             "chatcmpl-",
             [prompt],
             sampling,
-            self._make_text(body, sampling, form, prompt_text),
+            self._make_text(body, sampling, form, prompt_text, stops),
             n=body.n or 1,
             priority=body.priority or 0,
             terms=terms,
             output=output,
             max_tokens_param=param,
         )
+        generation.extras = extras
+        return generation
 
-    async def _prompt_text(self, body: ChatRequest, tools: Sequence[Mapping[str, Any]]) -> str:
+    async def _prompt_text(
+        self, body: ChatRequest, tools: Sequence[Mapping[str, Any]], texts: PromptEncoder
+    ) -> str:
         """Return the prompt's text.
 
-        If the messages alone cannot fit into the context, refuse without rendering.
+        If the messages alone are too long for the encoder, refuse without rendering.
         """
         size = chat_size(body.messages, tools, self._max_messages)
-        self._generator.texts.check_characters(size.num_characters, "messages")
+        texts.check_characters(size.num_characters, "messages")
         threads, args = self._generator.threads, (body, self._template, tools)
         if size.cost <= MAX_INLINE:
             prompt = render_prompt_briefly(*args)
@@ -141,21 +165,14 @@ class ChatService:
         Raises:
             RequestError: a field is wrong; names the field.
         """
-        return await self._prompt_text(body, self._form(body).tools)
+        return await self._prompt_text(body, self._form(body).tools, self._generator.texts)
 
     async def reply(self, generation: Generation) -> ChatCompletion:
         """Run a generation to its end and return the whole reply."""
         deltas = await generation.finish()
-        choices = [
-            ChatChoice(
-                index=choice.index,
-                message=_message(deltas[choice.index], self._reasoning_fields),
-                logprobs=await whole_chat_logprobs(deltas[choice.index], self._generator.slices),
-                finish_reason=choice.text.finish_reason or "stop",
-            )
-            for choice in generation.choices
-        ]
-        return ChatCompletion(
+        extras, first = generation.extras, generation.choices[0]
+        choices = [await self._choice(choice, deltas[choice.index], extras) for choice in generation.choices]
+        reply = ChatCompletion(
             id=generation.id,
             created=generation.created,
             model=self._generator.served_name,
@@ -163,6 +180,12 @@ class ChatService:
             usage=self._usage(generation),
             system_fingerprint=self._fingerprint,
         )
+        if extras.token_ids:
+            reply.prompt_token_ids = first.request.prompt
+        if extras.prompt_logprobs is not None:
+            tokenizer = self._generator.tokenizer
+            reply.prompt_logprobs = prompt_logprobs_of(first, extras.prompt_logprobs, tokenizer)
+        return reply
 
     async def stream(self, generation: Generation, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
         """Run a generation, and yield its server-sent events once the engine has accepted all its choices."""
@@ -173,16 +196,16 @@ class ChatService:
             include_usage,
             self._reasoning_fields,
         )
-        roles = b"".join(chunks.role(choice.index) for choice in generation.choices)
+        roles = chunks.roles()
         async with contextlib.aclosing(generation.events()) as events:
             async for choice, deltas in events:
                 if choice.wait is not None:
                     yield comment_on(choice.wait)
                     continue
-                data = roles + b"".join([chunks.delta(choice.index, delta) for delta in deltas])
+                data = roles + b"".join([chunks.delta(choice, delta) for delta in deltas])
                 roles = b""
                 if choice.text.finish_reason is not None:
-                    data += chunks.finish(choice.index, choice.text.finish_reason)
+                    data += chunks.finish(choice)
                 if data:
                     yield data
         yield (chunks.usage(self._usage(generation)) if include_usage else b"") + DONE
@@ -193,6 +216,19 @@ class ChatService:
         if self._reasoning_parser is not None:
             usage.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens
         return usage
+
+    async def _choice(self, choice: Choice, deltas: Sequence[Delta], extras: Extras) -> ChatChoice:
+        """Return a finished choice in the form of the reply."""
+        ending = ending_of(choice)
+        return ChatChoice(
+            index=choice.index,
+            message=_message(deltas, self._reasoning_fields, extras.echo),
+            logprobs=await whole_chat_logprobs(deltas, self._generator.slices, names_ids=extras.names_ids),
+            finish_reason=choice.text.finish_reason or "stop",
+            matched_stop=ending.matched_stop,
+            stop_reason=ending.stop_reason,
+            token_ids=choice.text.token_ids if extras.token_ids else UNSET,
+        )
 
     def _form(self, body: ChatRequest) -> AnswerForm:
         """Return the form of the answer: its tools, and the grammar that the engine enforces."""
@@ -214,10 +250,16 @@ class ChatService:
             grammar_param=form.checks[0].param if form.checks else None,
             may_call=form.tool_parser is not None,
         )
-        return Output(logprobs=_num_logprobs(body), grammar=grammar, thinking=thinking)
+        return Output(
+            logprobs=_num_logprobs(body),
+            prompt_logprobs=extras_of(body).prompt_logprobs,
+            constrained_logprobs=bool(body.constrained_logprobs),
+            grammar=grammar,
+            thinking=thinking,
+        )
 
     def _make_text(
-        self, body: ChatRequest, sampling: SamplingParams, form: AnswerForm, prompt_text: str
+        self, body: ChatRequest, sampling: SamplingParams, form: AnswerForm, prompt_text: str, stops: Stops
     ) -> MakeText:
         reasoning = self._reasoning_parser if body.separate_reasoning is not False else None
         make = text_class(body, reasoning)
@@ -235,6 +277,7 @@ class ChatService:
                 ),
                 # Required calls are not content, and a stop string inside one would break it.
                 stop=() if form.use.must_call else sampling.stop,
+                stops=stops,
                 min_tokens=sampling.min_tokens,
                 reasoning=reasoning(in_reasoning=in_reasoning) if reasoning else None,
                 tools=tool_parser(form.use.callable) if tool_parser else None,
@@ -256,9 +299,9 @@ def _num_logprobs(body: ChatRequest) -> int | None:
     return (body.top_logprobs or 0) if body.logprobs else None
 
 
-def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str]) -> ChatMessage:
-    """Join the deltas of a choice into a message."""
-    content = "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
+def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str], echo: str = "") -> ChatMessage:
+    """Join the deltas of a choice into a message, after the text to echo."""
+    content = echo + "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
     calls: dict[int, ToolCall] = {}
     for delta in deltas:

@@ -6,7 +6,9 @@ from typing import cast
 
 import msgspec
 
+from llmfw.api.text.encoder import PromptEncoder
 from llmfw.api.text.generation import Generator
+from llmfw.api.text.truncation import Truncation
 from llmfw.core.base.errors import RequestError
 
 from .fill_in import end_ids, find_layout, lay_out
@@ -21,24 +23,25 @@ class Prompt(msgspec.Struct, frozen=True):
 
     Attributes:
         token_ids: token ids that the model gets.
-        text: text that the client sent; None if it sent token ids.
+        text: text that the client sent; None if it sent token ids, or if the prompt is truncated.
     """
 
     token_ids: list[int]
     text: str | None
 
 
-async def encode_prompts(field: PromptField, generator: Generator) -> list[Prompt]:
-    """Return the prompts of a request's `prompt` field, encoded.
+async def encode_prompts(field: PromptField, truncation: Truncation) -> list[Prompt]:
+    """Return the prompts of a request's `prompt` field, encoded and truncated.
 
     Raises:
         RequestError: the field has no prompts, too many, or mixes text and token ids.
     """
     found = _each(field)
-    encoded = await _encode_all(found, generator)
+    encoded = await _encode_all(found, truncation.texts)
+    kept = [truncation.cut(tokens) for tokens in encoded]
     return [
-        Prompt(tokens, each if isinstance(each, str) else None)
-        for each, tokens in zip(found, encoded, strict=True)
+        Prompt(cut, each if isinstance(each, str) and cut is tokens else None)
+        for each, tokens, cut in zip(found, encoded, kept, strict=True)
     ]
 
 
@@ -57,7 +60,7 @@ async def encode_fill_in(
     layout = find_layout(tokenizer)
     suffix_ids = await generator.encode(suffix, add_special_tokens=False)
     found = _each(field)
-    prefixes = await _encode_all(found, generator, add_special_tokens=False)
+    prefixes = await _encode_all(found, generator.texts, add_special_tokens=False)
     generator.texts.check_together(len(found) * len(suffix_ids), "suffix")
     prompts = [
         Prompt(lay_out(layout, tokenizer, prefix, suffix_ids), each if isinstance(each, str) else None)
@@ -67,13 +70,13 @@ async def encode_fill_in(
 
 
 async def _encode_all(
-    prompts: list[str] | list[list[int]], generator: Generator, *, add_special_tokens: bool = True
+    prompts: list[str] | list[list[int]], encoder: PromptEncoder, *, add_special_tokens: bool = True
 ) -> list[list[int]]:
     if isinstance(prompts[0], str):
         texts = prompts
         if len(texts) == 1:
-            return [await generator.encode(texts[0], add_special_tokens=add_special_tokens)]
-        return await generator.texts.encode_all(texts, "prompt", add_special_tokens=add_special_tokens)
+            return [await encoder.encode(texts[0], add_special_tokens=add_special_tokens)]
+        return await encoder.encode_all(texts, "prompt", add_special_tokens=add_special_tokens)
     return prompts
 
 

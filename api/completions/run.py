@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET, UnsetType
+
 from llmfw.api.schemas.common import Usage
 from llmfw.api.schemas.logprobs import CompletionLogprobs
+from llmfw.api.schemas.token_fields import PromptLogprobs
+from llmfw.api.text.endings import Ending, ending_of
+from llmfw.api.text.extras import prompt_logprobs_of
 from llmfw.api.text.generation import Choice, Generation
 from llmfw.api.text.logprobs import completion_logprobs, mean_logprob, prompt_tokens, tokens_of
+from llmfw.api.text.scored_tokens import ScoredToken
 from llmfw.api.text.slices import ListWriter, Slices
 from llmfw.api.text.text_stream import Delta
 from llmfw.api.text.usage import usage_of
 from llmfw.core.base.errors import EngineError
+from llmfw.core.base.request import TokenLogprob
 from llmfw.core.interfaces.parsers import ContentDelta
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
@@ -23,10 +30,13 @@ class CompletionGeneration:
 
     Args:
         generation: a generation with the same number of choices for each prompt.
-        n: number of choices per prompt that are returned.
-        echo: whether the text includes the prompt.
-        logprobs: whether log probabilities are returned; with `echo` for the prompt, too.
-        scores_only: whether the token that the engine generates is neither returned nor counted.
+        n: number of choices to return per prompt.
+        echo: whether to put the prompt before the generated text.
+        num_top: number of most likely tokens to return at each place, with `echo` also of the prompt; None: no log
+            probabilities.
+        scores_only: whether only the prompt's scores are requested. The engine always generates a token; it
+            is then neither returned nor counted.
+        skip_special_tokens: whether the text of a prompt given as token ids omits special tokens.
         slices: takes turns with other requests at large lists.
     """
 
@@ -38,7 +48,7 @@ class CompletionGeneration:
         *,
         n: int,
         echo: bool,
-        logprobs: bool,
+        num_top: int | None,
         scores_only: bool,
         skip_special_tokens: bool,
         slices: Slices,
@@ -49,18 +59,35 @@ class CompletionGeneration:
         self._prompts = prompts
         self._n = n
         self._echo = echo
-        self._logprobs = logprobs
+        self._num_top = num_top
+        self._logprobs = logprobs = num_top is not None
         self._scores_only = scores_only
         self._skip = skip_special_tokens
         self._slices = slices
         self._per_prompt = len(generation.choices) // len(prompts)
         self._texts = [self._text(prompt) for prompt in prompts] if echo or logprobs else [""] * len(prompts)
+        self._scored_prompts: dict[int, PromptLogprobs] = {}  # by index of the prompt
         self._echo_logprobs: dict[int, CompletionLogprobs] = {}  # by index of the prompt
 
     @property
     def echoes_logprobs(self) -> bool:
         """Whether the prompts' log probabilities are part of the reply."""
         return self._echo and self._logprobs
+
+    @property
+    def returns_text(self) -> bool:
+        """Whether the generated tokens are part of the reply."""
+        return not self._scores_only
+
+    def prompt_logprobs(self, choice: Choice) -> PromptLogprobs | UnsetType:
+        """Return the log probabilities of a choice's prompt in vLLM's form, if `prompt_logprobs` asks for them."""
+        num_top = self.generation.extras.prompt_logprobs
+        if num_top is None:
+            return UNSET
+        index = self.prompt_index(choice)
+        if index not in self._scored_prompts:
+            self._scored_prompts[index] = prompt_logprobs_of(self.first(choice), num_top, self._tokenizer)
+        return self._scored_prompts[index]
 
     def best(self) -> list[Choice]:
         """Return the `n` choices of each prompt with the highest mean log probability."""
@@ -100,12 +127,12 @@ class CompletionGeneration:
             return "", None
         text = "".join([delta.text for delta in deltas if isinstance(delta, ContentDelta)])
         tokens = tokens_of(deltas) if self._logprobs else []
-        return text, completion_logprobs(tokens, self._offset(choice)) if tokens else None
+        return text, self._entries(tokens, self._offset(choice)) if tokens else None
 
     def last(self, choice: Choice) -> CompletionLogprobs | None:
         """Return the log probabilities of tokens without text at a choice's end; None if there are none."""
         tokens = choice.text.rest if self._logprobs and not self._scores_only else ()
-        return completion_logprobs(tokens, self._offset(choice)) if tokens else None
+        return self._entries(tokens, self._offset(choice)) if tokens else None
 
     async def joined(self, *parts: CompletionLogprobs | None) -> CompletionLogprobs | None:
         """Join log probabilities, as JSON already; return None if none are requested."""
@@ -126,6 +153,10 @@ class CompletionGeneration:
         """Return why a choice ended."""
         return "length" if self._scores_only else choice.text.finish_reason
 
+    def ending(self, choice: Choice) -> Ending:
+        """Return what ended a choice; nothing matched if only the prompt's scores are requested."""
+        return ending_of(choice, is_counted=not self._scores_only)
+
     def usage(self) -> Usage:
         """Return the token counts so far, including those of choices that are not returned."""
         return usage_of(self.generation, self.num_prompts, scores_only=self._scores_only)
@@ -144,16 +175,20 @@ class CompletionGeneration:
             raise EngineError(
                 "the engine gave no log probabilities of the prompt, though it was asked for them"
             )
-        tokens = prompt_tokens(prompt, logprobs, self._tokenizer, self._texts[self.prompt_index(choice)])
+        k = self._num_top or 0  # `prompt_logprobs` may have asked for more
+        records = [TokenLogprob(r.logprob, r.top_ids[:k], r.top_logprobs[:k]) for r in logprobs]
+        tokens = prompt_tokens(prompt, records, self._tokenizer, self._texts[self.prompt_index(choice)])
         whole = CompletionLogprobs([], [], [], [])
-        weight = 1 + (len(logprobs[0].top_ids) if logprobs else 0)
-        async for some in self._slices.of(tokens, weight):
-            part = completion_logprobs(some, 0)
+        async for some in self._slices.of(tokens, 1 + k):
+            part = self._entries(some, 0)
             whole.tokens += part.tokens
             whole.token_logprobs += part.token_logprobs
             whole.top_logprobs += part.top_logprobs
             whole.text_offset += part.text_offset
         return whole
+
+    def _entries(self, tokens: Sequence[ScoredToken], offset: int) -> CompletionLogprobs:
+        return completion_logprobs(tokens, offset, names_ids=self.generation.extras.names_ids)
 
 
 def _as_it_is(item: object) -> object:

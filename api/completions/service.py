@@ -13,9 +13,13 @@ from msgspec import UNSET
 
 from llmfw.api.http.sse import DONE, comment_on
 from llmfw.api.schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
+from llmfw.api.text.extras import extras_of
 from llmfw.api.text.generation import Generator, Output
+from llmfw.api.text.stops import stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
+from llmfw.api.text.token_limits import with_limits
+from llmfw.api.text.truncation import Truncation
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import SamplingParams
 
@@ -54,24 +58,32 @@ class CompletionService:
         n, best_of = _numbers_of_choices(body)
         num_top = _num_top(body)
         sampling, scores_only = _sampling(body, self._generator, default_max_tokens)
+        sampling = with_limits(sampling, body, self._generator.tokenizer)
+        extras = extras_of(body)
+        stops = await stops_of(
+            body, sampling.stop, self._generator.tokenizer.eos_token_ids, self._generator.threads
+        )
         structure, terms, grammar = structure_of(body), terms_of(body), None
         if structure is not None:
             grammar = await self._generator.check_grammar(structure.spec, structure.param, terms.tenant)
         tokenizer = self._generator.tokenizer
+        truncation = Truncation(body.truncate_prompt_tokens, self._generator, sampling.max_tokens)
         if body.suffix:
+            _check_whole(body)
             prompts, ends = await encode_fill_in(body.prompt, body.suffix, self._generator)
             sampling = msgspec.structs.replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *ends))
         else:
-            prompts = await encode_prompts(body.prompt, self._generator)
+            prompts = await encode_prompts(body.prompt, truncation)
         _check_number(len(prompts), best_of)
         skip = body.skip_special_tokens is not False
         output = Output(
             logprobs=0 if num_top is None and best_of > n else num_top,
-            prompt_logprobs=num_top if body.echo else None,
+            prompt_logprobs=_most(extras.prompt_logprobs, num_top if body.echo else None),
+            constrained_logprobs=bool(body.constrained_logprobs),
             grammar=grammar,
         )
         make_text = self._generator.plain_text(
-            sampling, skip_special_tokens=skip, logprobs=output.logprobs is not None
+            sampling, skip_special_tokens=skip, logprobs=output.logprobs is not None, stops=stops
         )
 
         generation = self._generator.start(
@@ -84,13 +96,14 @@ class CompletionService:
             terms=terms,
             output=output,
         )
+        generation.extras = extras
         return CompletionGeneration(
             generation,
             tokenizer,
             prompts,
             n=n,
             echo=bool(body.echo),
-            logprobs=num_top is not None,
+            num_top=num_top,
             scores_only=scores_only,
             skip_special_tokens=skip,
             slices=self._generator.slices,
@@ -99,16 +112,23 @@ class CompletionService:
     async def reply(self, running: CompletionGeneration) -> Completion:
         """Run a generation to its end and return the whole reply."""
         deltas = await running.generation.finish()
-        reply = self._empty(running)
+        reply, extras = self._empty(running), running.generation.extras
         for index, choice in enumerate(running.best()):
             echo, echo_logprobs = await running.echo_of(choice)
             text, logprobs = running.piece(choice, deltas[choice.index])
+            ending = running.ending(choice)
+            token_ids = choice.text.token_ids if running.returns_text else []
             reply.choices.append(
                 CompletionChoice(
                     index=index,
                     text=echo + text,
                     logprobs=await running.joined(echo_logprobs, logprobs, running.last(choice)),
                     finish_reason=running.finish_reason(choice),
+                    matched_stop=ending.matched_stop,
+                    stop_reason=ending.stop_reason,
+                    token_ids=token_ids if extras.token_ids else UNSET,
+                    prompt_token_ids=choice.request.prompt if extras.token_ids else UNSET,
+                    prompt_logprobs=running.prompt_logprobs(choice),
                 )
             )
         reply.usage = running.usage()
@@ -127,22 +147,22 @@ class CompletionService:
         empty = self._empty(running)
         if include_usage:
             empty.usage = None
-        chunks = CompletionChunks(empty, len(choices))
+        chunks = CompletionChunks(empty, running)
         held: dict[int, bytes] = {}
         echoes = b""
         if running.echoes_logprobs:
             held = dict.fromkeys(range(running.num_prompts), b"")
         else:
-            echoes = b"".join([chunks.text(c.index, (await running.echo_of(c))[0]) for c in choices])
+            echoes = b"".join([await chunks.echo(c) for c in choices])
         async with contextlib.aclosing(running.generation.events()) as events:
             async for choice, deltas in events:
                 if choice.wait is not None:
                     yield comment_on(choice.wait)
                     continue
-                data = echoes + chunks.text(choice.index, *running.piece(choice, deltas))
+                data = echoes + chunks.text(choice, deltas)
                 echoes = b""
                 if choice.text.finish_reason is not None:
-                    data += chunks.finish(choice.index, running.finish_reason(choice), running.last(choice))
+                    data += chunks.finish(choice)
                 prompt = running.prompt_index(choice)
                 if prompt in held:
                     held[prompt] += data
@@ -150,9 +170,7 @@ class CompletionService:
                         yield b""
                         continue
                     siblings = running.siblings(choice)
-                    text, logprobs = await running.echo_of(choice)
-                    echo = await running.joined(logprobs)
-                    before = b"".join([chunks.text(c.index, text, echo) for c in siblings])
+                    before = b"".join([await chunks.echo(c) for c in siblings])
                     data = before + held.pop(prompt)
                 yield data
         yield (chunks.usage(running.usage()) if include_usage else b"") + DONE
@@ -190,6 +208,22 @@ def _check_number(num_prompts: int, best_of: int) -> None:
             f"at most {MAX_TOGETHER} are allowed: send several requests",
             param="n",
         )
+
+
+def _check_whole(body: CompletionRequest) -> None:
+    """Raise RequestError if a prompt to fill in is to be truncated."""
+    if body.truncate_prompt_tokens is not None:
+        raise RequestError(
+            f"truncate_prompt_tokens is {body.truncate_prompt_tokens} and suffix is given; what is filled in is not "
+            "truncated: leave one of them out",
+            param="truncate_prompt_tokens",
+        )
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    """Return the larger number; None if both are."""
+    given = [each for each in (one, other) if each is not None]
+    return max(given) if given else None
 
 
 def _num_top(body: CompletionRequest) -> int | None:

@@ -13,6 +13,7 @@ from llmfw.api.chat.service import ChatService
 from llmfw.api.http.body import decode_generation, report_ignored
 from llmfw.api.http.operation import describe
 from llmfw.api.schemas.chat import ChatChunk, ChatCompletion, ChatRequest
+from llmfw.api.text.extras import includes_usage
 
 from .respond import event_stream, json_response, read_json, while_connected
 
@@ -34,7 +35,7 @@ def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHan
         headers = report_ignored(ignored, strict)
 
         async def frames() -> AsyncGenerator[bytes, None]:
-            include_usage = bool(body.stream_options and body.stream_options.include_usage)
+            include_usage = includes_usage(body.stream_options)
             return chat.stream(await chat.start(body), include_usage=include_usage)
 
         async def reply() -> ChatCompletion:

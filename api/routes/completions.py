@@ -13,6 +13,7 @@ from llmfw.api.completions.service import CompletionService
 from llmfw.api.http.body import decode_generation, report_ignored
 from llmfw.api.http.operation import describe
 from llmfw.api.schemas.completions import Completion, CompletionRequest
+from llmfw.api.text.extras import includes_usage
 
 from .respond import event_stream, json_response, read_json, while_connected
 
@@ -34,7 +35,7 @@ def completion_routes(completions: CompletionService, *, strict: bool = False) -
         headers = report_ignored(ignored, strict)
 
         async def frames() -> AsyncGenerator[bytes, None]:
-            include_usage = bool(body.stream_options and body.stream_options.include_usage)
+            include_usage = includes_usage(body.stream_options)
             return completions.stream(await completions.start(body), include_usage=include_usage)
 
         async def reply() -> Completion:

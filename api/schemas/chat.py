@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from .common import GenerationRequest, SmallInt, Usage
 from .logprobs import ChatLogprobs, NumTop
 from .refusals import REFUSALS, Refusal, absent, of_prompt, renamed
+from .token_fields import PromptLogprobs
 
 
 class ChatRequest(GenerationRequest, kw_only=True):
@@ -33,6 +34,7 @@ class ChatRequest(GenerationRequest, kw_only=True):
     continue_final_message: bool | None = None
     logprobs: bool | None = None
     top_logprobs: NumTop | None = None
+    echo: bool | None = None
 
     refused: ClassVar[Mapping[str, Refusal]] = {
         **REFUSALS,
@@ -97,6 +99,9 @@ class ChatChoice(msgspec.Struct, kw_only=True):
     message: ChatMessage
     logprobs: ChatLogprobs | None = None
     finish_reason: str
+    matched_stop: int | str | UnsetType | None = None
+    stop_reason: int | str | UnsetType | None = None
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
@@ -109,6 +114,8 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     system_fingerprint: str
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct, kw_only=True):
@@ -123,12 +130,15 @@ class ChatDelta(msgspec.Struct, kw_only=True):
 
 
 class ChatChunkChoice(msgspec.Struct, kw_only=True):
-    """One choice in a chunk."""
+    """One choice in a chunk. Only its last chunk has `matched_stop` and `stop_reason`."""
 
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
+    matched_stop: int | str | UnsetType | None = UNSET
+    stop_reason: int | str | UnsetType | None = UNSET
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatChunk(msgspec.Struct, kw_only=True):
@@ -144,3 +154,4 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     system_fingerprint: str
     choices: list[ChatChunkChoice]
     usage: Usage | UnsetType | None = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET

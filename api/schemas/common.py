@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from .refusals import REFUSALS, Refusal
+from .token_fields import TokenFields
 
 SmallInt = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """A 32-bit integer, so that no accepted value can overflow in later computations."""
@@ -67,7 +68,13 @@ class StreamOptions(Body, kw_only=True):
     include_obfuscation: bool | None = None
 
 
-class GenerationRequest(Body, kw_only=True):
+class UsageOptions(StreamOptions, kw_only=True):
+    """Options of a streamed chat or completion, whose chunks can all have the token counts so far."""
+
+    continuous_usage_stats: bool | None = None
+
+
+class GenerationRequest(Body, TokenFields, kw_only=True):
     """Fields shared by chat completion and completion requests. None: the server uses its default."""
 
     model: str | None = None
@@ -89,7 +96,7 @@ class GenerationRequest(Body, kw_only=True):
     seed: int | None = None
     n: Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)] | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: UsageOptions | None = None
     priority: SmallInt | None = None
     timeout: Timeout | None = None
     cache_salt: CacheSalt | None = None

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from .common import MAX_CHOICES, GenerationRequest, SmallInt, Usage
 from .logprobs import CompletionLogprobs, NumTop
 from .refusals import REFUSALS, Refusal, absent, of_prompt, renamed
+from .token_fields import PromptLogprobs
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -33,12 +34,20 @@ class CompletionRequest(GenerationRequest, kw_only=True):
 
 
 class CompletionChoice(msgspec.Struct, kw_only=True):
-    """One choice of a reply, or the next piece of it in a chunk."""
+    """One choice of a reply, or the next piece of it in a chunk.
+
+    Only its last chunk has `matched_stop` and `stop_reason`.
+    """
 
     index: int
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
+    matched_stop: int | str | UnsetType | None = UNSET
+    stop_reason: int | str | UnsetType | None = UNSET
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class Completion(msgspec.Struct, kw_only=True):

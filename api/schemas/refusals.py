@@ -104,16 +104,16 @@ REFUSALS: Mapping[str, Refusal] = {
     "ban_eos_token": renamed("ignore_eos", neutral=(False,)),
     "eos_token_id": renamed("stop_token_ids", neutral=([],)),
     "ignore_eos": renamed("ignore_eos", neutral=(False,)),
-    "include_stop_str_in_output": absent(False),
-    "no_stop_trim": absent(False),
+    "include_stop_str_in_output": renamed("include_stop_str_in_output", neutral=(False,)),
+    "no_stop_trim": renamed("no_stop_trim", "include_stop_str_in_output", neutral=(False,)),
     "stop": renamed("stop", "stop_sequences", neutral=([], "")),
-    "stop_regex": renamed("stop", "stop_sequences", neutral=([], "")),
+    "stop_regex": renamed("stop_regex", "stop", "stop_sequences", neutral=([], "")),
     "stop_sequences": renamed("stop", neutral=([],)),
     "stop_token_ids": renamed("stop_token_ids", neutral=([],)),
     "stopping_strings": renamed("stop", "stop_sequences", neutral=([],)),
     # Sampling.
-    "allowed_token_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
-    "bad_words": renamed("logit_bias", neutral=([],), why=_BIAS),
+    "allowed_token_ids": renamed("allowed_token_ids", "logit_bias", neutral=([],), why=_BIAS),
+    "bad_words": renamed("bad_words", "logit_bias", neutral=([],), why=_BIAS),
     "bad_words_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
     "banned_strings": absent([]),
     "banned_tokens": renamed("logit_bias", neutral=([],), why=_BIAS),
@@ -218,16 +218,21 @@ REFUSALS: Mapping[str, Refusal] = {
     "template": of_prompt("the template is chosen when the server starts", ""),
     "tools": of_prompt("/v1/chat/completions takes them", []),
     "truncate": of_prompt("a prompt that is too long is refused, never cut"),
-    "truncate_prompt_tokens": of_prompt("a prompt that is too long is refused, never cut"),
+    "truncate_prompt_tokens": of_prompt("/v1/chat/completions and /v1/completions take it"),
     # Content of the reply.
-    "echo": absent(False, why=_COMPLETIONS),
+    "echo": renamed("echo", neutral=(False,)),
+    "logprob_token_ids": absent(
+        [], why="log probabilities are those of the tokens and of the most likely ones"
+    ),
     "logprobs": renamed("logprobs", "top_logprobs", "return_logprob", neutral=(False,)),
     "n_probs": renamed("top_logprobs", "logprobs", neutral=(0,)),
-    "prompt_logprobs": absent(False, why="/v1/completions has them: echo with logprobs"),
+    "prompt_logprobs": renamed("prompt_logprobs", neutral=(False,)),
     "return_hidden_states": absent(False, why="this server returns no hidden states"),
     "return_logprob": renamed("logprobs", "top_logprobs", neutral=(False,)),
-    "return_token_ids": absent(False, why="/v1/tokenize has the tokens of a text"),
-    "return_tokens_as_token_ids": tuning(_LOGPROBS, False, why="log probabilities name tokens by their text"),
+    "return_token_ids": renamed("return_token_ids", neutral=(False,)),
+    "return_tokens_as_token_ids": tuning(
+        _LOGPROBS, False, why="log probabilities name tokens by their text; /v1/chat/completions takes it"
+    ),
     "skip_special_tokens": renamed("skip_special_tokens", neutral=(True,)),
     "spaces_between_special_tokens": tuning(
         ("skip_special_tokens",), True, why="special tokens stand as the tokenizer decodes them"

@@ -33,12 +33,20 @@ class PromptEncoder:
         tokenizer: tokenizer of the model.
         context: returns the model's context length in tokens.
         threads: threads that encode and decode long texts.
+        limit_name: name of `context`, for errors.
     """
 
-    def __init__(self, tokenizer: Tokenizer, context: Callable[[], int], threads: TextThreads) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        context: Callable[[], int],
+        threads: TextThreads,
+        limit_name: str = "this model's maximum context length",
+    ) -> None:
         self._tokenizer = tokenizer
         self._context = context
         self._threads = threads
+        self._limit_name = limit_name
 
     @property
     def max_tokens(self) -> int:
@@ -112,7 +120,7 @@ class PromptEncoder:
         least, limit = count // self._tokenizer.longest_token, self._context()
         if least > limit:
             raise ContextLengthError(
-                f"this model's maximum context length is {limit} tokens; the prompt's {count} characters are "
+                f"{self._limit_name} is {limit} tokens; the prompt's {count} characters are "
                 f"{least} tokens at least",
                 param=param,
             )
@@ -131,7 +139,7 @@ class PromptEncoder:
             count += await self._threads.run(SLICE, self._count, piece)
             if count > limit + tolerance:
                 raise ContextLengthError(
-                    f"this model's maximum context length is {limit} tokens; the first {start + len(piece)} of the "
+                    f"{self._limit_name} is {limit} tokens; the first {start + len(piece)} of the "
                     f"prompt's {len(text)} characters are about {count} tokens",
                     param=param,
                 )

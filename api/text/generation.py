@@ -39,10 +39,12 @@ from .choices_in_flight import ChoicesInFlight
 from .encoder import PromptEncoder
 from .engine_places import EnginePlaces
 from .grammar_check import GrammarChecker
-from .sampling import MAX_BIASES, to_sampling
+from .reply_extras import NO_EXTRAS
+from .sampling import MAX_BIASES, to_sampling, with_own_seed
 from .slices import Slices
+from .stops import Stops
 from .terms import Terms
-from .text_stream import Delta, TextStream
+from .text_stream import NO_STOPS, Delta, TextStream
 from .threads import TextThreads
 
 MAX_SETTINGS_BYTES = 2**24
@@ -59,6 +61,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     grammar: GrammarSpec | None = None
     thinking: Thinking | None = None
+    constrained_logprobs: bool = False
 
 
 class Choice:
@@ -98,6 +101,7 @@ class Generation:
     Attributes:
         id: id of the reply, with its prefix, as the client sees it.
         created: seconds since the epoch.
+        extras: what the reply has because its client asks for it.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class Generation:
         self.id = id
         self.created = int(time.time())
         self.choices = choices
+        self.extras = NO_EXTRAS
         self._client = client
         self._places = places
 
@@ -271,7 +276,9 @@ class Generator:
         if self._grammar_checker is not None:
             await self._grammar_checker.close()
 
-    def plain_text(self, sampling: SamplingParams, *, skip_special_tokens: bool, logprobs: bool) -> MakeText:
+    def plain_text(
+        self, sampling: SamplingParams, *, skip_special_tokens: bool, logprobs: bool, stops: Stops = NO_STOPS
+    ) -> MakeText:
         """Return a factory of plain text streams: no reasoning or tool calls are parsed."""
         token_bytes = self.tokenizer.token_bytes if logprobs else None
 
@@ -279,6 +286,7 @@ class Generator:
             return TextStream(
                 self.tokenizer.detokenizer(prompt, skip_special_tokens=skip_special_tokens),
                 stop=sampling.stop,
+                stops=stops,
                 min_tokens=sampling.min_tokens,
                 token_bytes=token_bytes,
             )
@@ -328,13 +336,14 @@ class Generator:
                 request = Request(
                     id=f"{id}-{index}",
                     prompt=prompt,
-                    sampling=_with_own_seed(fitted, i),
+                    sampling=with_own_seed(fitted, i),
                     eos_token_ids=eos,
                     priority=priority,
                     logprobs=output.logprobs,
                     prompt_logprobs=output.prompt_logprobs if i == 0 else None,
                     grammar=output.grammar,
                     thinking=output.thinking,
+                    constrained_logprobs=output.constrained_logprobs,
                     tenant=terms.tenant,
                     tenant_is_key=terms.tenant_is_key,
                     cache_salt=terms.cache_salt,
@@ -389,10 +398,3 @@ class Generator:
             raise RequestError(
                 f"{param} has the token id {wrong}; this model's go from 0 to {size - 1}", param=param
             )
-
-
-def _with_own_seed(sampling: SamplingParams, i: int) -> SamplingParams:
-    """Return the parameters of a prompt's i-th choice. If a seed is set, each choice gets its own seed."""
-    if i == 0 or sampling.seed is None:
-        return sampling
-    return msgspec.structs.replace(sampling, seed=(sampling.seed + i + 2**63) % 2**64 - 2**63)

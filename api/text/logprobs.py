@@ -12,30 +12,38 @@ entry for each generated token, including the one that ends it, but none for tex
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 from llmfw.api.schemas.logprobs import ChatLogprobs, CompletionLogprobs, TokenEntry, TopLogprob
 from llmfw.core.base.request import TokenLogprob
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
-from .scored_tokens import ScoredContent, ScoredToken, score
+from .scored_tokens import Likely, ScoredContent, ScoredToken, score
 from .slices import ListWriter, Slices
 from .text_stream import Delta
 
 
-def chat_logprobs(deltas: Iterable[Delta]) -> ChatLogprobs | None:
-    """Return the log probability entries of these deltas; None if they have no scored tokens."""
+def chat_logprobs(deltas: Iterable[Delta], *, names_ids: bool = False) -> ChatLogprobs | None:
+    """Return the log probability entries of these deltas; None if they have no scored tokens.
+
+    Args:
+        names_ids: whether to name tokens as "token_id:ID" instead of by their text.
+    """
     tokens = tokens_of(deltas)
-    return ChatLogprobs([_entry(token) for token in tokens]) if tokens else None
+    return ChatLogprobs([_entry(token, names_ids) for token in tokens]) if tokens else None
 
 
-async def whole_chat_logprobs(deltas: Iterable[Delta], slices: Slices) -> ChatLogprobs | None:
+async def whole_chat_logprobs(
+    deltas: Iterable[Delta], slices: Slices, *, names_ids: bool = False
+) -> ChatLogprobs | None:
     """As `chat_logprobs`, for a whole answer: others run in between, and the entries are JSON already."""
     tokens = tokens_of(deltas)
     if not tokens:
         return None
     content = ListWriter(slices)
-    await content.extend(tokens, _entry, 2 * (1 + len(tokens[0].top)))  # each with its bytes as a list
+    weight = 2 * (1 + len(tokens[0].top))  # each entry has its bytes as a list
+    await content.extend(tokens, partial(_entry, names_ids=names_ids), weight)
     return ChatLogprobs(content.json())
 
 
@@ -44,16 +52,19 @@ def tokens_of(deltas: Iterable[Delta]) -> list[ScoredToken]:
     return [token for delta in deltas if isinstance(delta, ScoredContent) for token in delta.tokens]
 
 
-def completion_logprobs(tokens: Sequence[ScoredToken], offset: int) -> CompletionLogprobs:
+def completion_logprobs(
+    tokens: Sequence[ScoredToken], offset: int, *, names_ids: bool = False
+) -> CompletionLogprobs:
     """Return the log probability entries of a completion's tokens.
 
     Args:
         offset: characters to add to the tokens' starts, such as the length of an echoed prompt.
+        names_ids: whether to name tokens as "token_id:ID" instead of by their text.
     """
     return CompletionLogprobs(
-        tokens=[_name(token.bytes) for token in tokens],
+        tokens=[_name(token, names_ids) for token in tokens],
         token_logprobs=[token.logprob for token in tokens],
-        top_logprobs=[_top(token) for token in tokens],
+        top_logprobs=[_top(token, names_ids) for token in tokens],
         text_offset=[offset + token.start for token in tokens],
     )
 
@@ -83,17 +94,17 @@ def mean_logprob(tokens: Sequence[ScoredToken]) -> float:
     return sum(found) / len(found) if found else -float("inf")
 
 
-def _entry(token: ScoredToken) -> TokenEntry:
+def _entry(token: ScoredToken, names_ids: bool) -> TokenEntry:
     return TokenEntry(
-        _text(token.bytes),
+        _text(token, names_ids),
         0.0 if token.logprob is None else token.logprob,
         list(token.bytes),
-        [TopLogprob(_text(top.bytes), top.logprob, list(top.bytes)) for top in token.top],
+        [TopLogprob(_text(top, names_ids), top.logprob, list(top.bytes)) for top in token.top],
     )
 
 
-def _top(token: ScoredToken) -> dict[str, float] | None:
-    """Return the log probabilities of the most likely tokens and of the token itself, by text.
+def _top(token: ScoredToken, names_ids: bool) -> dict[str, float] | None:
+    """Return the log probabilities of the most likely tokens and of the token itself, by name.
 
     If two tokens have the same text, the more likely one is used.
     """
@@ -101,21 +112,23 @@ def _top(token: ScoredToken) -> dict[str, float] | None:
         return None
     found: dict[str, float] = {}
     for top in token.top:
-        found.setdefault(_name(top.bytes), top.logprob)
-    found.setdefault(_name(token.bytes), token.logprob)
+        found.setdefault(_name(top, names_ids), top.logprob)
+    found.setdefault(_name(token, names_ids), token.logprob)
     return found
 
 
-def _text(token: bytes) -> str:
-    return token.decode("utf-8", "replace")
+def _text(token: ScoredToken | Likely, names_ids: bool) -> str:
+    return f"token_id:{token.token_id}" if names_ids else token.bytes.decode("utf-8", "replace")
 
 
-def _name(token: bytes) -> str:
-    r"""Return a token's text.
+def _name(token: ScoredToken | Likely, names_ids: bool) -> str:
+    r"""Return a token's text, or its id as "token_id:ID".
 
     If the token is only part of a character, return its bytes in OpenAI's form: `bytes:\xf0\x9f`.
     """
+    if names_ids:
+        return f"token_id:{token.token_id}"
     try:
-        return token.decode()
+        return token.bytes.decode()
     except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.bytes)

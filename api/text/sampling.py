@@ -69,6 +69,13 @@ def to_sampling(
         raise _renamed(error, renamed, isinstance(stop, str)) from error
 
 
+def with_own_seed(sampling: SamplingParams, i: int) -> SamplingParams:
+    """Return the parameters of a prompt's i-th choice. If a seed is set, each choice gets its own seed."""
+    if i == 0 or sampling.seed is None:
+        return sampling
+    return msgspec.structs.replace(sampling, seed=(sampling.seed + i + 2**63) % 2**64 - 2**63)
+
+
 def _stops(given: str | list[str] | None) -> tuple[str, ...]:
     stops = (given,) if isinstance(given, str) else tuple(given or ())
     if len(stops) > MAX_STOPS:

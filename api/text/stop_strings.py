@@ -14,9 +14,11 @@ class StopStrings:
 
     Args:
         stops: stop strings; none is empty.
+        keep: whether the stop string is part of the text.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, keep: bool = False) -> None:
+        self._keep = keep
         self._stops = sorted(set(stops))
         self._longest = max(map(len, stops))
         self._held = ""
@@ -28,7 +30,7 @@ class StopStrings:
         if found:
             _, start, stop = min(found)
             self._held = ""
-            return text[:start], stop
+            return text[: start + self._keep * len(stop)], stop
         held = self._beginning_at_end(text)
         self._held = text[len(text) - held :]
         return text[: len(text) - held], None

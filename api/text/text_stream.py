@@ -20,7 +20,9 @@ from llmfw.core.interfaces.parsers import (
 from llmfw.core.interfaces.tokenizer import IncrementalDetokenizer
 
 from .scored_tokens import ScoredToken, TokenBytes, TokenSpans
-from .stop_strings import StopStrings
+from .stops import Stops
+
+NO_STOPS = Stops()
 
 Delta = ContentDelta | ReasoningDelta | ToolCallDelta
 
@@ -30,7 +32,8 @@ class TextStream:
 
     Args:
         detokenizer: a new detokenizer; must not be shared.
-        stop: strings that end the text. They are ignored within the first `min_tokens` tokens.
+        stop: strings that end the text. They are ignored within the first `min_tokens` tokens, as patterns are.
+        stops: patterns that end the text too, and whether the text keeps what ends it.
         reasoning, tools: new parsers, or None.
         one_call: whether to end the text after the first tool call.
         call_reason: finish reason to report in place of "stop" if the text has a tool call.
@@ -40,7 +43,7 @@ class TextStream:
     Attributes:
         finish_reason: "stop", "length" or `call_reason` once the text has ended, None before. The engine may
             still run the request then.
-        stopped_by: the stop string or the id of the token that ended the text, if one did.
+        stopped_by: the stop string, the pattern or the id of the token that ended the text, if one did.
         token_ids: all generated token ids so far, including those of an end token or a stop string.
         num_reasoning_tokens: number of generated tokens that were reasoning.
         num_cached_tokens: number of prompt tokens that came from the prefix cache.
@@ -54,6 +57,7 @@ class TextStream:
         detokenizer: IncrementalDetokenizer,
         *,
         stop: Sequence[str] = (),
+        stops: Stops = NO_STOPS,
         min_tokens: int = 0,
         reasoning: ReasoningParser | None = None,
         tools: ToolParser | None = None,
@@ -62,7 +66,8 @@ class TextStream:
         token_bytes: TokenBytes | None = None,
     ) -> None:
         self._detokenizer = detokenizer
-        self._stop_strings = StopStrings(stop) if stop else None
+        self._stop_strings = stops.search(stop)
+        self._stops = stops
         self._min_tokens = min_tokens
         self._reasoning = reasoning
         if reasoning is not None and tools is None:
@@ -124,7 +129,8 @@ class TextStream:
             self.num_cached_tokens = event.cached_tokens
         if event.finish_reason is FinishReason.STOP and token_ids:
             self.stopped_by = token_ids[-1]
-            token_ids = token_ids[:-1]  # the end or stop token is not part of the text
+            if not self._stops.keep or token_ids[-1] in self._stops.silent:
+                token_ids = token_ids[:-1]  # the end or stop token is not part of the text
         text = self._detokenizer.feed(token_ids)
         if self._spans is not None and event.logprobs:
             if token_ids:

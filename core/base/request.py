@@ -45,6 +45,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         stop: strings before which the text ends.
         stop_token_ids: tokens after which generation ends.
         ignore_eos: whether to continue past the model's own end-of-sequence tokens.
+        allowed_token_ids: tokens that can be sampled, including ends; empty: all.
+        bad_words: sequences of tokens that the output never has.
         seed: seed of random sampling; the same seed, model and prompt give the same text, whatever other
             requests run; None: a random seed.
     """
@@ -63,6 +65,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     seed: int | None = None
+    allowed_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         """Raise RequestError, naming the parameter, for a value out of range."""
@@ -92,6 +96,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             _check(f"stop[{i}]", text, bool(text), "a string that is not empty")
         if self.seed is not None:
             _check("seed", self.seed, -(2**63) <= self.seed < 2**63, "a 64-bit integer")
+
+    @property
+    def banned_token_ids(self) -> tuple[int, ...]:
+        """Tokens that are a bad word by themselves."""
+        return tuple({word[0] for word in self.bad_words if len(word) == 1})
 
     @property
     def has_penalties(self) -> bool:
@@ -169,6 +178,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         cache_salt: only requests with the same salt share cached prefixes.
         timeout_s: seconds after which the request ends with a DeadlineError, whatever its state; None: never.
         tell_wait: whether the client gets events with a `Wait` until the first token.
+        constrained_logprobs: whether `logprobs` are those after grammar, penalties, bias, allowed tokens, bad words and
+            `min_tokens`, before temperature, instead of the model's own.
         may_restart: whether the reader of the events accepts that the output starts over
             (`TokenEvent.restarted`). The engine ignores this field.
     """
@@ -190,6 +201,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     timeout_s: float | None = None
     tell_wait: bool = False
     may_restart: bool = False
+    constrained_logprobs: bool = False
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
@@ -244,11 +256,13 @@ class TokenLogprob(msgspec.Struct, array_like=True):
         logprob: log probability of the token.
         top_ids: the most likely tokens at its position, most likely first.
         top_logprobs: log probabilities of `top_ids`.
+        rank: number of tokens that are at least as likely, 1 for the most likely one; 0: not known.
     """
 
     logprob: float
     top_ids: list[int] = []
     top_logprobs: list[float] = []
+    rank: int = 0
 
 
 class Wait(msgspec.Struct, array_like=True):

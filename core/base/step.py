@@ -46,6 +46,7 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
         logprobs: number of most likely tokens to report with the log probability of each sampled token; None:
             report none.
         prompt_logprobs: as `logprobs`, but for the tokens of the prompt.
+        constrained_logprobs: whether `logprobs` are computed from the adjusted and masked logits.
     """
 
     row: int
@@ -54,6 +55,7 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
     stop_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    constrained_logprobs: bool = False
 
 
 class RowCounts(msgspec.Struct, frozen=True):

@@ -56,7 +56,8 @@ class Constraint:
     """State of one output's grammar and thinking.
 
     Args:
-        request: the output's request. If there is a grammar, the request must have an end-of-sequence token.
+        request: the output's request. If there is a grammar, the request must have an end-of-sequence token. Its bad
+            words of several tokens hold only without a grammar and a thinking budget (see `check_request`).
         grammar: grammar in its initial state, used by this output only; None: only the thinking is limited.
         calls: record of the calls of the grammar's backend; None: failures are not attributed to a plugin.
         on_cost: function called when the grammar has taken too much CPU time or is too complex.
@@ -68,6 +69,7 @@ class Constraint:
     """
 
     __slots__ = (
+        "_bad_words",
         "_budget",
         "_calls",
         "_cost",
@@ -78,6 +80,7 @@ class Constraint:
         "_num_thought",
         "_on_cost",
         "_phase",
+        "_recent",
         "_space",
         "_tail",
         "_thinking",
@@ -110,6 +113,11 @@ class Constraint:
         self._num_begun = 0  # tokens of the opening mark so far
         self._num_thought = 0  # tokens after the opening mark
         self._tail: deque[int] = deque(maxlen=len(thinking.end) if thinking else 0)
+        words = [word for word in request.sampling.bad_words if len(word) > 1]
+        self._bad_words: dict[int, list[tuple[int, ...]]] = {}  # by the token before the last one
+        for word in words:
+            self._bad_words.setdefault(word[-2], []).append(word)
+        self._recent: deque[int] = deque(maxlen=max(map(len, words), default=1) - 1)
         self._phase = Phase.AFTER
         if thinking is not None and (thinking.is_open or thinking.begin):
             self._phase = Phase.INSIDE if thinking.is_open else Phase.BEFORE
@@ -118,6 +126,8 @@ class Constraint:
     @property
     def has_mask(self) -> bool:
         """Whether some tokens are forbidden as the next token."""
+        if self._bad_words:
+            return bool(self._banned())
         return bool(self.forced) or (self._grammar is not None and not self.has_ended)
 
     @property
@@ -133,7 +143,7 @@ class Constraint:
     @property
     def needs_next_token(self) -> bool:
         """Whether the next token must be known before the one after it is sampled."""
-        if self.forced or self._grammar is not None:
+        if self.forced or self._grammar is not None or self._bad_words:
             return True
         if self._phase is Phase.AFTER:
             return False
@@ -148,7 +158,10 @@ class Constraint:
             words: mask from `grammar_to_ask`, or zeros if `grammar_to_ask` is None: [ceil(vocab / 32)].
                 Changed in place.
         """
-        if self.forced:
+        if self._bad_words:
+            words[:] = -1
+            forbid(words, self._banned())
+        elif self.forced:
             words[:] = 0
             allow(words, self.forced[0])
         elif self._phase is Phase.INSIDE:
@@ -161,6 +174,12 @@ class Constraint:
         elif self._phase is Phase.SPACE:
             for token_id in self._space:
                 allow(words, token_id)
+
+    def _banned(self) -> list[int]:
+        """Return the tokens that would complete a bad word."""
+        recent = tuple(self._recent)
+        words = self._bad_words.get(recent[-1], ()) if recent else ()
+        return [word[-1] for word in words if recent[1 - len(word) :] == word[:-1]]
 
     def charge_mask(self, seconds: float) -> None:
         """Add the CPU time of a mask to the grammar's debt; `accept` raises if the debt is too large."""
@@ -203,6 +222,7 @@ class Constraint:
         """
         if self._failure is not None:
             raise self._failure
+        self._recent.append(token_id)
         is_forced = bool(self.forced)
         if is_forced:
             forced = self.forced.popleft()
@@ -281,14 +301,16 @@ def constraint_of(
     calls: ComponentCalls | None = None,
     on_cost: Callable[[], None] = lambda: None,
 ) -> Constraint | None:
-    """Return a request's constraint, or None if it has neither a grammar nor a thinking budget.
+    """Return a request's constraint, or None if it has no grammar, no thinking budget and no bad words of several tokens.
 
     Args:
         calls: record of the calls of the grammar's backend.
         on_cost: function called when the grammar is too expensive.
     """
     has_budget = request.thinking is not None and request.thinking.budget is not None
-    return Constraint(request, grammar, calls, on_cost) if grammar is not None or has_budget else None
+    has_words = any(len(word) > 1 for word in request.sampling.bad_words)
+    needed = grammar is not None or has_budget or has_words
+    return Constraint(request, grammar, calls, on_cost) if needed else None
 
 
 def _budget_of(request: Request, grammar: Grammar | None) -> int | None:

@@ -96,6 +96,7 @@ def start_row(seq: SequenceState) -> RowStart:
         tuple(sorted(seq.stop_token_ids)),
         request.logprobs,
         request.prompt_logprobs,
+        request.constrained_logprobs,
     )
 
 

@@ -87,6 +87,9 @@ class Executor:
         self._last_tokens = torch.zeros(num_rows + 1, dtype=torch.long, device=device)  # one for padding
         self._logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)  # number of top tokens to report
         self._prompt_logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)
+        self._constrained = np.zeros(
+            num_rows, dtype=np.bool_
+        )  # log probabilities after adjustments and masks
         self._rows_that_ask: set[int] = set()  # rows whose requests want log probabilities
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
         # transformers passes on a four-dimensional mask unchanged, and our attention ignores it. Without a
@@ -177,6 +180,10 @@ class Executor:
         scores = []
         for (k, asked), chosen, logits in zip(asking.items(), places, raw, strict=True):
             own = rows[asked]
+            after = np.flatnonzero(self._constrained[own])
+            if len(after):
+                at, among = self._staging.send(after, asked[after])
+                logits[at] = forward.logits[among]
             logprobs = RowLogprobs.of(logits, tokens[chosen], k)
             scores.append(Scores(own.tolist(), self._logprobs[own].tolist(), logprobs))
         return PendingOutput(tokens, scores, prompt_scores)
@@ -189,6 +196,7 @@ class Executor:
                 (self._prompt_logprobs, start.prompt_logprobs),
             ):
                 column[start.row] = NOT_ASKED if asked is None else asked
+            self._constrained[start.row] = start.constrained_logprobs
             if start.logprobs is None:
                 self._rows_that_ask.discard(start.row)
             else:

@@ -31,7 +31,14 @@ def test_a_reply_is_what_the_sdk_s_type_says(server: Served) -> None:
     assert reply.choices[0].text == "Hello"
     assert reply.choices[0].finish_reason == "stop"
     assert reply.id.startswith("cmpl-")
-    assert body["choices"][0].keys() == {"index", "text", "logprobs", "finish_reason"}
+    assert body["choices"][0].keys() == {
+        "index",
+        "text",
+        "logprobs",
+        "finish_reason",
+        "matched_stop",
+        "stop_reason",
+    }
 
 
 def test_max_tokens_is_16_unless_said_otherwise(server: Served) -> None:

@@ -95,8 +95,8 @@ def test_a_refused_field_is_a_400_that_names_it(server: Served, name: str) -> No
 def test_an_option_of_streams_that_is_not_known_is_reported(server: Served, path: str) -> None:
     prompt = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi", "input": "Hi"}
     name = {"/v1/chat/completions": "messages", "/v1/completions": "prompt"}.get(path, "input")
-    options = {"continuous_usage_stats": True, "include_obfuscation": True}
+    options = {"coarse_chunks": True, "include_obfuscation": True}
     reply = server.post(path, {name: prompt[name], "stream": True, "stream_options": options})
     assert reply.headers["llmfw-ignored-params"] == (
-        "stream_options.continuous_usage_stats, stream_options.include_obfuscation"
+        "stream_options.coarse_chunks, stream_options.include_obfuscation"
     )

@@ -22,7 +22,10 @@ def unknown_keys(value: Any, path: str = "") -> list[str]:
     return extra + [key for name, inner in known.items() for key in unknown_keys(inner, f"{path}.{name}")]
 
 
-OURS = {"reasoning_content", "reasoning_tokens", "root", "max_model_len", "store", "name"}
+OURS = {
+    *("reasoning_content", "reasoning_tokens", "root", "max_model_len", "store", "name"),
+    *("matched_stop", "stop_reason"),
+}
 """What llmfw tells beyond the SDK's types; of these, OpenAI's document has a response's `store` and the `name` of done arguments."""
 
 

@@ -17,6 +17,8 @@ def check_request(request: Request, info: EngineInfo) -> None:
         ("prompt", request.prompt),
         ("logit_bias", list(sampling.logit_bias)),
         ("stop_token_ids", sampling.stop_token_ids),
+        ("allowed_token_ids", sampling.allowed_token_ids),
+        ("bad_words", [token_id for word in sampling.bad_words for token_id in word]),
         ("eos_token_ids", request.eos_token_ids),
         ("thinking.begin", thinking.begin if thinking else ()),
         ("thinking.end", thinking.end if thinking else ()),
@@ -32,6 +34,8 @@ def check_request(request: Request, info: EngineInfo) -> None:
         )
     if thinking is not None:
         _check_thinking(thinking)
+    if sampling.allowed_token_ids or sampling.bad_words:
+        _check_some_token(request, info.vocab_size)
 
 
 def _check_length(request: Request, limit: int) -> None:
@@ -59,6 +63,35 @@ def _check_token_ids(param: str, token_ids: Sequence[int], vocab_size: int) -> N
 def _check_count(param: str, count: int | None, vocab_size: int) -> None:
     if count is not None and not 0 <= count <= vocab_size:
         raise RequestError(f"{param} is {count}; it must be 0 to {vocab_size}", param=param)
+
+
+def _check_some_token(request: Request, vocab_size: int) -> None:
+    """Raise RequestError if allowed tokens and bad words may leave no token to sample."""
+    sampling = request.sampling
+    param = "allowed_token_ids" if sampling.allowed_token_ids else "bad_words"
+    others = {
+        "a grammar": request.grammar is not None,
+        "a thinking budget": request.thinking is not None and request.thinking.budget is not None,
+        "bad_words": param == "allowed_token_ids" and bool(sampling.bad_words),
+    }
+    if found := [name for name, is_there in others.items() if is_there]:
+        raise RequestError(
+            f"{param} is given together with {found[0]}, and both together may leave no token; leave one of them out",
+            param=param,
+        )
+    if any(not word for word in sampling.bad_words):
+        raise RequestError("bad_words has a word without tokens; give words of at least one", param=param)
+    ends = {*request.eos_token_ids, *sampling.stop_token_ids} if sampling.min_tokens else set()
+    if sampling.allowed_token_ids:
+        is_left = bool(set(sampling.allowed_token_ids) - ends)
+    else:
+        is_left = len({word[-1] for word in sampling.bad_words} | ends) < vocab_size
+    if not is_left:
+        raise RequestError(
+            f"{param} leaves no token to sample, counting ends that min_tokens ({sampling.min_tokens}) forbids; "
+            "allow another one",
+            param=param,
+        )
 
 
 def _check_thinking(thinking: Thinking) -> None:

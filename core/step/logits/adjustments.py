@@ -1,4 +1,5 @@
-"""Adjusts logits before sampling as requests specify: penalties, then logit bias, then `min_tokens`.
+"""Adjusts logits before sampling as requests specify: penalties, logit bias and banned
+tokens, allowed tokens, then `min_tokens`.
 
 All rows are adjusted together, with the same number of operations as for one row, and only at the affected
 tokens: tokens of the prompt and output, biased tokens and stop tokens. The counts of generated tokens are on
@@ -21,8 +22,9 @@ from .token_counts import Entries, TokenCounts
 
 Bias = tuple[Ints, npt.NDArray[np.float32]]
 
-PENALTIES, BIAS, HOLD = 1, 2, 4
-"""Flags of the adjustments that a request needs. HOLD: stop tokens are forbidden until `min_tokens`."""
+PENALTIES, BIAS, HOLD, ALLOW = 1, 2, 4, 8
+"""Flags of the adjustments that a request needs. HOLD: stop tokens are forbidden until `min_tokens`. ALLOW: most tokens are
+forbidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Adjustments:
         self._stop_token_ids: dict[int, tuple[int, ...]] = {}
         self._biases: dict[int, Bias] = {}
         self._sent_bias: tuple[bytes, list[torch.Tensor]] = (b"", [])
+        self._allowed: dict[int, Ints] = {}
 
     def start(self, start: RowStart) -> None:
         """Record the adjustments that a sequence needs, when it gets its row."""
@@ -73,12 +76,15 @@ class Adjustments:
         self._stop_token_ids[row] = start.stop_token_ids
         if self._biases.pop(row, None):
             self._sent_bias = (b"", [])
-        if params.logit_bias:
-            ids = np.fromiter(params.logit_bias, np.int64)
-            self._biases[row] = ids, np.fromiter(params.logit_bias.values(), np.float32)
-        asks = (params.has_penalties, bool(params.logit_bias), holds)
+        biases = {**params.logit_bias, **dict.fromkeys(params.banned_token_ids, float("-inf"))}
+        if biases:
+            self._biases[row] = np.fromiter(biases, np.int64), np.fromiter(biases.values(), np.float32)
+        self._allowed.pop(row, None)
+        if params.allowed_token_ids:
+            self._allowed[row] = np.unique(np.array(params.allowed_token_ids, dtype=np.int64))
+        asks = (params.has_penalties, bool(biases), holds, bool(params.allowed_token_ids))
         self._asked[row] = sum(
-            flag for flag, asked in zip((PENALTIES, BIAS, HOLD), asks, strict=True) if asked
+            flag for flag, asked in zip((PENALTIES, BIAS, HOLD, ALLOW), asks, strict=True) if asked
         )
 
     def recount(self, counts: Sequence[RowCounts]) -> None:
@@ -114,6 +120,9 @@ class Adjustments:
             places = np.flatnonzero(asked & BIAS)
             of_row, ids, values = self._bias(places, rows[places])
             logits.index_put_((of_row, ids), logits[of_row, ids] + values)
+        if by_any & ALLOW:
+            places = np.flatnonzero(asked & ALLOW)
+            self._allow(logits, places, rows[places])
         if by_any & HOLD:
             held = (asked & HOLD).astype(np.bool_)
             held[list(masked)] = False
@@ -141,6 +150,15 @@ class Adjustments:
         ]
         if stops:
             logits.index_put_(tuple(self._staging.send(*np.array(stops).T)), self._lowest)
+
+    def _allow(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
+        """Mask all tokens but the allowed ones, in the rows of sequences that have such."""
+        allowed = [self._allowed[row] for row in rows.tolist()]
+        of_row = np.repeat(places, [len(ids) for ids in allowed])
+        at, *kept = self._staging.send(places, of_row, np.concatenate(allowed))
+        found = logits[tuple(kept)]
+        logits.index_fill_(0, at, float("-inf"))
+        logits.index_put_(tuple(kept), found)
 
     def _penalise(self, logits: torch.Tensor, places: Ints, rows: Ints) -> Penalised:
         """Apply penalties in place. Skips kinds of penalties that no sequence uses."""

@@ -30,11 +30,13 @@ class RowLogprobs:
         chosen: log probability of each row's chosen token: [R].
         top_ids: the k most likely tokens of each row, most likely first: [R, k].
         top: log probabilities of `top_ids`: [R, k].
+        ranks: number of tokens at least as likely as each row's chosen token: [R].
     """
 
     chosen: torch.Tensor
     top_ids: torch.Tensor
     top: torch.Tensor
+    ranks: torch.Tensor
 
     @classmethod
     def of(cls, logits: torch.Tensor, token_ids: torch.Tensor, k: int) -> RowLogprobs:
@@ -53,12 +55,12 @@ class RowLogprobs:
 
     def tensors(self) -> list[torch.Tensor]:
         """Return the tensors to copy to the host, in the order of the attributes."""
-        return [self.chosen, self.top_ids, self.top]
+        return [self.chosen, self.top_ids, self.top, self.ranks]
 
     def records(self) -> list[TokenLogprob]:
         """Return one `TokenLogprob` per row: [R]."""
-        rows = zip(self.chosen.tolist(), self.top_ids.tolist(), self.top.tolist(), strict=True)
-        return [TokenLogprob(*row) for row in rows]
+        columns = (each.tolist() for each in self.tensors())
+        return [TokenLogprob(*row) for row in zip(*columns, strict=True)]
 
 
 def num_looked_for(k: int, vocab_size: int) -> int:
@@ -71,12 +73,13 @@ def num_looked_for(k: int, vocab_size: int) -> int:
 
 def first_of(record: TokenLogprob, k: int) -> TokenLogprob:
     """Return a copy of a record with only its first k most likely tokens."""
-    return TokenLogprob(record.logprob, record.top_ids[:k], record.top_logprobs[:k])
+    return TokenLogprob(record.logprob, record.top_ids[:k], record.top_logprobs[:k], record.rank)
 
 
 def _of_slice(
     logits: torch.Tensor, token_ids: torch.Tensor, k: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     logprobs = torch.log_softmax(logits.float(), dim=-1).clamp_min(LOWEST)
     top, top_ids = logprobs.topk(k, dim=-1)
-    return logprobs.gather(-1, token_ids[:, None])[:, 0], top_ids, top
+    chosen = logprobs.gather(-1, token_ids[:, None])
+    return chosen[:, 0], top_ids, top, (logprobs >= chosen).sum(dim=-1)

@@ -84,7 +84,6 @@ NEUTRAL = {"skip_special_tokens": True, "presence_penalty": 0}
         ("penalize_nl", False),
         ("length_penalty", 0.6),
         ("early_stopping", True),
-        ("return_tokens_as_token_ids", True),
         ("spaces_between_special_tokens", False),
     ],
 )

@@ -151,6 +151,8 @@ def test_rows_in_slices_are_rows_at_once_and_what_cannot_be_is_clamped(
     assert torch.equal(found.chosen, torch.log_softmax(logits, -1)[:, 7].clamp_min(logprobs.LOWEST))
     assert found.records()[2].logprob == -9999
     assert found.top.shape == (8, 2)
+    ranks = [(row >= row[7]).sum().item() for row in logits]
+    assert [record.rank for record in found.records()] == ranks
 
 
 @pytest.mark.parametrize("param", ["logprobs", "prompt_logprobs"])

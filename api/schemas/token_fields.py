@@ -1,0 +1,51 @@
+"""Fields of chats and completions that are about single tokens, under the names of vLLM and SGLang."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from .logprobs import NumTop
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+PromptLength = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
+
+
+class TokenFields(msgspec.Struct, kw_only=True):
+    """Fields about single tokens. None: the server uses its default.
+
+    Attributes:
+        stop_regex: patterns at whose first match the text ends.
+        include_stop_str_in_output, no_stop_trim: whether the text keeps what ended it (vLLM's and SGLang's name).
+        allowed_token_ids: tokens that the text is made of.
+        bad_words: words that the text never has, in the tokens that the tokenizer writes them with.
+        prompt_logprobs: number of most likely tokens to report for each token of the prompt.
+        return_token_ids: whether the reply has the token ids of the prompt and of the text.
+        return_tokens_as_token_ids: whether log probabilities name tokens as "token_id:ID".
+        constrained_logprobs: whether log probabilities are those that the constraints of the request leave.
+        truncate_prompt_tokens: number of last tokens of the prompt to keep; -1: as many as fit into the context.
+    """
+
+    stop_regex: str | list[str] | None = None
+    include_stop_str_in_output: bool | None = None
+    no_stop_trim: bool | None = None
+    allowed_token_ids: list[TokenId] | None = None
+    bad_words: list[str] | None = None
+    prompt_logprobs: NumTop | bool | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    constrained_logprobs: bool | None = None
+    truncate_prompt_tokens: PromptLength | None = None
+
+
+class PromptLogprob(msgspec.Struct):
+    """A token at a place of the prompt, in vLLM's form. `rank` is 1 for the most likely token."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+"""One item for each token of a prompt: token id → log probability. The first token's is null."""

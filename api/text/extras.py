@@ -1,0 +1,84 @@
+"""Reads what a request asks its reply to have in addition, and makes it of the choices."""
+
+from __future__ import annotations
+
+from llmfw.api.schemas.common import GenerationRequest, UsageOptions
+from llmfw.api.schemas.token_fields import PromptLogprob, PromptLogprobs
+from llmfw.core.base.errors import EngineError, RequestError
+from llmfw.core.interfaces.tokenizer import Tokenizer
+
+from .generation import Choice
+from .reply_extras import Extras
+from .scored_tokens import LOWEST_LOGPROB
+
+
+def extras_of(body: GenerationRequest, echo: str = "") -> Extras:
+    """Return what a request asks for in addition.
+
+    Raises:
+        RequestError: `prompt_logprobs` is true, or asked of a stream.
+    """
+    wanted = body.prompt_logprobs
+    if wanted is True:
+        raise RequestError(
+            "prompt_logprobs is true; it must be a number from 0 to 20", param="prompt_logprobs"
+        )
+    num_top = None if wanted is False else wanted
+    if num_top is not None and body.stream:
+        raise RequestError(
+            f"prompt_logprobs is {num_top} and stream is true; only a reply that is not streamed has them",
+            param="prompt_logprobs",
+        )
+    return Extras(
+        token_ids=bool(body.return_token_ids),
+        names_ids=bool(body.return_tokens_as_token_ids),
+        prompt_logprobs=num_top,
+        usage=includes_usage(body.stream_options, "continuous_usage_stats"),
+        echo=echo,
+    )
+
+
+def includes_usage(options: UsageOptions | None, field: str = "include_usage") -> bool:
+    """Return whether a field of `stream_options` is true."""
+    return options is not None and bool(getattr(options, field))
+
+
+class NewTokenIds:
+    """The token ids of each choice that its stream has not sent yet."""
+
+    def __init__(self) -> None:
+        self._num_sent: dict[int, int] = {}
+
+    def take(self, choice: Choice) -> list[int]:
+        """Return a choice's new token ids, and count them as sent."""
+        token_ids = choice.text.token_ids
+        start = self._num_sent.get(choice.index, 0)
+        self._num_sent[choice.index] = len(token_ids)
+        return token_ids[start:]
+
+
+def prompt_logprobs_of(choice: Choice, num_top: int, tokenizer: Tokenizer) -> PromptLogprobs:
+    """Return the log probabilities of a prompt's tokens, and of the most likely ones at each place.
+
+    Args:
+        choice: the prompt's first choice, at its end.
+
+    Raises:
+        EngineError: the engine gave none.
+    """
+    prompt, records = choice.request.prompt, choice.text.prompt_logprobs or []
+    if len(records) != len(prompt) - 1:
+        raise EngineError("the engine gave no log probabilities of the prompt, though it was asked for them")
+
+    def entry(token_id: int, logprob: float, rank: int | None) -> PromptLogprob:
+        text = tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+        return PromptLogprob(max(logprob, LOWEST_LOGPROB), rank, text)
+
+    found: PromptLogprobs = [None]
+    for token_id, record in zip(prompt[1:], records, strict=True):
+        place = {str(token_id): entry(token_id, record.logprob, record.rank or None)}
+        likely = zip(record.top_ids[:num_top], record.top_logprobs, strict=False)
+        for rank, (top_id, logprob) in enumerate(likely, 1):
+            place.setdefault(str(top_id), entry(top_id, logprob, rank))
+        found.append(place)
+    return found

@@ -1,0 +1,265 @@
+"""Ends a text at the first match of regular expressions, even if the match arrives in several pieces.
+
+The patterns become one automaton without empty moves (Glushkov, 1961), whose states are the bits of an integer. It reads
+each character once, in time that the number of states bounds: no pattern is slow to match. Python's parser reads the
+patterns, and Python matches single characters, so classes, escapes and flags mean what they mean in `re`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+# The standard library's own parser and compiler; there are no public ones.
+_parser: Any = importlib.import_module("re._parser")
+_compiler: Any = importlib.import_module("re._compiler")
+_c: Any = importlib.import_module("re._constants")
+
+MAX_STATES = 256
+"""Most states of all patterns together: one for each character or class, in each repetition of `{m,n}`."""
+
+MAX_FOLDED = 1000
+"""Most characters of a range in a class that ignores case: Python's compiler visits each of them."""
+
+MAX_CACHED = 4096  # characters whose states an automaton remembers
+
+_PLACES = "an assertion of a place or of what stands around it"
+_REFUSED = {
+    _c.AT: _PLACES,
+    _c.ASSERT: _PLACES,
+    _c.ASSERT_NOT: _PLACES,
+    _c.GROUPREF: "a back reference",
+    _c.GROUPREF_EXISTS: "a back reference",
+    _c.ATOMIC_GROUP: "an atomic group",
+    _c.POSSESSIVE_REPEAT: "a possessive repetition",
+}
+
+
+class PatternError(ValueError):
+    """A pattern that cannot end a text; says why."""
+
+
+class _Part(NamedTuple):
+    """A part of a pattern.
+
+    Attributes:
+        is_optional: whether it matches the empty text.
+        first, last: states that can read its first and its last character.
+    """
+
+    is_optional: bool
+    first: int
+    last: int
+
+
+_EMPTY = _Part(True, 0, 0)
+
+
+class StopAutomaton:
+    """An automaton that finds the first match of any of several patterns. It may be shared.
+
+    Args:
+        patterns: regular expressions, with the label to report for each.
+
+    Attributes:
+        first: states that read the first character of a match.
+        ends: pairs of states that read the last character of a match, and the pattern's label.
+
+    Raises:
+        PatternError: a pattern is invalid, matches the empty text, needs more than an automaton, or has too many states.
+    """
+
+    def __init__(self, patterns: Sequence[tuple[str, str]]) -> None:
+        self.first = 0
+        self.ends: list[tuple[int, str]] = []
+        self._leaves: list[Callable[[str], object]] = []
+        self._follow: list[int] = []
+        self._readers: dict[str, int] = {}
+        self._compiled: dict[int, Callable[[str], object]] = {}  # by the identity of a node of the tree
+        for pattern, label in patterns:
+            part = self._parse(pattern)
+            if part.is_optional:
+                raise PatternError("it matches the empty text, so it would end every text at once")
+            self.first |= part.first
+            self.ends.append((part.last, label))
+
+    def readers(self, char: str) -> int:
+        """Return the states that can read a character."""
+        found = self._readers.get(char)
+        if found is None:
+            if len(self._readers) >= MAX_CACHED:
+                self._readers.clear()
+            found = sum(1 << i for i, matches in enumerate(self._leaves) if matches(char) is not None)
+            self._readers[char] = found
+        return found
+
+    def after(self, states: int) -> int:
+        """Return the states that can read the next character after these have read theirs."""
+        found = 0
+        for i in _bits(states):
+            found |= self._follow[i]
+        return found
+
+    def _parse(self, pattern: str) -> _Part:
+        try:
+            tree = _parser.parse(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise PatternError(f"Python's re cannot read it: {error}") from error
+        self._compiled.clear()  # the nodes of another tree may have had the same identities
+        return self._sequence(tree, tree.state.flags)
+
+    def _sequence(self, tree: Any, flags: int) -> _Part:
+        part = _EMPTY
+        for op, value in tree:
+            part = self._joined(part, self._item(op, value, flags))
+        return part
+
+    def _item(self, op: Any, value: Any, flags: int) -> _Part:
+        if op in (_c.LITERAL, _c.NOT_LITERAL, _c.IN, _c.ANY):
+            return self._leaf(op, value, flags)
+        if op is _c.SUBPATTERN:
+            _, added, removed, tree = value
+            return self._sequence(tree, (flags | added) & ~removed)
+        if op is _c.BRANCH:
+            parts = [self._sequence(tree, flags) for tree in value[1]]
+            return _Part(
+                any(part.is_optional for part in parts),
+                _union(part.first for part in parts),
+                _union(part.last for part in parts),
+            )
+        if op in (_c.MAX_REPEAT, _c.MIN_REPEAT):  # which match the same texts
+            least, most, tree = value
+            return self._repeated(least, most, tree, flags)
+        raise PatternError(f"it has {_REFUSED.get(op, str(op))}, which no automaton can match")
+
+    def _leaf(self, op: Any, value: Any, flags: int) -> _Part:
+        state = _parser.State()
+        state.flags = flags
+        number = len(self._leaves)
+        if number >= MAX_STATES:
+            raise PatternError(
+                f"all patterns and stop strings together have more than {MAX_STATES} states: characters, times "
+                "their repetitions"
+            )
+        if op is _c.IN and flags & re.IGNORECASE:
+            _check_ranges(value)
+        if id(value) not in self._compiled or op is not _c.IN:
+            leaf = _compiler.compile(_parser.SubPattern(state, [(op, value)]), flags)
+            self._compiled[id(value)] = leaf.fullmatch
+        self._leaves.append(self._compiled[id(value)])
+        self._follow.append(0)
+        return _Part(False, 1 << number, 1 << number)
+
+    def _repeated(self, least: int, most: int, tree: Any, flags: int) -> _Part:
+        part = _EMPTY
+        for i in range(max(least, 1) if most is _c.MAXREPEAT else most):
+            each = self._sequence(tree, flags)
+            if not each.first:
+                return _EMPTY  # however often
+            if i + 1 >= least and most is _c.MAXREPEAT:
+                self._link(each.last, each.first)
+            part = self._joined(part, each if i < least else each._replace(is_optional=True))
+        return part
+
+    def _joined(self, one: _Part, other: _Part) -> _Part:
+        self._link(one.last, other.first)
+        return _Part(
+            one.is_optional and other.is_optional,
+            one.first | (other.first if one.is_optional else 0),
+            other.last | (one.last if other.is_optional else 0),
+        )
+
+    def _link(self, last: int, first: int) -> None:
+        for i in _bits(last) if first else ():
+            self._follow[i] |= first
+
+
+@lru_cache(maxsize=64)
+def automaton_of(patterns: tuple[str, ...], stops: tuple[str, ...] = ()) -> StopAutomaton:
+    """Return the automaton of patterns and of stop strings, which match literally."""
+    return StopAutomaton([*((each, each) for each in patterns), *((re.escape(each), each) for each in stops)])
+
+
+class StopPatterns:
+    """Searches one text for matches as it arrives.
+
+    Holds back only text that may still become a part of a match. The match that is complete first ends the text. If two
+    are complete at the same character, the longer one ends it.
+
+    Args:
+        automaton: automaton of the patterns; may be shared.
+        keep: whether the match is part of the text.
+    """
+
+    def __init__(self, automaton: StopAutomaton, *, keep: bool = False) -> None:
+        self._automaton = automaton
+        self._keep = keep
+        self._held = ""
+        self._num_read = 0
+        # Starts of possible matches, ascending, each with the states that can read the next character. A state belongs
+        # to the earliest start alone: whatever a later one could match, this one matches too, and more.
+        self._open: list[tuple[int, int]] = []
+
+    def feed(self, text: str) -> tuple[str, str | None]:
+        """Add text; return the text that can be sent on, and the label of the pattern that ended it, if any."""
+        begin = self._num_read - len(self._held)  # of the held text
+        for i, char in enumerate(text):
+            found = self._read(char)
+            if found is not None:
+                whole = self._held + text[: i + 1]
+                self._held = ""
+                return whole if self._keep else whole[: found[0] - begin], found[1]
+        whole = self._held + text
+        cut = self._open[0][0] - begin if self._open else len(whole)
+        self._held = whole[cut:]
+        return whole[:cut], None
+
+    def finish(self) -> str:
+        """Return the held-back text, which did not become a match."""
+        return self._held
+
+    def _read(self, char: str) -> tuple[int, str] | None:
+        """Read a character; return the start and the label of the match that it completes, if any."""
+        automaton = self._automaton
+        readers = automaton.readers(char)
+        taken, still_open = 0, []
+        for start, states in (*self._open, (self._num_read, automaton.first)):
+            reading = states & readers
+            if not reading:
+                continue
+            for last, label in automaton.ends:
+                if reading & last:
+                    return start, label
+            after = automaton.after(reading) & ~taken
+            if after:
+                taken |= after
+                still_open.append((start, after))
+        self._open = still_open
+        self._num_read += 1
+        return None
+
+
+def _check_ranges(members: Any) -> None:
+    for op, value in members:
+        if op is _c.RANGE and value[1] - value[0] >= MAX_FOLDED:
+            raise PatternError(
+                f"a class that ignores case has a range of {value[1] - value[0] + 1} characters; at most "
+                f"{MAX_FOLDED} are allowed"
+            )
+
+
+def _bits(states: int) -> Iterator[int]:
+    while states:
+        lowest = states & -states
+        yield lowest.bit_length() - 1
+        states ^= lowest
+
+
+def _union(sets: Iterator[int]) -> int:
+    found = 0
+    for each in sets:
+        found |= each
+    return found
