@@ -8,6 +8,7 @@ import msgspec
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.exceptions import ImproperlyConfiguredException
+from litestar.middleware import DefineMiddleware
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 from llmfw.api.access.access_log import AccessLog
@@ -18,6 +19,7 @@ from llmfw.api.access.redaction import Redaction
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
 from llmfw.api.for_plugins.server_api import InProcessAPI
 from llmfw.api.http.errors import EXCEPTION_HANDLERS
+from llmfw.api.http.query_names import QueryNames
 from llmfw.api.routes.about import about_routes
 from llmfw.api.routes.admin import admin_routes
 from llmfw.api.routes.anthropic import anthropic_routes
@@ -99,6 +101,7 @@ def create_app(
         on_startup=[services.start],
         on_shutdown=[services.close],
         exception_handlers=EXCEPTION_HANDLERS,
+        middleware=[DefineMiddleware(QueryNames, strict=config.strict_params)],
         state=State(state),
         request_max_body_size=limits.body_bytes,
         openapi_config=None,

@@ -33,6 +33,11 @@ NestedT = TypeVar("NestedT", bound=Body)
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AT_PATH = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+_SURROGATES = re.compile(
+    rb"\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+"""Escapes in JSON: of another character, of a whole surrogate pair, or of half of one."""
 _IN_KEYS = re.compile(r" - at `key` in `\$\.?(?P<path>.*)`$")
 
 
@@ -49,7 +54,7 @@ def decode_body(raw: bytes, kind: type[BodyT]) -> BodyT:
         body = _decode(raw) if len(raw) <= MAX_SHOWN_BYTES else None  # to show the wrong value
         raise _wrong_value(body, str(error)) from error
     except (ValueError, RecursionError) as error:
-        raise _not_json(error) from error
+        raise _not_json(error, raw) from error
 
 
 def decode_checked(raw: bytes, kind: type[CheckedT]) -> tuple[CheckedT, list[str]]:
@@ -192,7 +197,7 @@ def fields_of(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
     try:
         fields = _fields_decoder.decode(raw)
     except (ValueError, RecursionError) as error:  # decoding to a Struct does not check skipped values
-        raise _not_json(error) from error
+        raise _not_json(error, raw) from error
     if len(fields) > MAX_FIELDS:
         raise RequestError(
             f"an object has {len(fields)} members; at most {MAX_FIELDS} are allowed", code=CODE
@@ -204,10 +209,19 @@ def _decode(raw: bytes | msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (ValueError, RecursionError) as error:
-        raise _not_json(error) from error
+        raise _not_json(error, raw) from error
 
 
-def _not_json(error: Exception) -> RequestError:
+def _not_json(error: Exception, raw: bytes | msgspec.Raw) -> RequestError:
+    if "surrogate" in str(error) or "truncated" in str(error):
+        half = next((found for found in _SURROGATES.finditer(bytes(raw)) if found["half"]), None)
+        if half is not None:
+            shown = half["half"].decode()
+            return RequestError(
+                f"the request's body has {shown} at byte {half.start('half')}, half of a surrogate pair: no character; "
+                "send the character itself, or both halves",
+                code="invalid_json",
+            )
     return RequestError(f"the request's body is not valid JSON: {error}", code="invalid_json")
 
 

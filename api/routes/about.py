@@ -1,8 +1,8 @@
-"""GET and HEAD /: name and version of the server, for people in a browser and for clients that look for a server."""
+"""GET /: name and version of the server, for people in a browser and for clients that look for a server."""
 
 from __future__ import annotations
 
-from litestar import get, head
+from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
@@ -28,8 +28,4 @@ def about_routes(served_name: str, *, needs_key: bool) -> list[HTTPRouteHandler]
     async def root() -> ASGIApp:
         return json_response(about)
 
-    @head("/", opt=describe("Whether a server is there.", reply=About))
-    async def probe() -> None:
-        return
-
-    return [root, probe]
+    return [root]

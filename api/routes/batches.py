@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
@@ -40,7 +40,11 @@ def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRou
 
     @get(
         "/v1/batches",
-        opt=describe("List batches, newest first.", reply=BatchList, query={"after": str, "limit": int}),
+        opt=describe(
+            "List batches, newest first.",
+            reply=BatchList,
+            query={"after": str, "limit": int, "order": Literal["asc", "desc"]},
+        ),
     )
     async def list_batches(request: Request[Any, Any, Any]) -> ASGIApp:
         query = read_page_query(request.query_params, prefix="batch_", most=MAX_PAGE, default=DEFAULT_PAGE)

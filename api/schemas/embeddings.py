@@ -11,6 +11,9 @@ from .common import Body, SmallInt, Timeout
 from .refusals import Refusal, absent, of_prompt, renamed
 
 _NEVER_CUT = "an input that is too long is refused, never cut"
+_NORMALIZED = "the model's files say whether vectors are normalized"
+_POOLING = "the model's files say how its vectors are pooled"
+_FORMAT = "use encoding_format: float or base64"
 _NO_PREFIX = "this server adds no prefix; write it into the input"
 
 
@@ -34,9 +37,32 @@ class EmbeddingRequest(Body, kw_only=True):
         "instruction": of_prompt(_NO_PREFIX, ""),
         "late_chunking": absent(False, why="each input has a vector of its own"),
         "messages": of_prompt("give input; a chat template makes no embeddings", []),
-        "normalize": absent(why="the model's files say whether vectors are normalized"),
-        "normalize_embeddings": absent(why="the model's files say whether vectors are normalized"),
-        "output_dtype": absent("float", why="vectors are of float32"),
+        "normalize": absent(why=_NORMALIZED),
+        "normalize_embeddings": absent(why=_NORMALIZED),
+        **dict.fromkeys(
+            ("embed_dtype", "output_dtype"), absent("float", "float32", why="vectors are of float32")
+        ),
+        "embedding_type": absent("float", why=_FORMAT),
+        "embedding_types": absent(["float"], why=_FORMAT),
+        "output_dimension": renamed("dimensions"),
+        **dict.fromkeys(("embed_dim", "output_dimensionality", "truncate_dim"), renamed("dimensions")),
+        **dict.fromkeys(("pooling", "pooling_method", "pooling_type"), absent(why=_POOLING)),
+        "multi_vector": absent(False, why="each input has one vector"),
+        "return_multivector": absent(False, why="each input has one vector"),
+        "normalized": absent(why=_NORMALIZED),
+        "embd_normalize": absent(why=_NORMALIZED),
+        "endianness": absent("native", "little", why="vectors in base64 are little-endian"),
+        "dtype": absent("float", "float32", why="vectors are of float32"),
+        "quantization": absent(why="vectors are of float32"),
+        "lora_request": absent({}, why="this server has no adapters"),
+        "task_type": of_prompt(_NO_PREFIX),
+        "title": of_prompt(_NO_PREFIX, ""),
+        "query_instruction": of_prompt(_NO_PREFIX, ""),
+        "text_type": of_prompt(_NO_PREFIX),
+        "input_text": renamed("input"),
+        "inputs": renamed("input", neutral=([],)),
+        "texts": renamed("input", neutral=([],)),
+        "content": renamed("input", neutral=("",)),
         "prompt": of_prompt(_NO_PREFIX, ""),
         "prompt_name": of_prompt(_NO_PREFIX, ""),
         "task": of_prompt(_NO_PREFIX, ""),

@@ -43,7 +43,29 @@ def problem_of(method: bytes, target: bytes, version: str, headers: Headers) -> 
     if codings not in ([], [b"chunked"]):
         message = "the request has a transfer-encoding other than chunked; send it without"
         return HeadProblem(501, "unsupported_transfer_encoding", message)
-    return _host_problem(url.host, version, headers) or _expect_problem(headers)
+    return (
+        _version_problem(version)
+        or _host_problem(url.host, version, headers)
+        or _key_problem(headers)
+        or _expect_problem(headers)
+    )
+
+
+def _version_problem(version: str) -> HeadProblem | None:
+    if version in ("1.0", "1.1"):
+        return None
+    message = f"the request is of HTTP/{version}; this server speaks the versions 1.0 and 1.1"
+    return HeadProblem(400, "invalid_http", message)
+
+
+def _key_problem(headers: Headers) -> HeadProblem | None:
+    """Return which header with a key is there twice: a proxy may check another one than this server."""
+    for header in (b"authorization", b"x-api-key"):
+        count = sum(name == header for name, _ in headers)
+        if count > 1:
+            message = f"the request has {count} headers {header.decode()}; send one"
+            return HeadProblem(400, "invalid_http", message)
+    return None
 
 
 def _host_problem(named: bytes | None, version: str, headers: Headers) -> HeadProblem | None:

@@ -122,6 +122,11 @@ def _check_row_start(start: RowStart, limits: StepLimits) -> None:
     _check_range("row_starts.prompt_len", [start.prompt_len], 0, limits.max_len)
     _check_range("row_starts.stop_token_ids", start.stop_token_ids, 0, limits.vocab_size - 1)
     _check_range("row_starts.sampling.logit_bias", start.sampling.logit_bias, 0, limits.vocab_size - 1)
+    _check_range(
+        "row_starts.sampling.allowed_token_ids", start.sampling.allowed_token_ids, 0, limits.vocab_size - 1
+    )
+    for word in start.sampling.bad_words:
+        _check_range("row_starts.sampling.bad_words", word, 0, limits.vocab_size - 1)
     _check_range("row_starts.sampling.min_tokens", [start.sampling.min_tokens], 0, limits.max_len)
     for name in ("logprobs", "prompt_logprobs"):
         if (asked := getattr(start, name)) is not None:

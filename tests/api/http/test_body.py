@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llmfw.api.http.body import decode_generation, decode_native, ignored_header
+from llmfw.api.http.body import decode_body, decode_generation, decode_native, ignored_header
 from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.schemas.completions import CompletionRequest
 from llmfw.core.base.errors import RequestError
 
 MESSAGES = b'{"messages": [], "name": %b}'
@@ -65,3 +66,18 @@ def test_the_header_holds_nothing_that_a_header_must_not(names: list[str]) -> No
 
 def test_without_ignored_fields_there_is_no_header() -> None:
     assert ignored_header([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("raw", "half"),
+    [
+        (rb'{"prompt": "\ud800"}', r"\ud800 at byte 12"),
+        (rb'{"prompt": "\udc00x"}', r"\udc00 at byte 12"),
+        (rb'{"prompt": "\ud83d\ude00 \uD800\u0041"}', r"\uD800 at byte 25"),
+        (rb'{"prompt": "\\ud800 \uDBFFx"}', r"\uDBFF at byte 20"),
+    ],
+)
+def test_half_a_surrogate_pair_is_named(raw: bytes, half: str) -> None:
+    with pytest.raises(RequestError, match="half of a surrogate pair") as info:
+        decode_body(raw, CompletionRequest)
+    assert half in str(info.value)

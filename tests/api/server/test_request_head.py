@@ -20,6 +20,11 @@ CHUNKED = b"Transfer-Encoding: chunked\r\n"
 SMUGGLED = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
 
 AMBIGUOUS = {
+    "two authorizations": b"GET /health HTTP/1.1\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n"
+    + HOST
+    + b"\r\n",
+    "two API keys": b"GET /health HTTP/1.1\r\nX-Api-Key: a\r\nX-Api-Key: a\r\n" + HOST + b"\r\n",
+    "HTTP/0.9": b"GET /health HTTP/0.9\r\n" + HOST + b"\r\n",
     "both lengths": POST + CHUNKED + b"Content-Length: 5\r\n\r\n0\r\n\r\n" + SMUGGLED,
     "both, other order": POST + b"Content-Length: 5\r\n" + CHUNKED + b"\r\n0\r\n\r\n" + SMUGGLED,
     "two lengths": POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!" + SMUGGLED,

@@ -233,7 +233,6 @@ def test_prompts_refuse_what_they_cannot_honour(ollama: Served, fields: dict[str
     ("message", "words"),
     [
         ({"role": "user", "content": "x", "images": ["aGk="]}, "messages[0].images has 1 images"),
-        ({"role": "robot", "content": "x"}, "messages[0].role is 'robot'"),
         ({"role": "assistant", "tool_calls": [{}]}, "messages[0].tool_calls[0].function is missing"),
         (
             {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": [1]}}]},
