@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -34,6 +34,7 @@ class ChatChunks:
         fingerprint: the server's system fingerprint.
         include_usage: whether every chunk has the key `usage`, which is null in all chunks except the last.
         reasoning_fields: fields of a delta that contain the reasoning, and are null if there is none.
+        usage_of: returns the token counts so far, for clients that ask for them in each chunk.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class ChatChunks:
         fingerprint: str,
         include_usage: bool,
         reasoning_fields: Sequence[str] = ("reasoning_content",),
+        usage_of: Callable[[Generation], Usage] = usage_of,
     ) -> None:
+        self._usage_of = usage_of
         self._reasoning_fields = reasoning_fields
         self._generation = generation
         self._extras = generation.extras
@@ -119,7 +122,7 @@ class ChatChunks:
                 setattr(choice.delta, name, None)
         chunk = msgspec.structs.replace(self._chunk, choices=[choice], prompt_token_ids=prompt)
         if self._extras.usage:
-            chunk.usage = usage_of(self._generation)
+            chunk.usage = self._usage_of(self._generation)
         return frame(_encode(chunk))
 
     def _around_text(self, choice: ChatChunkChoice) -> tuple[bytes, bytes]:

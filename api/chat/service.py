@@ -195,6 +195,7 @@ class ChatService:
             self._fingerprint,
             include_usage,
             self._reasoning_fields,
+            self._usage,
         )
         roles = chunks.roles()
         async with contextlib.aclosing(generation.events()) as events:
