@@ -35,7 +35,9 @@ Found = Mapping[str, frozenset[int]]
 
 
 class Mark:
-    """The mark of one line. It is set from the start, except while the line waits for the engine.
+    """Marks one batch line as being worked on by this process.
+
+    The mark is set when it is created, and cleared while all of the line's requests wait for the engine.
 
     Args:
         slot: bytes of the mark in the file; None: the file is full or not used, and the mark is not stored.

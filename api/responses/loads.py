@@ -52,11 +52,15 @@ class Load:
             )
 
     def loaded(self) -> None:
-        """Let others load. The tenant's next request has to wait for the end of this one if its turns are large."""
+        """Mark the stored turns as loaded, so that other tenants' requests may load theirs.
+
+        The tenant's next request may load, too, unless this request loaded more than SMALL_BYTES; it then waits
+        for `close`.
+        """
         self._release(1 if self._num_bytes > SMALL_BYTES else 0)
 
     def close(self) -> None:
-        """Let others load, whatever was loaded."""
+        """Let all waiting requests load, however much this request loaded."""
         self._release(0)
 
     def _release(self, num_kept: int) -> None:

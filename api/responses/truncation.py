@@ -23,16 +23,18 @@ async def newest_that_fits(
     make: Callable[[Sequence[Item]], Awaitable[MadeT]],
     has_room: Callable[[MadeT], bool],
 ) -> MadeT:
-    """Shorten a conversation no more than needed to fit, and return the result of `make` for it.
+    """Return `make`'s result for the longest version of a conversation that fits and leaves room for an answer.
+
+    If no version leaves room, the shortest version that fits is used.
 
     Args:
-        make: called with a shortened conversation. Raises ContextLengthError if it does not fit, and
-            RequestError if the template refuses it; it is then shortened further.
-        has_room: takes the result of `make`; returns whether it leaves enough room for an answer. If no
-            shortened conversation does, the shortest one that fits is used.
+        make: builds the prompt of a version. Raises ContextLengthError if it is too long, and RequestError if the
+            template refuses it; the next attempt is then shorter.
+        has_room: takes a result of `make`; returns whether it leaves enough room for an answer.
 
     Raises:
-        RequestError: nothing fits; this is the error of `make` for the whole conversation.
+        RequestError: no version fits, or the template refuses the whole conversation. This is `make`'s error for
+            the whole conversation.
     """
     too_long: RequestError | None = None
     roomy = tight = None

@@ -52,7 +52,10 @@ class Assignment(click.ParamType[tuple[str, str], str | tuple[str, str]]):
 def collect(
     ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]
 ) -> dict[str, OptionValue]:
-    """Callback of a repeatable option of `Assignment`s: return all options of components as a mapping."""
+    """Return all component options as a mapping; callback of the repeatable option "kind.key=value".
+
+    Options of the command line override those of the environment, and these the config file's.
+    """
     given: dict[str, ComponentOption] = {}
     for key, text in pairs:
         if key in given:

@@ -19,10 +19,11 @@ from .tenants import Tenants
 
 
 def take_turns(order: Ordering, waiting: Waiting, tenants: Tenants) -> Ordering:
-    """Return an order in which the least served tenant comes first, as with the policy `fair`.
+    """Reorder waiting requests so that the tenant served least comes first, as in the policy `fair`.
 
-    Before the next request is ordered, each request's uncached tokens are added to its tenant's counter, as
-    if the request had been admitted. Requests that the policy holds back stay last.
+    A request's rank is the number of tokens that its tenant has been served, plus the uncached tokens of the
+    tenant's requests before it in `order`. Held-back requests stay last. With fewer than two API keys, the order
+    is unchanged.
     """
     if tenants.num_open_keys < 2 or not _are_several_keys(waiting.tenant, tenants.is_key):
         return order

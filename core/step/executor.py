@@ -280,5 +280,8 @@ def forward_batch(
 
 
 def _places(scored: ScoredPrompt) -> Ints:
-    """Return the indices, within the step, of the tokens whose logits score a prompt's tokens: [P]."""
+    """Return the indices, within the step, of the rows whose logits score a prompt's tokens: [P].
+
+    Each row scores the token that follows it.
+    """
     return np.arange(scored.first, scored.first + len(scored.token_ids))

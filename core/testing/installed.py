@@ -84,7 +84,10 @@ def fixtures_of(kit: type[Any]) -> list[str]:
 
 
 def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
-    """Return a function that returns the value of the component's fixture: the component or its class."""
+    """Return a factory for the fixture that provides the component.
+
+    For policies, drafters and models this is an instance with these options, otherwise the class.
+    """
     built = entry.build_options(options)
     if entry.kind in ("policy", "drafter"):
         return lambda: component(built)

@@ -63,7 +63,7 @@ class GenerateBody(AnswerBody, kw_only=True):
 
 
 class EmbedBody(msgspec.Struct, kw_only=True):
-    """Body of POST /api/embed. `truncate` is not here: an input that is too long is refused, and no other is cut."""
+    """Body of POST /api/embed. `truncate` has no effect: inputs are never truncated, and one that is too long is refused."""
 
     model: str
     input: str | list[str] | None = None

@@ -94,7 +94,7 @@ def _refuse(request: Request[Any, Any, Any], state: State) -> None:
 
 
 def _card(state: State) -> Json:
-    """Return what lists say of the model."""
+    """Return the model's entry as /api/tags and /api/ps list it."""
     api: ServerAPI = state["api"]
     client: EngineClient = state["client"]
     name = tagged(api.model.name)

@@ -244,7 +244,7 @@ class Meter:
         return self._weighed(value, weight, depth + 1)
 
     def trust(self, values: Iterable[Any]) -> None:
-        """Exempt the client's own, unchanged values, such as tools, from measuring when written as JSON."""
+        """Do not measure these values when they are written as JSON: the client sent them, such as the list of tools."""
         self._trusted.update(map(id, values))
 
     def is_trusted(self, value: Any) -> bool:

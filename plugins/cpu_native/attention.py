@@ -142,7 +142,10 @@ class CpuAttention(AttentionBackend):
         return output
 
     def call(self, layer: LayerSpec) -> LayerCall:
-        """Return the arguments with which other native code computes a layer's attention, after `plan`."""
+        """Return the arguments that other native code passes to `llmfw_attention` to compute a layer's attention.
+
+        They are valid once the step has been planned with `plan`.
+        """
         return self._calls[layer.index]
 
     def _make_call(self, layer: LayerSpec) -> LayerCall:

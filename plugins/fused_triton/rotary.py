@@ -1,8 +1,8 @@
-"""Attention modules that apply the rotary embedding in one kernel, with the norms before it that Qwen3 has.
+"""Attention modules that apply the rotary embedding, and Qwen3's query and key norms, in one kernel.
 
-The projections before, and the attention interface and output projection after, are called as transformers calls them.
-A module of transformers may pass arguments other than tensors to attention, such as a window. The pass
-records these arguments when it tries the module, and `FusedAttention` passes them on unchanged.
+The projections and the attention interface are called as in transformers. A module of transformers may pass
+attention further arguments that are not tensors, such as a window. `RotaryPass` records these arguments in a
+trial call of the module, and `FusedAttention` passes them on unchanged.
 """
 
 from __future__ import annotations

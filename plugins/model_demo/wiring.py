@@ -61,7 +61,10 @@ def _look_back(attention: LlamaAttention, head: int, kv_head: int, theta: float)
 
 
 def _slow_channels(head_dim: int) -> Tensor:
-    """Return the channels of a head in which a match scores the same at any distance."""
+    """Return a head's channels whose rotary pairs hardly rotate.
+
+    There a query matches a key almost equally well at any distance.
+    """
     half = torch.arange(_SLOW, head_dim // 2)
     return torch.cat((half, half + head_dim // 2))
 

@@ -61,11 +61,11 @@ class StepTimes:
 
 
 class DeferrableBudget:
-    """Limits the steps that have only deferrable sequences.
+    """Limits the size of steps that contain only deferrable sequences, so that a new live request does not wait long.
 
     Args:
-        whole: limits of the largest step.
-        num_ahead: number of steps that a new live request may have to wait for.
+        whole: limits that apply when no live request is expected.
+        num_ahead: number of steps already launched that a new live request may have to wait for.
         clock: monotonic clock in seconds.
     """
 

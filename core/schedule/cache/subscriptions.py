@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Subscriptions whose match ends at one node and that have the same next page.
+    """Subscribed prompts whose cached prefix ends at the same node and whose next page, not yet cached, is the same.
 
     Attributes:
-        node: node at which the members' matches end.
-        key: token ids of the members' next page, as bytes; empty: no member has another whole page.
+        node: node at which the members' cached prefixes end.
+        key: token ids of the members' next page, as bytes; empty if less than a whole page is left.
         num_tokens: number of cached tokens of each member.
         members: subscriptions in the group, in the order in which they were added.
         leaders: members whose next tokens are being computed, in the order in which they were added.
