@@ -149,7 +149,7 @@ def test_what_is_wrong_in_the_file_is_named_with_key_and_file(write, text, messa
 )
 def test_a_file_in_another_encoding_is_refused(tmp_path, raw, message):
     (tmp_path / "c.toml").write_bytes(raw)
-    result = serve("--config", tmp_path / "c.toml", "/nowhere")
+    result = serve("--config", str(tmp_path / "c.toml"), "/nowhere")
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
 

@@ -29,7 +29,6 @@ ADMIN = "is for the admin key"
 
 TABLE = {
     "GET /": PUBLIC,
-    "HEAD /": PUBLIC,
     "GET /health": PUBLIC,
     "GET /health_generate": PUBLIC,  # callers at one time share one token
     "GET /plugin/hello": SHARED,

@@ -176,8 +176,9 @@ def test_a_lost_database_is_refused_until_agreed(path: Path, is_empty: bool) -> 
         path.touch()
     assert f"is {'empty' if is_empty else 'missing'}" in refusal(path) or path.name == "files.db"
     shutil.rmtree(path.parent / "files", ignore_errors=True)
-    assert f"{path.stem}.lock' beside it says that a server has used it: bring it back, or remove" in refusal(
-        path
+    assert (
+        f"{path.stem}.lock' next to it says that a server has used it: bring it back, or remove"
+        in refusal(path)
     )
     path.with_suffix(".lock").unlink()
     reopen(path)
@@ -191,7 +192,7 @@ def test_changes_without_their_database_are_refused(path: Path, is_empty: bool) 
     path.with_suffix(".lock").unlink()
     if is_empty:
         path.touch()
-    assert f"'{path.name}-wal' beside it has changes that belong to it" in refusal(path)
+    assert f"'{path.name}-wal' next to it has changes that belong to it" in refusal(path)
 
 
 def test_a_database_without_its_changes_is_refused(path: Path) -> None:

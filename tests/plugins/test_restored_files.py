@@ -103,7 +103,7 @@ async def test_lost_contents_are_reported_and_named(tmp_path: Path, caplog: Log)
     assert not isinstance(found.value, ContentLostError)
     await store.delete("file-3")
     await store.close()
-    with pytest.raises(ConfigError, match=r"files' is missing, and 'files.db' beside it knows 1 files"):
+    with pytest.raises(ConfigError, match=r"files' is missing, but 'files.db' next to it lists 1 files"):
         SqliteFiles(tmp_path)
 
 
