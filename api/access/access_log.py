@@ -69,7 +69,9 @@ def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, red
     """
     client = scope.get("client")
     address = f"{client[0]}:{client[1]}" if client else "-"
-    target = quote(redact(scope["path"]), safe="/*…")
+    path = scope["path"]
+    is_route = scope.get("path_template") == path  # all of it is the server's own text
+    target = quote(path if is_route else redact(path), safe="/*…")
     if len(target) > MAX_PATH:
         target = f"{target[:MAX_PATH]}…"
     if query := scope.get("query_string"):

@@ -52,7 +52,7 @@ def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, 
         reason. Items of "components" have kind, name, plugin, package, version, path, summary, rank, needs,
         lacks, and:
 
-        - install: command that installs what the component lacks; None if none is known.
+        - install: command that installs what the component lacks; None if llmfw does not know one.
         - options: names of its options; None if they cannot be known without importing it.
         - choose: text that chooses it: its name, or "plugin/name" if other components have the same name.
         - shadowed_by: the other components of the same name.

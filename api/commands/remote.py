@@ -55,7 +55,7 @@ class Remote:
 
     Args:
         url: URL of the server, with or without `http://` and `/v1`; None: DEFAULT_URL.
-        api_key: API key, sent as a bearer token; None: none is sent.
+        api_key: API key, sent as a bearer token; None: requests have no key.
         key_variable: environment variable of the key, for the message of a refused key.
 
     Raises:

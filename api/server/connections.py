@@ -156,7 +156,7 @@ class ConnectionTable:
         return self._evict(ranked)
 
     def _evict(self, peer: _Peer) -> bool:
-        """Evict the connection of an address that has been quiet longest; return False if none is waiting."""
+        """Evict the address's connection that has been quiet longest; return False if all its connections are busy."""
         victim = next(iter(peer.waiting), None)
         if victim is None:
             return False

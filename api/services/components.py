@@ -142,7 +142,7 @@ def with_grammar_checker(
 def _load_parser(
     registry: Registry, kind: ParserKind, name: str | None, options: Mapping[str, OptionValue]
 ) -> Any:
-    """Return the class of a parser, bound to its options, with its calls recorded; None if none is chosen."""
+    """Return a parser's class, bound to its options, with its calls recorded; None if the server has no such parser."""
     named, interface, arguments = kind
     entry = find_parser(named, name, options, registry)
     if entry is None:

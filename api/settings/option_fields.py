@@ -21,7 +21,7 @@ class OptionField:
         type: type and allowed values, as in "whole number, 0 or more".
         default: default as written in a config file; None: no default, the option is required.
         about: description; empty if the component gives none.
-        example: example of a value, as text; None if none is known.
+        example: example of a value, as text; None without an example.
     """
 
     name: str

@@ -103,3 +103,18 @@ def test_texts_like_keys_are_hidden(key: str) -> None:
 )
 def test_ordinary_ids_are_shown(name: str) -> None:
     assert line(f"/{name}", request_id=name, keys=[KEY.encode()]).count(name) == 2
+
+
+def test_a_path_that_is_a_route_is_not_searched_for_keys() -> None:
+    """The search costs a digest for each run of words, and most requests have such a path."""
+    searched: list[str] = []
+
+    def redact(text: str) -> str:
+        searched.append(text)
+        return text
+
+    paths = {"/v1/models": "/v1/models", "/v1/models/sk-a": "/v1/models/{model_id}", "/sk-b": None}
+    for path, template in paths.items():
+        scope: Any = {"method": "GET", "path": path, "http_version": "1.1", "path_template": template}
+        access_line(scope, 200, "", "", redact)  # type: ignore[arg-type]
+    assert searched == ["/v1/models/sk-a", "/sk-b"]
