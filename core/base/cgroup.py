@@ -61,7 +61,7 @@ def num_cpus(root: Path = Path("/")) -> int:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's group and of its parent groups, in version 1 and 2.
+    """Yield the folders of this process's cgroup and of its parent groups, for versions 1 and 2.
 
     In a container, /proc may show the group's path on the host, while the group's files are in the top
     folder. So this always yields the top folder, and skips folders that do not exist.
@@ -82,7 +82,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _memory_of(group: Path) -> MemoryLimit | None:
-    """Return the memory limit of a group, ignoring its parent groups; None: no limit."""
+    """Return the memory limit of one group, or None if the group has no limit. Ignores parent groups."""
     if (group / "memory.limit_in_bytes").exists():
         limits, used = [_number(group / "memory.limit_in_bytes")], _number(group / "memory.usage_in_bytes")
         cached = "total_inactive_file"
@@ -99,7 +99,10 @@ def _memory_of(group: Path) -> MemoryLimit | None:
 
 
 def _cpus_of(group: Path) -> float | None:
-    """Return the CPU limit of a group as a number of CPUs, ignoring its parent groups; None: no limit."""
+    """Return the CPU limit of one group as a number of CPUs, or None if the group has no limit.
+
+    Ignores parent groups.
+    """
     if (group / "cpu.cfs_quota_us").exists():
         quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
     else:

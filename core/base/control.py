@@ -1,8 +1,7 @@
 """Commands that an administrator sends to a running engine, and the engine's answers. Plain data, sent like
 requests.
 
-A `Control` carries a `Command` to the engine, with a number; the `ControlAnswer` has the number of its
-`Control`.
+A `Control` carries a `Command` and a number to the engine. The `ControlAnswer` has the same number.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ class PolicyInfo(msgspec.Struct, frozen=True, tag="policy"):
     Attributes:
         name: name of the requested policy.
         options: requested options.
-        failure: why first come, first served is used instead of the requested policy; None: it is not.
+        failure: why the engine uses first come, first served instead of the requested policy; None: the
+            requested policy is in use.
         known: names of all registered policies.
     """
 
@@ -48,8 +48,7 @@ class ViewCache(msgspec.Struct, frozen=True, tag="view_cache"):
     """Ask what the prefix cache holds. The answer is a `CacheView`.
 
     Attributes:
-        most: maximum number of prefixes to return; those that save the most tokens by being shared come
-            first.
+        most: maximum number of prefixes to return. Prefixes whose sharing saves the most tokens come first.
     """
 
     most: int = 50
@@ -61,10 +60,10 @@ class PrefixInfo(msgspec.Struct, frozen=True):
     Attributes:
         num_tokens: length of the prefix in tokens.
         own_tokens: number of tokens that the prefix has beyond its parent node.
-        num_below: number of tokens in all nodes below it.
+        num_below: number of tokens in all nodes below this one.
         hits: number of requests that used it.
         age_s: seconds since it was last used.
-        users: number of running requests that hold it, or a prefix below it.
+        users: number of running requests that hold this prefix, or a longer one that starts with it.
         pinned: whether a pin protects it from eviction.
         salt: `cache_salt` of the requests that may use it; "": requests without a salt.
         first_ids, last_ids: its first and its last token ids, at most 64 each, to be shown as text.
@@ -110,7 +109,7 @@ class CacheView(msgspec.Struct, frozen=True, tag="cache"):
         num_evicted: number of tokens evicted since start.
         num_hit, num_asked: number of prompt tokens found in the cache, and looked up, since start.
         eviction: name of the eviction rule.
-        prefixes: the prefixes that save the most tokens by being shared, in descending order.
+        prefixes: prefixes, in descending order of the number of tokens that sharing them saves.
         pins: all pins.
     """
 
@@ -131,7 +130,9 @@ class FlushCache(msgspec.Struct, frozen=True, tag="flush_cache"):
 
 
 class PinPrefix(msgspec.Struct, frozen=True, tag="pin_prefix"):
-    """Protect a prefix from eviction, from now on or as soon as it is computed. The answer is a `PinInfo`.
+    """Protect a prefix from eviction. The answer is a `PinInfo`.
+
+    A prefix that is not in the cache is protected once a request has computed it.
 
     Attributes:
         token_ids: token ids of the prefix; only its whole pages are pinned.
@@ -164,14 +165,14 @@ class TraceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One decision about a request, or several equal decisions in a row.
 
     Attributes:
-        kind: "arrived", "waits", "admitted", "computed", "retracted", "ended".
+        kind: one of "arrived", "waits", "admitted", "computed", "retracted", "ended".
         at_s: seconds from the request's arrival to the decision.
         until_s: seconds from the request's arrival to the last of several equal decisions.
         first_step, last_step: numbers of the first and the last engine step of these decisions.
         reason: why the request waits, was retracted, or ended.
         num_tokens: for "admitted", the tokens found in the cache; for "computed", the tokens computed in
             these steps.
-        num_ahead: number of waiting requests that the policy last placed before this one.
+        num_ahead: number of waiting requests that were ahead of this one in the policy's last ordering.
     """
 
     kind: str

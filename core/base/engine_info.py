@@ -31,10 +31,10 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
 
     Attributes:
         num_running, num_waiting: number of running requests, and of waiting ones.
-        num_used_tokens, num_cached_tokens, num_total_tokens: KV cache slots, in tokens: used by running
-            requests, occupied by the prefix cache, and in all.
-        num_deferrable_running, num_deferrable_waiting: number of these requests that are deferrable; running
-            ones may be paused.
+        num_used_tokens, num_cached_tokens, num_total_tokens: number of KV cache slots that running requests
+            use, that the prefix cache occupies, and that exist.
+        num_deferrable_running, num_deferrable_waiting: number of deferrable requests among the running and
+            the waiting ones. Running deferrable requests may be paused.
         num_drafted_tokens, num_accepted_tokens: number of drafted tokens, and of those that were accepted.
         component_uses: call statistics of the components that the engine calls.
     """
@@ -60,7 +60,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         task: "generate": the engine takes `Request`s; "embed": it takes `EmbedRequest`s.
         embedding_size: number of dimensions of the vectors, if the task is "embed"; else 0.
         module_passes: names of the module passes that changed the model, in the order of their application.
-        quantization: scheme by which the weights were quantised at loading; None: they were not.
+        quantization: scheme by which the weights were quantised at loading; None: not quantised.
         kv_cache_dtype: dtype of the KV cache; "" if the engine has none.
     """
 
@@ -98,7 +98,7 @@ class EngineFailed(msgspec.Struct, tag="failed"):
 
 
 class ControlAnswer(msgspec.Struct, tag="answer"):
-    """Answer to a `Control`: either `answer`, or `failure` if the command failed."""
+    """Answer to a `Control`. If the command failed, `failure` is set instead of `answer`."""
 
     number: int
     answer: Answer | None = None

@@ -124,7 +124,7 @@ class ConflictError(RequestError):
 
 
 class StorageError(LLMFWError):
-    """A store could not do the operation, and changed nothing; the message gives the reason."""
+    """An operation of a store failed and changed nothing. The message gives the reason."""
 
 
 class StorageFullError(StorageError):
@@ -132,7 +132,7 @@ class StorageFullError(StorageError):
 
 
 class ContentLostError(StorageError):
-    """A store lists a file whose content is gone or damaged. A retry does not help."""
+    """The content of a stored file is gone or damaged. A retry does not help."""
 
 
 class OverloadedError(LLMFWError):

@@ -23,8 +23,7 @@ SEVERAL_LINES = {"several_lines": True}
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes records to stderr. Clients' text in a record can neither start a new line nor move a terminal's
-    cursor.
+    """Writes log records to stderr, such that clients' text cannot forge lines or move the terminal's cursor.
 
     Control characters in a message are escaped, and the lines of a traceback are indented. To log a message
     of several lines, which must not contain clients' text, pass `extra=SEVERAL_LINES`.

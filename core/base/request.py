@@ -45,7 +45,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         stop: strings before which the text ends.
         stop_token_ids: tokens after which generation ends.
         ignore_eos: whether to continue past the model's own end-of-sequence tokens.
-        allowed_token_ids: tokens that can be sampled, including ends; empty: all.
+        allowed_token_ids: the only tokens that can be sampled; an output can end early only if an
+            end-of-sequence token is among them. Empty: all tokens.
         bad_words: sequences of tokens that the output never has.
         seed: seed of random sampling; the same seed, model and prompt give the same text, whatever other
             requests run; None: a random seed.
@@ -99,7 +100,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def banned_token_ids(self) -> tuple[int, ...]:
-        """Tokens that are a bad word by themselves."""
+        """Tokens of the bad words that consist of a single token."""
         return tuple({word[0] for word in self.bad_words if len(word) == 1})
 
     @property
@@ -122,8 +123,8 @@ class GrammarSpec(msgspec.Struct, frozen=True):
     """A grammar that an output must match, as text for a grammar backend.
 
     Attributes:
-        kind: "json_schema", "regex", "ebnf" or "structural_tag" (see `core.interfaces.grammar`); the specs
-            that `GrammarBackend.prepare` returns may be of other kinds, which only that backend reads.
+        kind: "json_schema", "regex", "ebnf" or "structural_tag" (see `core.interfaces.grammar`).
+            `GrammarBackend.prepare` may return specs of other kinds, which only the same backend can read.
         source: the schema or tag as JSON text, the regular expression, or the grammar.
         num_bytes: memory that the compiled grammar took in a trial compilation, in bytes; 0: not measured.
     """
@@ -159,27 +160,28 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         id: id, unique among the requests in the engine.
         prompt: token ids, at least one.
         sampling: sampling parameters; the engine sets `max_tokens` and `seed` if they are None.
-        eos_token_ids: the model's end-of-sequence tokens; empty with `ignore_eos`, unless a grammar decides
-            on the end.
+        eos_token_ids: the model's end-of-sequence tokens. With `ignore_eos`, empty unless a grammar decides
+            when the output ends.
         priority: priority, for policies that use it; a request with a larger value runs earlier.
         logprobs: number of most likely tokens to report with the log probability of each new token; None:
             report none.
         prompt_logprobs: as `logprobs`, but for the tokens of the prompt, reported on the first event; the
             prompt then bypasses the prefix cache.
         grammar: grammar that the output must match; None: no constraint.
-        thinking: marks of the thinking, if a grammar must wait for its end or if it has a budget.
+        thinking: markers of the model's thinking; set if a grammar applies only after the thinking, or if the
+            thinking has a budget.
         deferrable: whether the request runs only in the capacity that other requests leave, and yields to
             them at any time.
         stream_interval: tokens per event, except for the first and the last event; None: the engine's
             default.
         tenant: API key or user that the request belongs to, for policies and limits that count by tenant.
-        tenant_is_key: whether the tenant is an API key, not a user that the client names. Keys share the
-            engine evenly.
+        tenant_is_key: whether the tenant is an API key. If False, it is a user that the client names. API
+            keys get equal shares of the engine.
         cache_salt: only requests with the same salt share cached prefixes.
         timeout_s: seconds after which the request ends with a DeadlineError, whatever its state; None: never.
         tell_wait: whether the client gets events with a `Wait` until the first token.
-        constrained_logprobs: whether `logprobs` are those after grammar, penalties, bias, allowed tokens, bad words and
-            `min_tokens`, before temperature, instead of the model's own.
+        constrained_logprobs: whether `logprobs` are computed after grammar, penalties, bias, allowed tokens,
+            bad words and `min_tokens`, but before temperature. If False, they are the model's own.
         may_restart: whether the reader of the events accepts that the output starts over
             (`TokenEvent.restarted`). The engine ignores this field.
     """
@@ -294,7 +296,8 @@ class TokenEvent(msgspec.Struct, array_like=True):
             request asks for them.
         error_param: the parameter at fault, if the exception is a RequestError that names one.
         vectors: vectors of an `EmbedRequest`, [number of prompts, dimensions] in float32, little-endian.
-        wait: report to a waiting request; an event with a `wait` has no tokens and does not end the request.
+        wait: place in the queue, for a request that waits. An event with a `wait` has no tokens and does not
+            end the request.
         retry_after_s: with a temporary error, seconds after which the same request may succeed.
         restarted: whether the request starts over because the engine died; all earlier events are then void.
             The client sends this only to requests with `may_restart`.

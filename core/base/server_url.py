@@ -10,13 +10,13 @@ _HOST = re.compile(r"[\w.:%-]+")
 
 
 def server_url(text: str) -> str:
-    """Return a server's URL with its scheme, and without `/v1` and slashes at its end.
+    """Add the scheme to a server's URL if it has none, and remove `/v1` and slashes from the end.
 
     Args:
         text: URL as typed; one without a scheme is taken as `http://`.
 
     Raises:
-        ValueError: it is not an HTTP or HTTPS URL of a server; the message says why, and what to write.
+        ValueError: the text is not an HTTP or HTTPS URL of a server. The message says why, and what to write.
     """
     url = text.strip()
     if "://" not in url:

@@ -59,9 +59,9 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RowCounts(msgspec.Struct, frozen=True):
-    """New token counts of a sequence with penalties, sent when the executor cannot know them.
+    """Token counts of a sequence with penalties, which replace the executor's own counts.
 
-    That is when the sequence gets a row, and when tokens were appended without sampling.
+    Sent when the sequence gets a row, and when tokens were appended without sampling.
 
     Attributes:
         row: row of the page table.
@@ -93,18 +93,20 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         tokens: token ids; 0 for tokens in flight: [T].
-        sources: for a token in flight, the row whose last sampled token it is; else NOT_IN_FLIGHT: [T].
+        sources: page table row that sampled the token, for tokens in flight; NOT_IN_FLIGHT for other tokens:
+            [T].
         rows: each sequence's row of the page table: [B].
         starts: position, in its sequence, of each sequence's first token in this step: [B].
         counts: number of tokens of each sequence in this step: [B].
-        num_sampled: number n of tokens to sample for each sequence, one after each of its last n tokens: [B].
+        num_sampled: number of tokens to sample for each sequence: [B]. If n, one token is sampled after each
+            of the sequence's last n tokens.
         num_single: number of sequences with one token in this step; they come first.
         num_sampling: number of sequences for which tokens are sampled.
         page_places: entries of the page table that change before this step, as row * width + column: [N].
         pages: new values of these entries, int32: [N].
         row_starts: sequences that get a row in this step.
-        row_counts: token counts of sequences with penalties that the executor cannot know.
-        scored: prompt tokens to compute the log probabilities of.
+        row_counts: new token counts of sequences with penalties.
+        scored: prompt tokens whose log probabilities to compute.
     """
 
     tokens: Ints
@@ -133,7 +135,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kv_lens(self) -> Ints:
-        """Number of tokens of each sequence up to and including those of this step: [B]."""
+        """Length of each sequence, including its tokens of this step: [B]."""
         ends: Ints = self.starts + self.counts
         return ends
 
@@ -170,7 +172,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         return ends if self.is_decode else self._last_of_each(ends) + 1
 
     def _last_of_each(self, ends: Ints) -> Ints:
-        """Return, for each sequence, the last `num_sampled` integers below its entry of `ends`: [S]."""
+        """Return the `num_sampled[b]` integers just below `ends[b]`, for each sequence b in turn: [S]."""
         num = self.num_sampled
         found: Ints = np.arange(int(num.sum())) + np.repeat(ends - np.cumsum(num), num)
         return found
@@ -217,7 +219,7 @@ def encode(part: Part) -> bytes:
 
 
 def decode(data: bytes, kind: type[PartT]) -> PartT:
-    """Decode a message that `encode` encoded. Its numbers are not checked; `step_check` does that.
+    """Decode a message from `encode`. `step_check` checks the numbers in it; this function does not.
 
     Raises:
         msgspec.DecodeError: the data is not of this kind.

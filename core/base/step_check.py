@@ -1,4 +1,4 @@
-"""Checks a step that came from outside against the limits of the executor that is to compute it.
+"""Checks that an executor can compute a step that comes from a file or another process.
 
 An executor trusts the scheduler: it uses rows, pages and positions as indices into memory without checking them. A step
 from a file may hold any numbers, and one wrong page number ends the process.
@@ -41,7 +41,10 @@ class StepLimits:
 
 
 def check_step(step: StepInput, limits: StepLimits) -> None:
-    """Raise ValueError, naming the column and its value, if an executor with these limits cannot compute a step."""
+    """Raise ValueError if an executor with these limits cannot compute a step.
+
+    The message names the column and its value.
+    """
     for name in ("tokens", "sources", "rows", "starts", "counts", "num_sampled", "page_places"):
         _check_column(name, getattr(step, name), np.int64)
     _check_column("pages", step.pages, np.int32)
@@ -63,7 +66,10 @@ def check_step(step: StepInput, limits: StepLimits) -> None:
 
 
 def check_masks(masks: TokenMasks, step: StepInput, limits: StepLimits) -> None:
-    """Raise ValueError if masks are not for a checked step, or forbid every token."""
+    """Raise ValueError if masks do not fit a step, or if a mask forbids every token.
+
+    The step must have passed `check_step`.
+    """
     num_sampled, width = int(step.num_sampled.sum()), -(-limits.vocab_size // 32)
     _check_range("places", masks.places, 0, num_sampled - 1)
     if masks.words.dtype != np.int32 or masks.words.shape != (len(masks.places), width):
@@ -77,7 +83,7 @@ def check_masks(masks: TokenMasks, step: StepInput, limits: StepLimits) -> None:
 
 
 def check_output(output: StepOutput, step: StepInput, limits: StepLimits) -> None:
-    """Raise ValueError if an output does not have one token of the vocabulary for each sampled one."""
+    """Raise ValueError unless an output has one valid token id for each token that the step samples."""
     num_sampled = int(step.num_sampled.sum())
     if len(output.token_ids) != num_sampled:
         raise ValueError(f"its output has {len(output.token_ids)} tokens, and {num_sampled} are sampled")
@@ -157,7 +163,7 @@ def _check_equal(text: str, one: int, other: int) -> None:
 
 
 def _check_range(name: str, values: Iterable[int], least: int, most: int) -> None:
-    """Raise ValueError, with the first value that is out of range."""
+    """Raise ValueError if a value is out of range. The message has the first such value."""
     if isinstance(values, np.ndarray):
         wrong = values[(values < least) | (values > most)][:1].tolist()
     else:

@@ -9,7 +9,7 @@ import sys
 
 
 def unreadable(error: ValueError | RecursionError) -> str:
-    """Return, as one line, what is wrong with a text that `json` or `tomllib` raised this error for."""
+    """Explain an error of `json` or `tomllib` to the user, in one line."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):

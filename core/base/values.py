@@ -51,7 +51,7 @@ class Values:
         return is_enough and (self.most is None or value <= self.most)
 
     def __str__(self) -> str:
-        """Describe the values so as to complete "it must be", such as "a whole number, at least 1"."""
+        """Return text that completes "it must be …", such as "a whole number, at least 1"."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         number = "a whole number" if self.type is int else "a finite number"
