@@ -62,7 +62,7 @@ class AttentionBackend(ABC):
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
         """Return why this backend cannot store keys and values in `stored_as`, as a sentence; None if it can.
 
-        Called only if `--kv-cache-dtype` names another dtype than the model's. A backend that supports the
+        Called only if `--kv-cache-dtype` names a dtype that is not the model's. A backend that supports the
         dtype writes with `storage.write`, or converts as `llmfw.core.interfaces.kv_dtype` describes. It
         multiplies the keys and values that it reads by `storage.scales(layer.index)`.
 

@@ -32,7 +32,7 @@ class BatchError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of all lines of a job that have a reply."""
+    """Token counts, summed over the lines of a job that have a reply."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -62,17 +62,17 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
             `_`.
         status: "validating", "in_progress", "finalizing", "cancelling", or one of ENDED.
         outcome: final status of a job that is "finalizing".
-        output_file_id, error_file_id: ids of the result files, set before the files are written, so that a
-            process that resumes the job replaces these files. Clients see the ids once the job has ended.
+        output_file_id, error_file_id: ids of the result files. They are set before the files are written, so
+            that a process that resumes the job replaces the same files. Clients see the ids once the job has
+            ended.
         output_expires_after: seconds after which the result files expire; None: never.
         num_total: number of lines of the input file, 0 until they are counted.
         num_completed, num_failed: number of lines with a result. The store counts them (`BatchResults.add`).
-        tenant: tenant that owns the job, and for which its lines are counted: the name of the API key that
-            created the job; "" if it was created without a key.
-        line_crashes: lines without a result that a process was working on when the process died, by ascending
-            number.
-        num_crashes: number of times that the server died while it worked on the job as a whole, in its
-            present state.
+        tenant: tenant that owns the job: the name of the API key that created it; "" if it was created
+            without a key. The lines of the job run as requests of this tenant.
+        line_crashes: lines without a result that a process was working on when it died, in ascending order.
+        num_crashes: number of times that the server died while it worked on the whole job, since the job
+            entered its present state.
     """
 
     id: str
@@ -124,7 +124,8 @@ class BatchResults(ABC):
 
     @abstractmethod
     async def add(self, results: Sequence[LineResult]) -> None:
-        """Store all of these results, or raise and store none. They survive a crash once this returns.
+        """Store all of these results, or raise and store none. Once this returns, the results survive a
+        crash.
 
         A line keeps its first result; further results are dropped. The job's `num_completed` and `num_failed`
         grow by the number of results that are stored.
@@ -136,8 +137,10 @@ class BatchResults(ABC):
 
     @abstractmethod
     def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
-        """Yield the data of the failed lines, or of the successful ones, in lists, by ascending line
-        number."""
+        """Yield the data of all failed lines, or of all successful ones, by ascending line number.
+
+        Each item holds the data of several lines.
+        """
 
 
 class BatchStore(ABC):
@@ -190,7 +193,7 @@ class BatchStore(ABC):
 
     @abstractmethod
     async def update(self, record: BatchRecord, *, expected: str) -> bool:
-        """Replace a job's state if its status is still the expected one; return whether it was.
+        """Replace a job's record if the stored status is still `expected`; return whether it was replaced.
 
         `num_completed` and `num_failed` keep the store's values. Once a job has ENDED, the store deletes its
         results: by then, the result files hold them.
@@ -209,7 +212,8 @@ class BatchStore(ABC):
     def results(self, batch_id: str) -> BatchResults:
         """Return the results of a job.
 
-        If the job does not exist or has ENDED, this or its methods raise KeyError.
+        If the job does not exist or has ENDED, either this method or the methods of its result raise
+        KeyError.
         """
 
     @abstractmethod

@@ -54,8 +54,8 @@ class ChatTemplate(ABC):
             kwargs: the client's `chat_template_kwargs`, such as `enable_thinking`; unknown keys are ignored.
 
         Raises:
-            RequestError: the template rejects these messages, with its own error message. Input that cannot
-                be rendered must raise this exception, and no other.
+            RequestError: the template rejects these messages; the error has the template's own message. Raise
+                only this exception for input that cannot be rendered.
         """
 
     def render_briefly(
@@ -68,8 +68,8 @@ class ChatTemplate(ABC):
     ) -> str | None:
         """Render the prompt within a few milliseconds; return None if rendering takes longer.
 
-        This is called on the event loop, and so blocks it. If this returns None, `render` is called in a
-        thread. By default, this renders every prompt. Override it for templates that can take long.
+        Called on the event loop, which waits for the result. If the result is None, the server calls `render`
+        in a thread. By default, renders every prompt. Override this method for templates that can take long.
 
         Raises:
             RequestError: as in `render`.

@@ -20,16 +20,15 @@ class SequenceDrafter(ABC):
 
     @abstractmethod
     def extend(self, token_ids: Sequence[int]) -> None:
-        """Append final tokens of the sequence: first the prompt, then the tokens generated since the last
-        call."""
+        """Append tokens to the sequence. The first call passes the prompt; each later call passes the tokens
+        that were generated since the call before."""
 
     @abstractmethod
     def draft(self, limit: int) -> Sequence[int]:
-        """Return the guessed next tokens, in order: at most `limit` (1 or more), or none if there is no good
-        guess.
+        """Return at most `limit` guessed next tokens, in order; none if there is no good guess.
 
-        Must not change the drafter's state. Called before each step that may compute drafts, and the step
-        waits for the result, so the call must not take longer for longer sequences.
+        Must not change the drafter's state. Each step that may compute drafts waits for this call, so the
+        call must not take longer for longer sequences. `limit` is 1 or more.
         """
 
 
@@ -46,5 +45,5 @@ class Drafter(ABC):
     def begin(self) -> SequenceDrafter:
         """Return a drafter for a new sequence.
 
-        It may use only the tokens of that sequence: requests share no data.
+        The drafter may use only the tokens of that sequence, because requests share no data.
         """

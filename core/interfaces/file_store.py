@@ -1,7 +1,7 @@
 """The interface of a file store: bytes by id, with their metadata.
 
-The server creates the ids, by which alone files are found: a client's file name is only metadata. A store
-interprets neither the contents nor the purpose of files.
+The server creates the ids. Files are found only by id; a client's file name is metadata. A store interprets
+neither the contents nor the purpose of files.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class FileStore(ABC):
 
         Args:
             chunks: the file's bytes.
-            describe: function called once, after the last chunk, because form fields may follow the file.
+            describe: function that returns the file's record, given the size in bytes. Called once, after the
+                last chunk, because an upload's form fields may follow the file.
 
         Raises:
             Exception: any exception that `chunks` or `describe` raises; no part of the new file then remains,

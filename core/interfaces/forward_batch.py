@@ -17,14 +17,14 @@ class ForwardBatch:
         positions: position of each token in its sequence, on the host: [T].
         slots: slot of each token's key and value, `page * page_size + offset`, on the device: [T].
         query_lens: number of tokens of each sequence in this step, on the host: [B].
-        kv_lens: number of tokens of each sequence up to and including those of this step, on the host: [B].
+        kv_lens: length of each sequence, including its tokens of this step, on the host: [B].
         rows: row of the page table of each sequence, on the device: [B].
         page_table: pages of each row, on the device: [R, maximum number of pages of a sequence]. Entries
             beyond a sequence's own pages may be any valid page.
         num_single: number of sequences with one token in this step; they come first.
         page_size: number of tokens in one page.
-        is_static: whether this step runs in a CUDA graph (see `AttentionBackend.graph_unsupported`): every
-            sequence has one token, and the tensors here have the same addresses in each such step of B
+        is_static: whether this step runs in a CUDA graph (see `AttentionBackend.graph_unsupported`). If so,
+            every sequence has one token, and these tensors have the same addresses in all such steps of B
             sequences. Some sequences may be padding: they have length 1 and share one row, whose page belongs
             to no sequence.
     """

@@ -13,14 +13,13 @@ The kinds of `GrammarSpec` that a backend may receive:
                     {"type": "or", "elements": [FORMAT, ...]}
                     {"type": "tag", "begin": TEXT, "content": FORMAT, "end": TEXT}
                     {"type": "triggered_tags", "triggers": [TEXT, ...], "tags": [TAG, ...],
-                     "at_least_one": BOOL, "stop_after_first": BOOL}: free text, in which a trigger begins a
+                     "at_least_one": BOOL, "stop_after_first": BOOL}: free text, in which a trigger starts a
                      tag
                     {"type": "tags_with_separator", "tags": [TAG, ...], "separator": TEXT,
                      "at_least_one": BOOL, "stop_after_first": BOOL}
-                    (the form that xgrammar introduced)
 
-A text in a format may be, or contain, the text of a special token; this text then stands for the token
-itself.
+xgrammar introduced the format of `structural_tag`. A text in a format may be, or contain, the text of a
+special token. This text then stands for the token itself.
 """
 
 from __future__ import annotations
@@ -92,8 +91,8 @@ class GrammarBackend(ABC):
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None: ...
 
     def prepare(self, spec: GrammarSpec) -> GrammarSpec:
-        """Return an equivalent spec that `compile` compiles with less work. Its kind may be private to this
-        backend.
+        """Return an equivalent spec that takes `compile` less work. The spec may be of a kind that only this
+        backend knows.
 
         Called in a separate process, once for each grammar, before `compile` is called in the engine. Put
         work here that holds the interpreter lock, or that recurses on a client's input. By default, returns
@@ -108,9 +107,10 @@ class GrammarBackend(ABC):
     def compile(self, spec: GrammarSpec) -> Grammar:
         """Return a grammar in its initial state.
 
-        Receives specs as clients write them, and specs from `prepare`. The server first calls this in a
-        process that is forked from the one that built the backend, and that may crash or be killed. Then the
-        engine calls this in several threads at once, so the call must not hold the interpreter lock for long.
+        Receives specs as clients write them, and specs from `prepare`. The server first calls this method in
+        a child process, which may crash or be killed. (The backend was built before the child was forked.)
+        Then the engine calls this method in several threads at once, so a call must not hold the interpreter
+        lock for long.
 
         Raises:
             RequestError: the spec is invalid, or this backend cannot enforce it; the message gives the
@@ -125,18 +125,17 @@ class GrammarBackend(ABC):
         Args:
             grammars: grammars of this backend.
             masks: one row per grammar, [B, ceil(vocab / 32)]: bit t % 32 of word t // 32 is 1 if token t is
-                allowed, that is, if `accept` takes it. (If only one text may come next, the mask may omit
-                other tokenisations of it.) The end-of-sequence tokens are allowed if the output may end; once
-                the grammar is finished, no other token is. Rows may hold anything before the call. Ids that
-                the tokenizer lacks are never allowed.
+                allowed, that is, if `accept` takes it. If only one text may come next, the mask may allow
+                only one tokenisation of that text. The end-of-sequence tokens are allowed if the output may
+                end; once the grammar is finished, no other token is. Rows may hold anything before the call.
+                Ids that the tokenizer lacks are never allowed.
         """
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
-        """Remove tokens from a mask that do not bring the output nearer to its end; return whether any was
-        removed.
+        """Restrict a mask to tokens that bring the output nearer to its end; return whether the mask changed.
 
         Called shortly before `max_tokens`, so that the output becomes complete instead of being truncated.
-        The finish reason of such an output is still "length". By default, removes none.
+        The finish reason of such an output is still "length". By default, changes nothing.
 
         Args:
             mask: a row that `fill_masks` has filled: [ceil(vocab / 32)]. Changed in place; at least one token

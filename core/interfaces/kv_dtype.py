@@ -79,17 +79,20 @@ def decode(codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """
     if is_fp8(codes.dtype) and codes.device.type == "cpu":
         return (
-            _meanings(codes.dtype, dtype).index_select(0, as_bytes(codes).flatten().int()).view(codes.shape)
+            _fp8_values(codes.dtype, dtype).index_select(0, as_bytes(codes).flatten().int()).view(codes.shape)
         )
     return codes.to(dtype)
 
 
 @cache
-def _meanings(stored_as: torch.dtype, dtype: torch.dtype) -> torch.Tensor:
-    """Return the lookup table of an fp8 dtype: the value of each 8-bit code: [256]."""
+def _fp8_values(stored_as: torch.dtype, dtype: torch.dtype) -> torch.Tensor:
+    """Return the value of each 8-bit code of an fp8 dtype: [256]."""
     return torch.arange(256, dtype=torch.uint8, device="cpu").view(stored_as).to(dtype)
 
 
 def as_bytes(codes: torch.Tensor) -> torch.Tensor:
-    """Return a view in a dtype that torch can index on every device: bytes instead of fp8."""
+    """Return fp8 elements as a view of their bytes; return elements of other dtypes unchanged.
+
+    torch cannot index fp8 tensors on every device.
+    """
     return codes.view(torch.uint8) if is_fp8(codes.dtype) else codes

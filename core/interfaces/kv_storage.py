@@ -68,8 +68,8 @@ class KVStorage:
     def write(self, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Store new keys [T, Hkv, D] and values [T, Hkv, Dv] of a layer at their slots [T], in `stored_as`.
 
-        Elements too large for a narrower dtype become its largest finite value. Uses torch's operators; for
-        backends whose kernels do not write keys and values themselves.
+        Elements too large for a narrower dtype become its largest finite value. For backends whose kernels do
+        not write keys and values themselves. Uses torch's operators.
         """
         for pages, new, scale in zip(
             (self.keys[index], self.values[index]), (key, value), self.scales(index), strict=True
@@ -90,7 +90,9 @@ def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, place: float) -> torch.Tensor:
-    """Return a tensor of zeros. Attention multiplies masked slots by 0, which would not remove a stray NaN.
+    """Return a tensor of zeros.
+
+    Uninitialised memory could hold NaN. Attention multiplies masked slots by 0, which does not remove a NaN.
 
     On a CPU, the memory comes from calloc (through numpy), so that pages take no memory until they are
     written. From 4 MB on, numpy requests large pages, and the system takes some time to provide each. So the

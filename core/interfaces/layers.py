@@ -15,8 +15,9 @@ class LayerSpec:
             second.
         head_dim, v_head_dim: dimension of a query or key head, and of a value head.
         scale: factor applied to query·key before the softmax.
-        sliding_window: a token attends to itself and the `sliding_window - 1` tokens before it; None: to all.
-        softcap: scores become `softcap * tanh(score / softcap)`; None: scores stay unchanged.
+        sliding_window: number of tokens that a token attends to, up to and including itself; None: all.
+        softcap: bound of the scores, which become `softcap * tanh(score / softcap)`; None: scores stay
+            unchanged.
         has_sinks: whether the softmax has one learned extra logit per head (gpt-oss).
     """
 

@@ -10,7 +10,8 @@ import msgspec
 class ModelSource(ABC):
     """A model that a plugin provides under a name, such as `demo`.
 
-    llmfw treats a name that no plugin registers as a folder, or as a hub id that transformers resolves.
+    If no plugin registers a name, llmfw takes the name as a folder, or as a hub id that transformers
+    resolves.
 
     The constructor gets no arguments, except `options`, an instance of the source's `Options`, if the source
     has options.

@@ -1,8 +1,8 @@
 """The interface of a module pass, which replaces ordinary modules of a loaded model with faster ones.
 
-A pass receives transformers' modules after projections that share an input were merged, and before the model
-is probed. It is independent of requests, batches and attention backends. Importing this module does not
-import torch.
+A pass receives transformers' modules. Projections of the same input have been merged before; the model is
+probed afterwards. A pass is independent of requests, batches and attention backends. Importing this module
+does not import torch.
 """
 
 from __future__ import annotations

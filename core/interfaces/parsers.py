@@ -32,7 +32,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
     Attributes:
         index: index of the call among this choice's calls, from 0, ascending.
         name: name of the tool, in the first delta of a call; None in the others.
-        arguments: next text of the arguments' JSON.
+        arguments: next part of the arguments' JSON text.
     """
 
     index: int
@@ -151,8 +151,8 @@ class ToolParser(ABC):
     def feed(self, text: str) -> Sequence[ContentDelta | ToolCallDelta]:
         """Take the next text; return the events that are certain by now.
 
-        Text that is not a valid call is returned as content, and so is a call of a tool that the request does
-        not define.
+        Text that is not a valid call is returned as content. So is a call of a tool that the request does not
+        define.
         """
 
     @abstractmethod

@@ -131,11 +131,10 @@ class Ordering(NamedTuple):
 
     @classmethod
     def by(cls, *keys: npt.NDArray[np.generic]) -> Ordering:
-        """Return the ordering by ascending first key; requests with equal keys are ordered by the next key,
-        and so on.
+        """Return the ordering by ascending keys. The first key counts most; each further key breaks ties.
 
-        For thousands of requests, this is several times faster than `numpy.lexsort` (whose last key comes
-        first).
+        For thousands of requests, this is several times faster than `numpy.lexsort`, whose last key counts
+        most.
         """
         return cls(_sorted_by(keys) if len(keys[0]) > FEW else np.lexsort(keys[::-1]))
 
@@ -182,17 +181,16 @@ class SchedulePolicy(ABC):
         none.
 
         Args:
-            place: index of that request in `waiting`.
+            place: index, in `waiting`, of the request to admit.
         """
         return np.empty(0, dtype=np.intp)
 
 
 def _sorted_by(keys: Sequence[npt.NDArray[np.generic]]) -> Places:
-    """Return the indices that sort by `keys`, the first key being the most significant; ties keep their
-    order.
+    """Return the indices that sort by `keys`. The first key counts most; ties keep their order.
 
-    Packs the keys and the index of each request into one int64, and sorts these. If they do not fit, uses
-    `numpy.lexsort`.
+    Packs the keys and the index of each request into one int64, and sorts the packed numbers. If the keys do
+    not fit into an int64, uses `numpy.lexsort`.
     """
     packed, span = np.zeros(len(keys[0]), dtype=np.int64), 1
     for key in (*keys, np.arange(len(packed))):
@@ -209,7 +207,7 @@ def _sorted_by(keys: Sequence[npt.NDArray[np.generic]]) -> Places:
 
 
 def _ranks(key: npt.NDArray[np.generic]) -> Ints:
-    """Return, for each element of a key, the number of distinct smaller values."""
+    """Return the rank of each element of a key: the number of distinct smaller values."""
     places = key.argsort()
     in_order = key[places]
     ranks = np.zeros(len(key), dtype=np.int64)

@@ -20,8 +20,9 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
         created_at: seconds since the epoch.
         status: status that the client sees; "queued" and "in_progress" while it runs.
         previous: id of the response that this one continues; never changes.
-        response: the response object, as JSON. The store returns exactly these bytes, as it does for `input`.
-        input: list of the input items of this turn only, as JSON; the records of earlier turns have theirs.
+        response: the response object, as JSON. The store returns exactly these bytes.
+        input: input items of this turn, as a JSON list. The store returns exactly these bytes. Items of
+            earlier turns are in the records of those turns.
         tenant: tenant that owns the response: the name of the API key that created it; "" if it was created
             without a key.
     """
@@ -43,8 +44,8 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
 class ResponseStore(ABC):
     """Stores responses. Responses that continue each other form a conversation.
 
-    If the limit on the size is exceeded, a store removes whole conversations. A conversation counts as last
-    continued at the largest `created_at` that was put into it.
+    If the responses exceed `max_bytes`, a store removes whole conversations. The time at which a conversation
+    was last continued is the largest `created_at` that was ever put into it.
 
     Args:
         folder: folder to store the responses in; None: the user named none.
@@ -70,7 +71,7 @@ class ResponseStore(ABC):
     async def put(self, record: ResponseRecord) -> None:
         """Store a response, replacing an older one with the same id.
 
-        It survives a crash once this returns.
+        The response survives a crash once this returns.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
-"""Interface by which a plugin's route runs requests on the server that it belongs to.
+"""The interface through which a plugin's HTTP route runs requests on the server.
 
-A route in the form of another API converts its request to the body of an OpenAI route, and converts the reply back. It
-needs no connection to its own server for that. Importing this module imports no web framework.
+For example, a route of another API converts its request to the body of an OpenAI route, calls that route, and
+converts the reply back. The call needs no network connection. Importing this module imports no web framework.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
         name: name of the model for clients.
         created: time when the server started, in seconds since the epoch.
         template: source of the chat template; "" if it has none.
-        capabilities: what the model can do: "completion" or "embedding"; "tools", "thinking", and "insert" (fill in text
-            before a suffix).
+        capabilities: abilities of the model: "completion" or "embedding", and any of "tools", "thinking" and
+            "insert" (filling in text before a suffix).
     """
 
     name: str
@@ -38,7 +38,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: HTTP status.
-        message: one line; leaves out details of unexpected exceptions, which are logged.
+        message: message of one line. Details of unexpected exceptions are only in the log.
         param: field of the request at fault, or None.
         code: OpenAI's code of the error, or None.
         headers: headers that say whether and when to retry.
@@ -54,7 +54,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 class ServerAPI(ABC):
     """Runs requests of a plugin's routes, with the limits, checks and errors of the server's own routes.
 
-    A handler with an argument `state: State` finds it in `state["api"]`. `request` is the Litestar request of the handler.
+    A handler that declares the argument `state: State` finds this object in `state["api"]`. The methods'
+    argument `request` is the handler's Litestar request.
     """
 
     @property
@@ -64,41 +65,43 @@ class ServerAPI(ABC):
 
     @abstractmethod
     async def read(self, request: Any, kind: type[BodyT]) -> tuple[BodyT, list[str]]:
-        """Read the JSON body of a request, whatever its content type says; return it with the names of unknown fields.
+        """Read the JSON body of a request; return the body and the names of its unknown fields.
 
-        Unknown fields that are null are left out. A field that is a Struct itself is searched, too: `options.num_ctx`.
+        Ignores the content type. Does not report unknown fields that are null. Reports unknown fields of
+        nested Structs, too, as in `options.num_ctx`.
 
         Raises:
-            RequestError: the body is no JSON object of this kind; names the field.
+            RequestError: the body is not a JSON object of this kind; the error names the field.
             OverloadedError: the server has no memory for the body now.
         """
 
     @abstractmethod
     def report(self, ignored: Sequence[str]) -> dict[str, str]:
-        """Return the header that reports fields without effect; {} if there are none.
+        """Return a header that reports the ignored fields; {} if there are none.
 
         Raises:
-            RequestError: there are some, and the server runs with `--strict-params`.
+            RequestError: a field is ignored, and the server runs with `--strict-params`.
         """
 
     @abstractmethod
     async def call(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request as the route at `path` does, and return its decoded reply.
 
-        A completion without `max_tokens` has no limit but the context. Cancelling the call aborts the request.
+        A completion without `max_tokens` is limited only by the context. Cancelling the call aborts the
+        request.
 
         Args:
             path: "/v1/chat/completions", "/v1/completions" or "/v1/embeddings".
             body: body of the request, without `stream`.
 
         Raises:
-            RequestError: a field is wrong, or would have no effect; names the field.
+            RequestError: a field is wrong, or would have no effect; the error names the field.
             LLMFWError: the request failed.
         """
 
     @abstractmethod
     def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield the decoded chunks that the route at `path` streams, with a last one that has `usage`.
+        """Yield the decoded chunks that the route at `path` streams. The last chunk has `usage`.
 
         Yields None while the request waits. Closing the iterator aborts the request.
 
@@ -111,8 +114,11 @@ class ServerAPI(ABC):
 
     @abstractmethod
     async def while_connected(self, request: Any, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Return the result of a coroutine; cancel it if the client disconnects before. The body must have been read."""
+        """Run a coroutine and return its result; cancel the coroutine if the client disconnects.
+
+        The body of `request` must have been read before.
+        """
 
     @abstractmethod
     def failure(self, error: Exception) -> Failure:
-        """Return an exception as the client sees it; log the exception if the client did not cause it."""
+        """Convert an exception to what the client sees. Logs the exception unless the client caused it."""

@@ -36,7 +36,10 @@ class TokenBytes:
         self._added = {id: token.content for id, token in backend.get_added_tokens_decoder().items()}
 
     def of(self, token_id: int) -> bytes:
-        """Return a token's bytes; its name if it is a special token, b"" if the vocabulary lacks the id."""
+        """Return a token's bytes.
+
+        For a special token, returns its name. For an id that the vocabulary lacks, returns b"".
+        """
         found = self._found.get(token_id)
         if found is None:
             found = self._found[token_id] = self._find(token_id)
@@ -55,7 +58,7 @@ class TokenBytes:
             return bytes.fromhex(byte[1])
         if not self._steps:
             return b" " + piece.encode()  # without a decoder, tokens are words separated by spaces
-        return functools.reduce(_written_out, self._steps, str(piece)).encode()
+        return functools.reduce(_apply_decoder_step, self._steps, str(piece)).encode()
 
 
 def _flat(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -66,7 +69,7 @@ def _flat(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield decoder
 
 
-def _written_out(piece: str, step: dict[str, Any]) -> str:
+def _apply_decoder_step(piece: str, step: dict[str, Any]) -> str:
     """Apply one component of the tokenizer's decoder to a token's text, and return the result."""
     if step["type"] == "Metaspace":
         return piece.replace(step["replacement"], " ")

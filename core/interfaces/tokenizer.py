@@ -26,8 +26,10 @@ MAX_HELD_TOKENS = 16  # tokens held back for the rest of a character; UTF-8 need
 
 
 def panics_are_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """Convert a panic of the library, which is not an `Exception` and so escapes handlers, to an
-    EngineError."""
+    """Decorate a function so that a panic of the library becomes an EngineError.
+
+    A panic is not an `Exception`, so handlers of `Exception` would not catch it.
+    """
 
     @functools.wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -48,7 +50,7 @@ class Tokenizer:
         eos_token_ids: tokens that end the model's output.
         special_tokens: special tokens by name: `bos_token`, `eos_token`, ….
         chat_template: text of the model's own template; "" if there is none.
-        template_file: file that the template was read from, for errors; "" if there is none.
+        template_file: file that the template was read from, for error messages; "" if there is none.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Tokenizer:
         return self._num_ids
 
     def tokens_from(self, first: int) -> dict[str, int]:
-        """Return the tokens with ids from `first` on, by name, in the order of their ids."""
+        """Return the ids of all tokens from id `first` on, by name, in ascending order."""
         if first >= self._num_ids:
             return {}
         found = [(number, name) for name, number in self._backend.get_vocab().items() if number >= first]
@@ -101,7 +103,7 @@ class Tokenizer:
     def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
         """Return the token ids of each text, as `encode` does.
 
-        Uses only this thread, and lets others run meanwhile.
+        Uses only the calling thread, and releases the interpreter lock.
         """
         # A single call for all texts would use all cores.
         return [
@@ -129,9 +131,9 @@ class Tokenizer:
         return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
 
     def marker(self, text: str) -> tuple[int, ...] | None:
-        """Return the token ids of a text if they do not depend on the text around it; otherwise None.
+        """Return the token ids of a text that is tokenised equally in any context; otherwise None.
 
-        They do not if the first and the last id are those of added tokens (see `added_tokens`).
+        A text is tokenised equally if its first and its last token are added tokens (see `added_tokens`).
         """
         added = self.added_tokens().values()
         ids = self.encode(text, add_special_tokens=False)
@@ -153,7 +155,7 @@ class Tokenizer:
     def decode_all(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool = True) -> list[str]:
         """Return the text of each list of token ids, as `decode` does.
 
-        Uses only this thread, and lets others run meanwhile.
+        Uses only the calling thread, and releases the interpreter lock.
         """
         return [
             str(self._backend.decode_batch([each], skip_special_tokens=skip_special_tokens)[0])
@@ -181,8 +183,11 @@ class Tokenizer:
         return str(self._backend.to_str())
 
     def added_tokens(self) -> dict[str, int]:
-        """Return the tokens that were added to the vocabulary as a whole (`<tool_call>`), special or not, by
-        text."""
+        """Return the ids of the added tokens, such as `<tool_call>`, by text.
+
+        An added token is in the vocabulary as a whole, in addition to the trained tokens. It may be special
+        or not.
+        """
         return {token.content: id for id, token in self._backend.get_added_tokens_decoder().items()}
 
     def detokenizer(
@@ -228,8 +233,7 @@ class IncrementalDetokenizer:
 
     @panics_are_errors
     def _restart(self, *token_ids: int) -> str:
-        """Stop holding tokens back: return the text of the held tokens and of `token_ids`, and start a new
-        stream.
+        """Return the text of the held tokens and of `token_ids`, and start a new stream.
 
         Called if the held tokens can no longer become a character.
         """
