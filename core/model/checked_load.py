@@ -153,8 +153,10 @@ def load_checked(
 
 
 def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
-    """Raise ModelError if the config has more layers than the files have tensors, because creating them may
-    take hours."""
+    """Raise ModelError if the config has more layers than the files have tensors.
+
+    Creating so many layers could take hours.
+    """
     num_layers = getattr(hf_config.get_text_config(decoder=True), "num_hidden_layers", 0)
     if isinstance(num_layers, int) and num_layers > num_tensors > 0:
         raise ModelError(
@@ -164,7 +166,7 @@ def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
 
 
 def _check_values(path: str, module: PreTrainedModel) -> None:
-    """Raise ModelError for weights that contain NaN or infinity, and warn of matrices that are all zeros.
+    """Raise ModelError if weights contain NaN or infinity. Log a warning if all values of a matrix are zero.
 
     A NaN would make outputs wrong without an error. Zeros are legal: pruned layers and untrained heads have
     them. Computing the minimum and maximum finds both in one pass at memory bandwidth (28 GB/s, where
@@ -197,7 +199,7 @@ def _differences(
         f"{name} is {list(in_file)}, the config says {list(in_model)}"
         for name, in_file, in_model in info["mismatched_keys"]
     ]
-    missing, names = set(info["missing_keys"]), _Names(module, stored)
+    missing, names = set(info["missing_keys"]), _TensorNames(module, stored)
     if not is_quantized:
         mismatched += names.integers()
         missing.update(expert_gaps(stored))
@@ -211,8 +213,8 @@ def _differences(
     )
 
 
-class _Names:
-    """Compares the tensors of a model, by name, with the tensors of its files.
+class _TensorNames:
+    """Compares the names of a model's tensors with those in its files.
 
     Args:
         module: loaded module.
@@ -230,9 +232,10 @@ class _Names:
                 self._beyond[layer].add(name)
 
     def layer(self, name: str) -> tuple[str, int] | None:
-        """Return the list of layers that a tensor belongs to, by its prefix, and the layer's number in it.
+        """Return the surplus layer that a tensor belongs to: the prefix of its list of layers, and its
+        number.
 
-        Returns None unless that number is beyond the last layer of the model.
+        Returns None unless the number is beyond the last layer of the model.
         """
         for prefix, count in self._counts.items():
             number = self._number(name, prefix)
@@ -248,11 +251,12 @@ class _Names:
         return layer is not None and _is_extra_head(self._beyond[layer])
 
     def surplus_layers(self) -> set[str]:
-        """Return the tensors of layers beyond the last one that are not extra heads."""
+        """Return the tensors of layers beyond the model's last layer. Leaves out extra heads."""
         return {name for names in self._beyond.values() if not _is_extra_head(names) for name in names}
 
     def note_on_layers(self) -> str:
-        """Return a note that states the number of layers in the config and in the files; "" if they agree."""
+        """Return a note about different numbers of layers in the config and in the files; "" if the numbers
+        agree."""
         for prefix, count in self._counts.items():
             inside = {found for name in self._stored if (found := self._number(name, prefix)) is not None}
             inside -= {number for (_, number), names in self._beyond.items() if _is_extra_head(names)}
@@ -261,7 +265,7 @@ class _Names:
         return ""
 
     def integers(self) -> list[str]:
-        """Describe the tensors that are integers in the files and floats in the model."""
+        """Describe the tensors that are integers in the files but floats in the model."""
         return [
             f"{name} is stored as {tensor.dtype}"
             for name, tensor in self._stored.items()
@@ -269,7 +273,7 @@ class _Names:
         ]
 
     def doubled(self) -> set[str]:
-        """Return the tensors that the files have both with and without the prefix of the base model."""
+        """Return the tensors that are stored twice: with and without the prefix of the base model."""
         return {name for name in self._stored if f"{self._prefix}{name}" in self._stored}
 
     def _is_floating(self, name: str) -> bool:
@@ -288,7 +292,8 @@ class _Names:
 
 
 def _layer_counts(names: Iterable[str]) -> dict[str, int]:
-    """Return the number of layers in each outermost list, by its prefix ("model.layers.")."""
+    """Return the number of layers in each outermost list of layers, by the list's name prefix
+    ("model.layers.")."""
     counts: dict[str, int] = {}
     for name in names:
         if found := re.match(r"(.*?\.)?(\d+)\.", name):
@@ -302,7 +307,7 @@ def _is_extra_head(names: Iterable[str]) -> bool:
 
 
 def _reason(path: str, hf_config: Any, error: Exception) -> str:
-    """Return why loading failed, by inspecting the files and the exception."""
+    """Return why loading failed. Inspects the files and the exception."""
     try:
         stored = read_tensors(path)
     except Exception:  # noqa: BLE001 - the files are damaged, and why_not names them
@@ -327,7 +332,10 @@ def _sorted(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _listed(names: tuple[str, ...], limit: int) -> str:
-    """Return the first names as text, and the number of the others. Names that differ in their layer alone are one."""
+    """Return text that lists the first `limit` names, and states the number of the others.
+
+    Names that differ only in the number of the layer count as one.
+    """
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_LAYER.sub(".*.", name, count=1), []).append(name)

@@ -48,11 +48,11 @@ class StoredTensor:
 
 
 def read_tensors(path: str) -> dict[str, StoredTensor]:
-    """Return the tensors of a checkpoint by name; empty if its files are missing or in an older format.
+    """Return the tensors of a checkpoint by name. Empty if its files are missing or in an older format.
 
     Raises:
-        ModelError: its index is wrong, a file holds no tensors by name, or two files hold one tensor with other numbers:
-            shards, or a whole file next to shards.
+        ModelError: the index is wrong, a file does not hold named tensors, or two files hold different values
+            for the same tensor.
     """
     tensors: dict[str, StoredTensor] = {}
     places: dict[str, Path] = {}
@@ -84,7 +84,7 @@ def expert_gaps(tensors: Mapping[str, StoredTensor]) -> list[str]:
 
 
 def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Describe the expert tensors whose shape differs from that of the first expert in the same list."""
+    """Describe the expert tensors whose shape is not that of the first expert in the same list."""
     first: dict[tuple[str, str], StoredTensor] = {}
     unequal = []
     for name, tensor in tensors.items():
@@ -96,11 +96,12 @@ def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
 
 
 def missing_scales(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return the names of tensors, mostly scales, that a quantised module lacks but the same module in
-    another layer has.
+    """Return the names of tensors, mostly scales, that are missing from quantised modules.
 
-    A scale is also missing if an fp8 weight has none at all. transformers does not report all of these
-    tensors as missing. A module counts as quantised if it has a tensor of one-byte elements.
+    A tensor is missing if the same module in another layer has it.
+
+    A scale is also missing if no layer has a scale for an fp8 weight. A module counts as quantised if it has
+    a tensor of one-byte elements. transformers does not report all of these tensors as missing.
     """
     leaves: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for name in tensors:
@@ -147,8 +148,10 @@ def refuse_adapters(path: str) -> None:
 
 
 def refuse_unknown_quantization(hf_config: Any, path: str) -> None:
-    """Raise ModelError for a checkpoint with a quantization method that transformers does not know, and would
-    ignore."""
+    """Raise ModelError for a checkpoint whose quantization method is unknown to transformers.
+
+    transformers would ignore the method.
+    """
     found = quantization_of(hf_config)
     if found is None:
         return
@@ -166,8 +169,7 @@ def refuse_unknown_quantization(hf_config: Any, path: str) -> None:
 
 
 def quantization_of(hf_config: Any) -> Any:
-    """Return the `quantization_config` of a config or of its text config, as transformers does; None if there
-    is none."""
+    """Return the `quantization_config` of a config or else of its text config; None if neither has one."""
     text_config = hf_config.get_text_config(decoder=True)
     return getattr(hf_config, "quantization_config", None) or getattr(
         text_config, "quantization_config", None
@@ -188,10 +190,12 @@ def _weight_files(path: str) -> list[Path]:
 
 
 def _refuse_other_shards(path: str, single: Path, index: Path) -> None:
-    """Refuse a whole file next to shards that are not its copy: transformers reads the file, its index names the shards.
+    """Refuse a folder in which a single file and shards hold different tensors.
+
+    transformers would read the single file, and ignore the shards.
 
     Raises:
-        ModelError: a shard has a tensor that the file lacks, or one with other numbers.
+        ModelError: a shard has a tensor that the single file lacks or has with other values.
     """
     weight_map = read_json(index).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else ()
@@ -211,8 +215,7 @@ def _stored(file: Path) -> dict[str, StoredTensor]:
 
 
 def _refuse_other_copy(name: str, first: Path, second: Path) -> None:
-    """Raise ModelError if two files hold a tensor with different values: which of them is used would be
-    arbitrary."""
+    """Raise ModelError if two files hold different values for the same tensor."""
     one, other = _tensor(first, name), _tensor(second, name)
     if one.dtype == other.dtype and torch.equal(one, other):
         return
@@ -255,8 +258,9 @@ def _base_of(path: str) -> str:
 
 
 def find_file(path: str, name: str, *, download: bool = False) -> Path | None:
-    """Return the path of a model's file, in its folder or in the local cache of the hub; None if it does not
-    exist.
+    """Return the path of a model's file; None if the file does not exist.
+
+    Looks in the model's folder or, for a hub id, in the local cache of the hub.
 
     Args:
         download: whether to download the file from the hub if it is not in the cache.

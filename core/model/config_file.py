@@ -64,7 +64,7 @@ def read_settings(path: str) -> dict[str, Any]:
 
 
 def check_numbers(path: str, settings: dict[str, Any]) -> None:
-    """Refuse numbers that are not finite or too large, and numbers that must be above 0 but are not.
+    """Refuse a config with an impossible number, such as NaN, a number that is too large, or a size below 1.
 
     Args:
         path: name of the model for the message.
@@ -81,7 +81,7 @@ def check_numbers(path: str, settings: dict[str, Any]) -> None:
 
 
 def _wanted(field: tuple[str, ...], value: Any) -> str | None:
-    """Return what a field's value must be; None if its value is valid."""
+    """Return what the value of a field must be; None if the value is valid."""
     name = field[-1]
     if name in ("rope_type", "type") and _is_in_rotary(field) and not isinstance(value, str):
         return "a name, such as 'default'"
@@ -112,7 +112,7 @@ def _wanted(field: tuple[str, ...], value: Any) -> str | None:
 
 
 def _wanted_positive(value: Any, wanted: str = "a number above 0") -> str | None:
-    """Return what a value must be if it is not a number above 0 that a float can hold."""
+    """Return what a value must be; None if it is a number above 0 that fits into a float."""
     is_right = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     if not is_right:
         return wanted
@@ -129,10 +129,10 @@ def _is_rotary(field: tuple[str, ...]) -> bool:
 
 
 def check_experts(path: str, text_config: Any) -> None:
-    """Refuse a config by which a token goes to more experts than there are.
+    """Refuse a config that sends each token to more experts than there are.
 
     Raises:
-        ModelError: names both numbers.
+        ModelError: the config does so; the message names both numbers.
     """
     for chosen_name, total_name in product(CHOSEN_EXPERTS, ALL_EXPERTS):
         chosen, total = (getattr(text_config, name, None) for name in (chosen_name, total_name))
@@ -157,8 +157,10 @@ def refuse_named_weights(path: str, settings: dict[str, Any]) -> None:
 
 
 def _fields(settings: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each value that is not a dictionary or a list, with the path of names to it, in the file's
-    order."""
+    """Yield each value with the names of the fields that lead to it, in the file's order.
+
+    Yields the contents of dictionaries and lists in place of these.
+    """
     # An explicit stack, because JSON may be nested more deeply than Python's recursion limit.
     waiting: list[tuple[tuple[str, ...], Any]] = [((), settings)]
     while waiting:

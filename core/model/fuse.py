@@ -18,8 +18,7 @@ MERGED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
 def merge_projections(model: nn.Module) -> int:
-    """Merge all projections of a model that can be merged; return by how many the number of matrix products
-    falls."""
+    """Merge all projections of a model that can be merged; return the number of saved matrix products."""
     saved = 0
     for module in list(model.modules()):
         for names in MERGED:
@@ -33,7 +32,7 @@ def merge_projections(model: nn.Module) -> int:
 
 
 def _mergeable(found: list[nn.Module | None]) -> list[nn.Linear]:
-    """Return the modules if all of them can be merged into one; else an empty list."""
+    """Return the modules if all can be merged into one; else an empty list."""
     linears = [linear for linear in found if type(linear) is nn.Linear and is_plain(linear)]
     if len(linears) < len(found):
         return []
@@ -63,7 +62,8 @@ class MergedLinear(nn.Module):
     def take(self, index: int, hidden: torch.Tensor) -> torch.Tensor:
         """Return one projection of `hidden`, [..., sizes[index]].
 
-        Each slice of a computed product is returned once.
+        Computes the whole product unless the slice is left from an earlier call with the same input. Each
+        slice is returned once.
         """
         if self._input is not hidden or self._outputs[index] is None:
             self._outputs = list(self.product(hidden).split(self.sizes, dim=-1))

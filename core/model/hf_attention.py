@@ -122,7 +122,8 @@ def attend(
 def make_no_mask(
     *args: object, mask_function: MaskFunction | None = None, **kwargs: Any
 ) -> torch.Tensor | None:
-    """Return None in place of an attention mask, or a marker while a model is probed."""
+    """Return None in place of an attention mask. While a model is probed, return a marker (see
+    `mask_rules`)."""
     markers = _markers.get()
     if markers is None or mask_function is None:
         return None
@@ -137,8 +138,10 @@ def make_no_mask(
 
 @contextmanager
 def marking_masks(markers: MaskMarkers) -> Iterator[None]:
-    """Within the block, have `make_no_mask` return a marker, by which `MaskMarkers` finds the rule of the
-    mask."""
+    """Make `make_no_mask` return markers within the block.
+
+    `markers` can find the rule of a mask from its marker.
+    """
     token = _markers.set(markers)
     try:
         yield

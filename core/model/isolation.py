@@ -6,9 +6,10 @@ between steps. Two checks find such models:
 
 - `check_cache` asks transformers which kinds of state the model's cache has. It needs no forward pass.
 - `check_isolation` runs the model on three sequences in one row, with NaN as the embeddings of the first and
-  the last one. NaN survives every sum and product, so a NaN in the logits of the middle sequence proves that
-  tokens mix, and its absence disproves it, in any dtype. If the NaNs do not reach the logits, the check
-  instead changes the tokens of the first and the last sequence, and compares the logits of the middle one.
+  the last one. NaN survives every sum and product in any dtype. So a NaN in the logits of the middle sequence
+  proves that tokens mix; logits without NaN prove that they do not. If the NaNs do not reach the logits of
+  the outer sequences, the check instead changes the tokens of these sequences, and compares the logits of the
+  middle one.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ def check_isolation(model: nn.Module, vocab_size: int) -> None:
     before = _middle(run_packed(model, sequences, Packed(LENGTHS)))
     if not bool(before.isfinite().all()):
         raise refused(model, not_finite(model, "its logits"))
-    if poisoned is not None or _moved(model, sequences, vocab_size, before):
+    if poisoned is not None or _depends_on_others(model, sequences, vocab_size, before):
         raise refused(
             model, "something other than attention mixes the tokens of a row (a convolution or a state)"
         )
 
 
 def _refuse_equal(model: nn.Module, logits: torch.Tensor) -> None:
-    """Raise ModelError if the model gives all tokens equal logits: its output would be random."""
+    """Raise ModelError if all tokens have equal logits, because the model's output would be random."""
     smallest, largest = torch.aminmax(logits, dim=-1)
     if logits.shape[-1] > 1 and bool((smallest == largest).all()):
         raise refused(
@@ -96,11 +97,13 @@ def _sequences(vocab_size: int) -> list[list[int]]:
     return [[(7 * i + 11 * n + 3) % vocab_size for i in range(length)] for n, length in enumerate(LENGTHS)]
 
 
-def _moved(
+def _depends_on_others(
     model: nn.Module, sequences: Sequence[Sequence[int]], vocab_size: int, before: torch.Tensor
 ) -> bool:
-    """Return whether other tokens in the first and last sequence change the middle one's logits by more than
-    rounding."""
+    """Return whether the logits of the middle sequence depend on the tokens of the other two sequences.
+
+    Ignores rounding errors.
+    """
     first, _, last = ([(token + vocab_size // 2) % vocab_size for token in ids] for ids in sequences)
     after = _middle(run_packed(model, [first, sequences[1], last], Packed(LENGTHS)))
     tolerance = ROUNDING[next(model.parameters()).dtype]
@@ -112,9 +115,9 @@ def _middle(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _poisoned_logits(model: Any, sequences: Sequence[Sequence[int]]) -> torch.Tensor | None:
-    """Return the logits of the middle sequence, with NaN as the embeddings of the other two.
+    """Return the logits of the middle sequence, with NaN as the embeddings of the other two sequences.
 
-    Returns None if the NaNs do not reach the logits of these two, so that the result proves nothing.
+    Returns None if the logits of the other two are not all NaN, because the result then proves nothing.
     """
     try:
         with _poison(model.get_input_embeddings()):

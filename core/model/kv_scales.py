@@ -33,8 +33,9 @@ Scales = dict[int, tuple[float, float]]
 def choose_scales(
     model: str, load_format: str, layers: Sequence[LayerSpec], stored_as: torch.dtype
 ) -> Scales:
-    """Return the scales for fp8 keys and values by layer, and log whether the checkpoint has them; {} for
-    other dtypes.
+    """Return the scales for fp8 keys and values by layer; {} for other dtypes.
+
+    Logs whether the checkpoint has scales.
 
     Args:
         model: folder or hub id.

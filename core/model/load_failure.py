@@ -27,7 +27,9 @@ LOAD_ERRORS = (OSError, ValueError, ImportError, SafetensorError)
 
 
 def why_not(path: str, hf_config: Any, error: Exception) -> str:
-    """Return what is wrong with a model's files, or explain the exception if no file is found to be wrong.
+    """Return why a model could not be loaded.
+
+    Names a damaged or unreadable file, if there is one. Otherwise, explains the exception.
 
     The files are inspected because safetensors reports an unreadable file as missing, and a damaged file
     without its name.
@@ -67,7 +69,7 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
 
 
 def _pickle_failure(error: Exception) -> str:
-    """Return why a pickle file was not read, and which function it would call.
+    """Return why a pickle file was not read. Names the function that the file would call, if any.
 
     Replaces torch's own message, which suggests to allow the call.
     """
@@ -80,7 +82,7 @@ def _pickle_failure(error: Exception) -> str:
 
 
 def _field_with(settings: dict[str, Any], value: Any) -> str | None:
-    """Return the path of names to the config field that has this text."""
+    """Return the dotted name of the config field that has this text; None if no field has it."""
     if not isinstance(value, str):
         return None  # None and 1 are in any config
     for name, found in settings.items():
@@ -92,7 +94,10 @@ def _field_with(settings: dict[str, Any], value: Any) -> str | None:
 
 
 def _wrong_factors(text_config: Any) -> str | None:
-    """Return which list of rotary factors has another length than half a head; None if none has."""
+    """Return which list of rotary factors has a wrong length; None if all are right.
+
+    A list needs one factor for every two rotary dimensions of a head.
+    """
     rotary = getattr(text_config, "rope_parameters", None) or {}
     heads = getattr(text_config, "num_attention_heads", 1)
     width = getattr(text_config, "head_dim", None) or text_config.hidden_size // heads
@@ -110,7 +115,7 @@ def _wrong_factors(text_config: Any) -> str | None:
 
 
 def _wrong_layer_types(text: str) -> str | None:
-    """Return what is wrong with a list of layer types, from transformers' text; None if that is about something else."""
+    """Explain a message of transformers about a list of layer types; None for other messages."""
     if found := re.search(r"`num_hidden_layers` \((.*?)\) must be .* of `(\w+)` \((\d+)\)", text):
         return f"{found[2]} has {found[3]} entries in its config, and num_hidden_layers is {found[1]}; correct one of them"
     if found := re.search(r"`(\w+)` entries must be in (\(.*\)) but got (\[.*\])", text):
@@ -120,8 +125,9 @@ def _wrong_layer_types(text: str) -> str | None:
     return None
 
 
-def _missing_of_config(error: Exception) -> str | None:
-    """Return which field a config lacks for what it names, from an exception of transformers; None: another cause."""
+def _missing_field(error: Exception) -> str | None:
+    """Return which field is missing from a config, by transformers' exception; None if the exception has
+    another cause."""
     text = str(error)
     if found := re.search(
         r"Missing required keys in `rope_parameters` for 'rope_type'='(.*?)': \{(.*)\}", text
@@ -138,8 +144,8 @@ def _missing_of_config(error: Exception) -> str | None:
 def explained(error: Exception) -> str:
     """Return an explanation of an exception for users, in one line.
 
-    For unknown exceptions, this is the first line of the message, with the class unless the message is clear
-    without it.
+    For an unknown exception, returns the first line of its message. Adds the exception's class unless the
+    message is clear without it.
     """
     if "trust_remote_code" in str(error):
         return "it brings Python code of its own (auto_map), which llmfw never runs"
@@ -153,7 +159,7 @@ def explained(error: Exception) -> str:
     if found := re.search(r"tried to allocate (\d+) bytes|Storage size calculation overflowed", str(error)):
         size = f"{int(found[1]) / 1e9:,.1f} GB" if found[1] else "more memory than can be counted"
         return f"one of its tensors needs {size}, which this machine does not have; check the sizes in its config"
-    if reason := _missing_of_config(error):
+    if reason := _missing_field(error):
         return reason
     text, kind = first_line(error), type(error).__name__
     if isinstance(error, LOAD_ERRORS):
@@ -195,12 +201,14 @@ def name_layers(indices: Sequence[int], total: int) -> str:
 
 
 def refused(model: nn.Module, reason: str) -> ModelError:
-    """Return the error that refuses a loaded model for this reason. It names the model's architecture."""
+    """Return a ModelError with the name of the model's class and this reason."""
     return ModelError(f"{type(model).__name__} cannot be served: {reason}")
 
 
 def not_finite(model: nn.Module, what: str) -> str:
-    """Return a message that a result is NaN or infinite. It names a buffer of the model that is, too, if any.
+    """Return a message that a result is NaN or infinite.
+
+    If a buffer of the model is not finite, either, the message names that buffer.
 
     Args:
         what: result that is not finite, as a plural noun phrase.
@@ -214,8 +222,7 @@ def not_finite(model: nn.Module, what: str) -> str:
 
 @contextmanager
 def refusing(model: nn.Module, doing: str) -> Iterator[None]:
-    """Within the block, turn any exception into a one-line ModelError. The log has the traceback at debug
-    level.
+    """Convert any exception in the block to a ModelError of one line. Logs the traceback at debug level.
 
     Args:
         model: loaded model.

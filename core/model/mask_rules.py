@@ -1,8 +1,8 @@
 """Determines which tokens a model's attention masks make visible.
 
-transformers describes a mask by a rule, a function: (batch, head, query position, key position) → bool. While
-a model is probed, it receives a marker in place of each mask, and the marker that a layer passes to attention
-identifies the layer's rule. Models may also request masks that no layer uses; these are ignored.
+transformers describes a mask by a rule: a function (batch, head, query position, key position) → bool. While
+llmfw probes a model, the model receives a marker in place of each mask. The marker that a layer passes to
+attention identifies the layer's rule. Masks that no layer uses are ignored.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ _QUERIES = (FAR, FAR + 1, FAR + 12_345, FAR + 99_999)
 
 
 class MaskMarkers:
-    """Records the rules of the masks that a model requests, and the markers returned in place of these
-    masks."""
+    """Creates a marker for each mask that a model requests, and finds the mask's rule by the marker."""
 
     def __init__(self) -> None:
         self._markers: list[tuple[torch.Tensor, MaskFunction]] = []
@@ -35,14 +34,13 @@ class MaskMarkers:
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> torch.Tensor:
-        """Return a mask [1, 1, q_length, kv_length] that hides no token, and by which `rule_of` finds the
-        rule."""
+        """Return a marker for a rule: a mask [1, 1, q_length, kv_length] that hides no token."""
         marker = torch.zeros(1, 1, q_length, kv_length, dtype=dtype, device=device)
         self._markers.append((marker, rule))
         return marker
 
     def rule_of(self, mask: torch.Tensor) -> MaskFunction | None:
-        """Return the rule of a marker, or of a slice of one; None: the model made this mask itself."""
+        """Return the rule of a marker or of a slice of a marker; None if the model made the mask itself."""
         place = mask.untyped_storage().data_ptr()
         for marker, rule in self._markers:
             if marker.untyped_storage().data_ptr() == place:
@@ -51,12 +49,12 @@ class MaskMarkers:
 
 
 def window_of(rule: MaskFunction) -> int | None:
-    """Return the size of the sliding window that a rule is equivalent to; None: plain causal attention.
+    """Return the sliding window of a rule, in tokens; None for plain causal attention.
 
     Raises:
-        ValueError: the rule is equivalent to neither.
+        ValueError: the rule is neither a sliding window nor plain causal attention.
     """
-    rule = _of_text(rule)
+    rule = _without_images(rule)
     window = None
     if not _are_seen(rule, FAR, [FAR])[0]:
         window = _first_unseen(rule)
@@ -71,9 +69,9 @@ def window_of(rule: MaskFunction) -> int | None:
 
 
 def _first_unseen(rule: MaskFunction) -> int:
-    """Return the smallest distance at which tokens are no longer visible, by binary search.
+    """Return the smallest distance at which a token is hidden from the query. Uses binary search.
 
-    Requires that the own token is visible, and the token at distance FAR is not.
+    The token at distance 0 must be visible, and the token at distance FAR hidden.
     """
     seen, unseen = 0, FAR
     while unseen - seen > 1:
@@ -92,12 +90,12 @@ def _are_seen(rule: MaskFunction, query: int, distances: list[int]) -> list[bool
     return result
 
 
-def _of_text(rule: MaskFunction) -> MaskFunction:
-    """Return a rule without its rule for images, if the checked row has no images.
+def _without_images(rule: MaskFunction) -> MaskFunction:
+    """Remove the part of a rule that concerns images, if the probed row has no images.
 
     transformers adds a rule by which the tokens of an image attend to each other. That rule looks tokens up
     in a table of the row, so it cannot be called for positions beyond the row. Rules are recognised by the
-    names of their functions; a rule that is not recognised is returned unchanged.
+    names of their functions. Other rules are returned unchanged.
     """
     parts = _closed_over(rule, "mask_functions")
     if getattr(rule, "__name__", "") != "or_mask" or not isinstance(parts, tuple):

@@ -65,8 +65,8 @@ def inputs_of(hf_config: Any) -> tuple[str, ...]:
 
 
 def unknown_kind(settings: dict[str, Any]) -> str | None:
-    """Return what is wrong with config.json's model type; None if transformers knows it or the model brings
-    its own code.
+    """Return what is wrong with the model type in config.json; None if transformers knows the type or the
+    model has its own code.
 
     Args:
         settings: contents of config.json.

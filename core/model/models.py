@@ -97,7 +97,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     started = time.perf_counter()
     num_layers = _number(hf_config, text_config, "num_hidden_layers")
     vocab_size = _number(hf_config, text_config, "vocab_size")
-    module, applied, size = _load_passed(
+    module, applied, size = _load_with_passes(
         partial(_load_merged, config, hf_config, dtype, device, scheme),
         passes,
         num_layers,
@@ -125,7 +125,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     )
 
 
-def _load_passed(
+def _load_with_passes(
     load: Callable[[], nn.Module],
     passes: list[ChosenPass],
     num_layers: int,
@@ -133,7 +133,9 @@ def _load_passed(
     *,
     is_auto: bool,
 ) -> tuple[nn.Module, list[ChosenPass], int]:
-    """Load a model, probe it, and apply module passes; load it again without a pass that damaged it.
+    """Load a model, probe it, and apply module passes.
+
+    If a pass damages the model, loads the model again and leaves out that pass.
 
     Args:
         load: function that returns the model before any pass.
@@ -185,10 +187,11 @@ def choose_dtype(asked: str, checkpoint: torch.dtype | str | None, device: torch
 
 
 def choose_context_length(asked: int | None, text_config: Any) -> int:
-    """Return the maximum sequence length in tokens: the user's choice, or by default the model's own limit.
+    """Return the maximum sequence length in tokens. The default is the model's own limit.
 
     Raises:
-        ConfigError: the user's choice exceeds the model's limit, or neither is known.
+        ConfigError: `asked` is too small or exceeds the model's limit, or the model has no limit and `asked`
+            is None.
     """
     limit = getattr(text_config, "max_position_embeddings", None)
     if limit is not None and limit < 1:  # XLNet's says -1 for "any"
@@ -227,8 +230,10 @@ def _read_config(path: str) -> Any:
 
 
 def _warn_of_other_class(path: str, hf_config: Any) -> None:
-    """Log a warning if the architecture in a config is not the class that transformers chooses by the
-    model_type."""
+    """Log a warning if transformers does not use the architecture that a config names.
+
+    transformers chooses the class by the model_type.
+    """
     found = AutoModelForCausalLM._model_mapping[type(hf_config)]
     taken = found[0].__name__ if isinstance(found, tuple) else found.__name__
     named = [
@@ -243,7 +248,7 @@ def _warn_of_other_class(path: str, hf_config: Any) -> None:
 
 
 def _number(hf_config: Any, text_config: Any, name: str) -> int:
-    """Return a positive integer of the config, by name; raise ModelError if the config lacks it."""
+    """Return a field of the config that must be a positive integer; otherwise raise ModelError."""
     found = getattr(text_config, name, None)
     if not isinstance(found, int) or found < 1:
         raise ModelError(f"{hf_config.model_type} cannot be served: {name} is {found} in its config")
@@ -253,7 +258,7 @@ def _number(hf_config: Any, text_config: Any, name: str) -> int:
 def _load_merged(
     config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device, scheme: Scheme | None
 ) -> nn.Module:
-    """Return the model before module passes: quantised, in evaluation mode, with projections merged."""
+    """Load a model, quantise it if requested, and merge its projections. Returns it in evaluation mode."""
     module = _load_module(config, hf_config, dtype, device)
     check_cache(module)
     if scheme is not None:

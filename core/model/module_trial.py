@@ -1,7 +1,7 @@
 """Helps module passes to check that a module is transformers' own, and that a replacement computes the same.
 
 A pass runs a module and its replacement on the same random input, on the device and in the dtype of serving.
-It does not use a replacement whose results differ, or that passes different tensors to attention.
+A pass must not use a replacement that has different results, or passes different tensors to attention.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ differently."""
 
 
 def is_untouched(module: nn.Module) -> bool:
-    """Return whether a module has no hooks and does not override `forward`, so that its class alone defines
-    its calls."""
+    """Return whether a module has no hooks and no `forward` of its own.
+
+    If so, only the module's class defines what a call does.
+    """
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
     return "forward" not in vars(module) and not any(hooks)
 
@@ -36,8 +38,10 @@ def is_plain(linear: nn.Linear) -> bool:
 
 
 def is_of_transformers(module: nn.Module) -> bool:
-    """Return whether a module is untouched, and its class is one of transformers' model code, not a
-    subclass."""
+    """Return whether a module is untouched, and its class is defined in transformers' model code.
+
+    Returns False for subclasses defined elsewhere.
+    """
     return type(module).__module__.startswith("transformers.models.") and is_untouched(module)
 
 
@@ -56,7 +60,9 @@ def random_input(*shape: int, like: torch.Tensor, scale: float = 1.0) -> torch.T
 
 
 def attention_input(width: int, head_dim: int, like: torch.Tensor) -> dict[str, Any]:
-    """Return random arguments for an attention module or a decoder layer, for a few tokens, without the step.
+    """Return random arguments to call an attention module or a decoder layer with, for a few tokens.
+
+    The caller must add `llmfw_step`.
 
     The hidden states are small, so that the layer's contribution to the residual stream remains visible in
     the output.
@@ -105,7 +111,8 @@ class Recording:
         attention_mask: torch.Tensor | None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        """Record the arguments; return the value of each token as its output, [1, T, heads, v_head_dim]."""
+        """Record the arguments; return each token's value as the attention output, [1, T, heads,
+        v_head_dim]."""
         self.given = (query.clone(), key.clone(), value.clone())
         self.mask = attention_mask
         self.keywords = kwargs

@@ -147,7 +147,7 @@ def _apply(
         ComponentError: the pass raised an exception, or the changed model cannot be run or computes other
             results.
     """
-    with _blaming(chosen):
+    with _pass_errors(chosen):
         count = chosen.module_pass.apply(model)
         after = packed_logits(model, vocab_size)
         is_same = probe(model, len(layers), vocab_size, may_lack_masks=True) == list(layers)
@@ -163,9 +163,11 @@ def _apply(
 
 
 @contextmanager
-def _blaming(chosen: ChosenPass) -> Iterator[None]:
-    """Within the block, turn any exception, even from modules that a pass inserted, into a ComponentError
-    that names it."""
+def _pass_errors(chosen: ChosenPass) -> Iterator[None]:
+    """Convert any exception in the block to a ComponentError that names the pass.
+
+    Modules that the pass inserted may raise exceptions, too.
+    """
     try:
         yield
     except Exception as error:  # a foreign component may raise anything
@@ -175,7 +177,7 @@ def _blaming(chosen: ChosenPass) -> Iterator[None]:
 
 
 class _Snapshot:
-    """State of a model before a pass, to find out whether a failed pass has changed the model.
+    """State of a model before a pass. Shows whether a failed pass has changed the model.
 
     Modules and parameters are compared by identity. Changed values of parameters are found by comparing
     logits bit by bit.
@@ -206,9 +208,9 @@ _ADVICE = "leave it out with --module-passes"
 
 
 def relative_distance(before: torch.Tensor, after: torch.Tensor) -> float:
-    """Return the median over tokens of the relative change (in norm) of their logits, [T, vocab].
+    """Return by how much logits [T, vocab] changed: the median over tokens of the relative change in norm.
 
-    A median, so that single tokens that rounding routes to other experts do not count.
+    The median ignores single tokens that are routed to other experts because of rounding.
     """
     before, after = before.double(), after.double()
     moved = (after - before).norm(dim=-1)

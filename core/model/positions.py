@@ -39,16 +39,16 @@ class _FirstCall:
 def check_positions(model: nn.Module) -> None:
     """Refuse a model that does not use the positions that it receives.
 
-    The queries of the first attention layer must be the same with and without explicit positions, and after
-    another sequence in the row.
+    The queries of the first attention layer must be the same in three runs: without positions, with explicit
+    positions, and with another sequence before in the row.
 
     Raises:
         ModelError: the queries differ, or are not finite.
     """
     with refusing(model, "running it on a few tokens"):
-        own = _first_given(model, IDS)
-        given = _first_given(model, IDS, range(len(IDS)))
-        both = _first_given(model, BEFORE + IDS, [*range(len(BEFORE)), *range(len(IDS))])
+        own = _first_queries(model, IDS)
+        given = _first_queries(model, IDS, range(len(IDS)))
+        both = _first_queries(model, BEFORE + IDS, [*range(len(BEFORE)), *range(len(IDS))])
     if own is None or given is None or both is None:
         return
     if not bool(own.isfinite().all()):
@@ -59,11 +59,13 @@ def check_positions(model: nn.Module) -> None:
         raise refused(model, "it numbers the tokens of a row itself, not by the positions that it is given")
 
 
-def _first_given(
+def _first_queries(
     model: nn.Module, ids: Sequence[int], positions: Sequence[int] | None = None
 ) -> torch.Tensor | None:
-    """Return the queries of the first attention layer, [1, heads, T, head_dim]; None: no layer calls llmfw's
-    attention."""
+    """Return the queries of the first attention layer, [1, heads, T, head_dim].
+
+    Returns None if no layer calls llmfw's attention.
+    """
     device = next(model.parameters()).device
     given = {} if positions is None else {"position_ids": torch.tensor([list(positions)], device=device)}
     try:

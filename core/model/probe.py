@@ -1,7 +1,6 @@
 """Determines how a loaded model uses attention, and refuses models that cannot be served correctly.
 
-The model is run once on a few tokens, while its calls of attention are recorded. They answer, for any
-architecture:
+The model is run once on a few tokens. Its recorded attention calls answer, for any architecture:
 
 - Does each layer call llmfw's attention exactly once? (Falcon does not use the interface; in Qwen3-Next, some
   layers do not compute attention.)
@@ -40,8 +39,8 @@ def probe(
         model: model in evaluation mode, loaded with llmfw's attention implementation.
         num_layers: number of layers in the model's config.
         vocab_size: upper bound of the token ids to test with.
-        may_lack_masks: whether layers may pass no mask, because a module pass has changed the model. Their
-            window is then the one that they pass.
+        may_lack_masks: whether layers may pass no mask, because a module pass has changed the model. The
+            window of such a layer is then the one that the layer itself passes.
 
     Raises:
         ModelError: the model cannot be served correctly; the message gives the reason.
@@ -106,8 +105,8 @@ class _Recorder:
                 has_sinks=s_aux is not None,
             )
         self._note_unusual(module, index, kwargs)
-        self._note_wrong(index, softcap, "soft cap")
-        self._note_wrong(index, scaling, "scale")
+        self._check_positive(index, softcap, "soft cap")
+        self._check_positive(index, scaling, "scale")
         return attend_causally(query, key, value)
 
     def _window(self, index: int, mask: torch.Tensor | None, named: int | None) -> int | None:
@@ -131,8 +130,8 @@ class _Recorder:
             self.problems.append(f"layer {index} names a sliding window of {named}, its mask {has}")
         return window
 
-    def _note_wrong(self, index: object, given: float | None, name: str) -> None:
-        """Note a factor of the scores that is not above 0: backends take 0 for none, or divide by it."""
+    def _check_positive(self, index: object, given: float | None, name: str) -> None:
+        """Record a problem if a soft cap or scale is not a finite number above 0."""
         if given is not None and not 0 < float(given) < math.inf:
             self.problems.append(
                 f"layer {index} gives attention a {name} of {float(given)}; correct its config, the {name} must be above 0"

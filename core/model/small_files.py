@@ -41,7 +41,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def check_files(folder: Path) -> None:
-    """Raise ModelError if a small file of a folder is not a regular file, or is not JSON although it must be.
+    """Raise ModelError if a small file of a model folder is not a regular file, or should be JSON but is not.
 
     Call this before libraries read the files: some wait forever if a file is a pipe, others raise errors of
     100 lines.
@@ -90,7 +90,7 @@ def read_text(path: Path) -> str:
     """Return the text of a file.
 
     Raises:
-        ModelError: the file cannot be read, is too large, or is not UTF-8 without a byte order mark.
+        ModelError: the file cannot be read, is too large, is not UTF-8, or starts with a byte order mark.
     """
     _is_there(path)
     try:

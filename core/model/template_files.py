@@ -35,13 +35,13 @@ def find_chat_template(folder: Path, config: Mapping[str, Any]) -> tuple[str, Pa
     """
     path = folder / "chat_template.jinja"
     if os.path.lexists(path):
-        return _chosen({"default": read_text(path), **_additional(folder)}, path), path
+        return _combined({"default": read_text(path), **_additional(folder)}, path), path
     path = folder / "chat_template.json"
     template = read_json(path).get("chat_template")
     if not template:
         path, template = folder / "tokenizer_config.json", config.get("chat_template")
     if isinstance(template, list | dict):
-        return _chosen(_named(template, path), path), path
+        return _combined(_named(template, path), path), path
     if not isinstance(template, str | None):
         raise ModelError(
             f"{path}: chat_template is {template!r:.100}; it must be a text, or a list of named ones"
@@ -50,8 +50,10 @@ def find_chat_template(folder: Path, config: Mapping[str, Any]) -> tuple[str, Pa
 
 
 def _named(templates: list[Any] | dict[str, Any], path: Path) -> dict[str, str]:
-    """Return templates by name, from a list of objects with "name" and "template", or from an object with
-    names as keys."""
+    """Return templates by name.
+
+    Accepts a list of objects with "name" and "template", or an object with names as keys.
+    """
     try:
         pairs = (
             templates.items()
@@ -83,8 +85,11 @@ def _additional(folder: Path) -> dict[str, str]:
     }
 
 
-def _chosen(named: Mapping[str, str], path: Path) -> str:
-    """Return a single template that renders `tool_use` or `default`; "" if there is no `default`."""
+def _combined(named: Mapping[str, str], path: Path) -> str:
+    """Combine named templates to one: `tool_use` for chats with tools, `default` for others.
+
+    Returns "" if there is no `default`.
+    """
     default, tool_use = named.get("default"), named.get("tool_use")
     if default is None:
         if named:
@@ -95,13 +100,13 @@ def _chosen(named: Mapping[str, str], path: Path) -> str:
         return ""
     if tool_use is None:
         return default
-    return f"{{% if tools %}}{_inner(tool_use)}{{% else %}}{_inner(default)}{{% endif %}}"
+    return f"{{% if tools %}}{_protected(tool_use)}{{% else %}}{_protected(default)}{{% endif %}}"
 
 
-def _inner(source: str) -> str:
-    """Return the source of a template such that it renders the same between two tags as it does alone.
+def _protected(source: str) -> str:
+    """Protect the white space at both ends of a template's source, so that the source can be put between
+    tags.
 
-    Otherwise, Jinja would drop a newline at the end of the source and, with transformers' settings, white
-    space next to the tags.
+    Without this, Jinja would drop white space next to the tags, and a newline at the end of the source.
     """
     return "{{ '' }}" + source.removesuffix("\n") + "{{ '' }}"

@@ -28,8 +28,8 @@ def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
     """Raise ModelError for an empty vocabulary, two tokens with one id, or added tokens that the library
     renumbers.
 
-    An added token may have the id of an ordinary token, which it replaces: fine-tuned models use reserved
-    tokens so.
+    An added token may replace an ordinary token with the same id. Fine-tuned models replace reserved tokens
+    in this way.
     """
     vocabulary = backend.get_vocab()
     if not vocabulary:
@@ -48,8 +48,7 @@ def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
 def switch_dropout_off(folder: Path, backend: tokenizers.Tokenizer) -> None:
     """Turn off random tokenisation, so that a tokenizer always returns the same tokens for a text.
 
-    Random merges and segmentations (Provilkov et al., "BPE-Dropout"; Kudo, "Subword Regularization") are for
-    training.
+    Random tokenisation is for training (Provilkov et al., "BPE-Dropout"; Kudo, "Subword Regularization").
     """
     for name in ("dropout", "alpha", "nbest_size"):
         if value := getattr(backend.model, name, None):
@@ -100,16 +99,16 @@ def check_special_tokens(
 def check_fit(tokenizer: Tokenizer, model: str, vocab_size: int) -> None:
     """Refuse a tokenizer with token ids that the model lacks.
 
-    Only warns if all these tokens are added tokens, which texts rarely contain; requests with such tokens are
-    refused.
+    If all these tokens are added tokens, only logs a warning, because texts rarely contain them. Requests
+    with such tokens are refused.
 
     Args:
         model: name of the model for messages.
         vocab_size: width of the model's logits.
 
     Raises:
-        ModelError: the id of an end-of-sequence token, or of a token that is not an added token, exceeds the
-            model's.
+        ModelError: the model lacks the id of an end-of-sequence token, or of a token that is not an added
+            token.
     """
     last = vocab_size - 1
     if wrong := [token for token in tokenizer.eos_token_ids if token > last]:

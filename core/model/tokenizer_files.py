@@ -34,8 +34,8 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
 
     Args:
         model: a folder, or a hub id. Files of a hub id are downloaded unless they are in the local cache.
-        load_format: with "dummy", a model without a tokenizer gets a substitute: one token per byte, and
-            invented words for the rest of the model's vocabulary.
+        load_format: if "dummy", a model without a tokenizer gets a substitute. The substitute has one token
+            per byte, and invented words for the rest of the model's vocabulary.
 
     Raises:
         ModelError: the files cannot be found, or have no readable tokenizer.
@@ -74,7 +74,7 @@ def model_files(model: str) -> Path:
     """Return the folder of a model's small files, after downloading them for a hub id.
 
     Raises:
-        ModelError: the files of the hub id can be neither found in the local cache nor downloaded.
+        ModelError: the files of the hub id are not in the local cache, and cannot be downloaded.
     """
     if Path(model).is_dir():
         return Path(model)
@@ -108,8 +108,7 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _eos_token_ids(folder: Path) -> tuple[int, ...]:
-    """Return the model's end-of-sequence tokens from its generation config or, if that has none, from its
-    config."""
+    """Return the model's end-of-sequence tokens. The generation config takes precedence over the config."""
     for name in ("generation_config.json", "config.json"):
         config = read_json(folder / name)
         inner = config.get("text_config")
@@ -125,7 +124,9 @@ def _eos_token_ids(folder: Path) -> tuple[int, ...]:
 
 
 def _special_tokens(folder: Path, *names: str) -> dict[str, str]:
-    """Return special tokens by name, such as "eos_token", each from the first of the files that defines it.
+    """Return special tokens by name, such as "eos_token".
+
+    If several files define a token, the first of them counts.
 
     In a file, a token is a string, or an object with its text.
     """
@@ -146,7 +147,7 @@ def _stand_in(folder: Path, eos_token_ids: tuple[int, ...]) -> Tokenizer:
         raise ModelError(f"{folder / 'config.json'}: vocab_size is {size!r:.100}; it must be a whole number")
     logger.warning("%s has no tokenizer; a stand-in takes its place: one token per byte of text", folder)
     vocabulary = list(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = sorted(vocabulary) + list(islice(_words(), max(0, size - len(vocabulary))))
+    vocabulary = sorted(vocabulary) + list(islice(_invented_words(), max(0, size - len(vocabulary))))
     backend = tokenizers.Tokenizer(
         tokenizers.models.BPE(vocab={token: i for i, token in enumerate(vocabulary)}, merges=[])
     )
@@ -155,7 +156,7 @@ def _stand_in(folder: Path, eos_token_ids: tuple[int, ...]) -> Tokenizer:
     return Tokenizer(backend, eos_token_ids=eos_token_ids, chat_template=STAND_IN_TEMPLATE)
 
 
-def _words() -> Iterable[str]:
+def _invented_words() -> Iterable[str]:
     """Yield the invented words " aa", " ab", … Byte-level vocabularies write a space as "Ġ"."""
     for length in range(2, 8):
         for letters in product(string.ascii_lowercase, repeat=length):

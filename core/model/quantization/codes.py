@@ -39,8 +39,8 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
 
 
 def decode(codes: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:
-    """Dequantise codes [..., GROUP] with scales [...]; return float32 weights [..., GROUP], which are
-    exact."""
+    """Dequantise codes [..., GROUP] with scales [...]; return weights [..., GROUP] in float32, without
+    rounding."""
     found = codes.float() if scheme.bits == 8 else levels(codes.device)[codes.int()]
     return found * scales[..., None].float()
 
@@ -91,7 +91,8 @@ def _encode_int4(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _divided(numbers: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Divide weights [n, GROUP] by scales [n]. A scale of 0, whose group is all zeros, divides by 1."""
+    """Divide weights [n, GROUP] by scales [n]. Groups with a scale of 0, which are all zeros, stay
+    unchanged."""
     return numbers / torch.where(scales > 0, scales, 1.0)[:, None]
 
 

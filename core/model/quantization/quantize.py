@@ -24,9 +24,8 @@ LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A reference to a module by its parent and the name of the parent's attribute, so that it can be
-    replaced."""
+class _ModuleRef:
+    """A reference to a module by its parent and its name in the parent. Can replace the module."""
 
     parent: nn.Module
     name: str
@@ -58,19 +57,19 @@ def quantize(model: nn.Module, scheme: Scheme) -> int:
         ModelError: too small a fraction of the weights can be quantised.
     """
     _check_share(model, scheme)
-    places = list(_linears(model))
+    refs = list(_linears(model))
     embedding = _tied_embedding(model)
     head = _output(model)
-    for place in places:
-        linear = place.module
+    for ref in refs:
+        linear = ref.module
         assert isinstance(linear, nn.Linear)
         is_head = linear is head
         weight = QuantizedWeight.of(linear.weight, HEAD if is_head else scheme)
         bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
-        place.put(QuantizedLinear(weight, bias))
+        ref.put(QuantizedLinear(weight, bias))
         if is_head and embedding is not None:
             embedding.put(QuantizedEmbedding(weight))
-    return len(places) + (embedding is not None)
+    return len(refs) + (embedding is not None)
 
 
 def num_bytes(model: nn.Module) -> int:
@@ -81,8 +80,8 @@ def num_bytes(model: nn.Module) -> int:
 
 
 def planned_size(model: nn.Module, scheme: Scheme) -> tuple[int, int]:
-    """Return the size of codes and scales in bytes, and the number of unchanged weights, that `quantize`
-    would give.
+    """Return what `quantize` would produce: the size of codes and scales in bytes, and the number of weights
+    that stay unchanged.
 
     The model may be on the meta device.
 
@@ -92,8 +91,8 @@ def planned_size(model: nn.Module, scheme: Scheme) -> tuple[int, int]:
     _check_share(model, scheme)
     head, is_tied = _output(model), _tied_embedding(model) is not None
     codes, replaced = 0, 0
-    for place in _linears(model):
-        linear = place.module
+    for ref in _linears(model):
+        linear = ref.module
         assert isinstance(linear, nn.Linear)
         is_head = linear is head
         codes += (HEAD if is_head else scheme).num_bytes(linear.out_features, linear.in_features)
@@ -102,14 +101,14 @@ def planned_size(model: nn.Module, scheme: Scheme) -> tuple[int, int]:
     return codes, sum(parameter.numel() for parameter in model.parameters()) - replaced
 
 
-def _linears(model: nn.Module) -> Iterator[_Place]:
+def _linears(model: nn.Module) -> Iterator[_ModuleRef]:
     seen: set[int] = set()
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             hooks = (*child._forward_hooks, *child._forward_pre_hooks)
             if type(child) is nn.Linear and not hooks and id(child) not in seen:
                 seen.add(id(child))
-                yield _Place(parent, name)
+                yield _ModuleRef(parent, name)
 
 
 def _output(model: Any) -> nn.Module | None:
@@ -117,16 +116,15 @@ def _output(model: Any) -> nn.Module | None:
     return found if type(found) is nn.Linear else None
 
 
-def _tied_embedding(model: Any) -> _Place | None:
-    """Return the embedding layer that shares the weight of the head; None if there is none that can be
-    quantised."""
+def _tied_embedding(model: Any) -> _ModuleRef | None:
+    """Return the embedding layer if it shares the weight of the head and can be quantised; else None."""
     embedding, head = model.get_input_embeddings(), _output(model)
     if head is None or type(embedding) is not nn.Embedding or embedding.max_norm is not None:
         return None
     if embedding.weight is not head.weight or embedding._forward_hooks or embedding._forward_pre_hooks:
         return None
     return next(
-        _Place(parent, name)
+        _ModuleRef(parent, name)
         for parent in model.modules()
         for name, child in parent.named_children()
         if child is embedding
@@ -134,7 +132,7 @@ def _tied_embedding(model: Any) -> _Place | None:
 
 
 def _own_weight(model: Any, head: nn.Linear) -> bool:
-    """Return whether the head does not share its weight with the embedding layer."""
+    """Return whether the head has a weight of its own, not shared with the embedding layer."""
     embedding = model.get_input_embeddings()
     return getattr(embedding, "weight", None) is not head.weight
 
@@ -143,7 +141,7 @@ def _check_share(model: Any, scheme: Scheme) -> None:
     embedding, head = model.get_input_embeddings(), _output(model)
     beside = {id(getattr(module, "weight", None)) for module in (embedding, head) if module is not None}
     weights = {id(p): p.numel() for p in model.parameters() if p.dim() > 1 and id(p) not in beside}
-    taken = {id(place.module.weight) for place in _linears(model)}
+    taken = {id(ref.module.weight) for ref in _linears(model)}
     share = sum(size for key, size in weights.items() if key in taken) / max(1, sum(weights.values()))
     if share < LEAST_SHARE:
         raise ModelError(
