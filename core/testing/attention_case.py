@@ -53,7 +53,7 @@ def attend_in_float64(
 
 
 class AttentionCase:
-    """A batch of random sequences, each with cached tokens (may be none) and new tokens.
+    """A batch of random sequences. Each sequence has new tokens, and may have cached tokens.
 
     Args:
         spec: the layer.
@@ -161,7 +161,7 @@ class AttentionCase:
         return built.forward(query, key, value, self.spec, self.batch, sinks).cpu()
 
     def expected(self, sinks: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the reference for `run`'s output, computed in float64 from the stored data: [T, H, Dv]."""
+        """Return the correct result of `run`, computed in float64 from the stored data: [T, H, Dv]."""
         return torch.cat(
             [
                 attend_in_float64(

@@ -50,7 +50,7 @@ async def counts(store: BatchStore, id: str = "batch_1") -> tuple[int, int]:
 
 
 class BatchModel:
-    """Reference model of a batch store: dictionaries. Has the same methods as `Driven`."""
+    """Reference model of a batch store, made of dictionaries. Has the same methods as `StoreAdapter`."""
 
     def __init__(self) -> None:
         self.records: dict[str, BatchRecord] = {}
@@ -120,8 +120,8 @@ class BatchModel:
         return [result.data for _, result in sorted(self.results[id].items()) if result.failed == failed]
 
 
-class Driven:
-    """Gives a batch store the same methods as the reference model, so that a test can drive either."""
+class StoreAdapter:
+    """Wraps a batch store in the methods of the reference model, so that a test can compare the two."""
 
     def __init__(self, store: BatchStore) -> None:
         self.store = store

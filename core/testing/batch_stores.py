@@ -14,8 +14,18 @@ from hypothesis import strategies as st
 
 from llmfw.core.interfaces.batch_store import ENDED, BatchRecord, BatchStore
 
-from .batch_model import HOUR, OPERATIONS, BatchModel, Driven, counts, job, line, lines
-from .stores import Operation, StoreTests, drawn, fresh, hold_together, on_a_loop, opened, outcome, structs
+from .batch_model import HOUR, OPERATIONS, BatchModel, StoreAdapter, counts, job, line, lines
+from .stores import (
+    Operation,
+    StoreTests,
+    assert_same_results,
+    drawn,
+    fresh,
+    on_a_loop,
+    opened,
+    outcome,
+    structs,
+)
 
 OpenBatches = Callable[[Path], BatchStore]
 
@@ -90,13 +100,13 @@ class BatchStoreTests(StoreTests[BatchStore]):
     ) -> None:
         async with opened(open_store, tmp_path) as store:
             await store.create(job())
-            driven = Driven(store)
-            assert await outcome(driven.get(id)) is KeyError
+            adapter = StoreAdapter(store)
+            assert await outcome(adapter.get(id)) is KeyError
             assert await outcome(store.update(job(id), expected="in_progress")) is KeyError
-            assert await outcome(driven.lease(id, "a", HOUR)) is KeyError
-            assert await outcome(driven.add(id, [line(1)])) is KeyError
-            assert await outcome(driven.done(id)) is KeyError
-            assert await outcome(driven.lines(id, failed=False)) is KeyError
+            assert await outcome(adapter.lease(id, "a", HOUR)) is KeyError
+            assert await outcome(adapter.add(id, [line(1)])) is KeyError
+            assert await outcome(adapter.done(id)) is KeyError
+            assert await outcome(adapter.lines(id, failed=False)) is KeyError
             assert [*await store.list(limit=9)] == [job()]
 
     @on_a_loop
@@ -188,12 +198,12 @@ class BatchStoreTests(StoreTests[BatchStore]):
             results = store.results("batch_1")
             await results.add([line(1), line(2, failed=True)])
             await store.update(job(status=status), expected="in_progress")
-            driven = Driven(store)
+            adapter = StoreAdapter(store)
             assert await outcome(results.add([line(3)])) is KeyError
             assert await outcome(results.done()) is KeyError
-            assert await outcome(driven.add("batch_1", [])) is KeyError
-            assert await outcome(driven.done("batch_1")) is KeyError
-            assert await outcome(driven.lines("batch_1", failed=False)) is KeyError
+            assert await outcome(adapter.add("batch_1", [])) is KeyError
+            assert await outcome(adapter.done("batch_1")) is KeyError
+            assert await outcome(adapter.lines("batch_1", failed=False)) is KeyError
             assert await store.get("batch_1") == job(status=status, num_completed=1, num_failed=1)
 
     @on_a_loop
@@ -202,7 +212,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             for number in (3, 1, 5, 2):
                 await store.create(job(f"batch_{number}"))
             await store.update(job("batch_3", "failed"), expected="in_progress")
-            listed = Driven(store).list
+            listed = StoreAdapter(store).list
             assert await listed(limit=9) == ["batch_5", "batch_3", "batch_2", "batch_1"]
             assert await listed(limit=2) == ["batch_5", "batch_3"]
             assert await listed(limit=2, after="batch_3") == ["batch_2", "batch_1"]
@@ -217,7 +227,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             for number, tenant in enumerate(("ann", "bob", "", "ann")):
                 await store.create(job(f"batch_{number}", tenant=tenant))
             await store.update(job("batch_3", "failed", tenant="ann"), expected="in_progress")
-            listed = Driven(store).list
+            listed = StoreAdapter(store).list
             assert await listed(limit=9, tenants=["ann"]) == ["batch_3", "batch_0"]
             assert await listed(limit=9, tenants={"ann", ""}) == ["batch_3", "batch_2", "batch_0"]
             assert await listed(limit=1, tenants=("ann",), after="batch_3") == ["batch_0"]
@@ -296,4 +306,6 @@ class BatchStoreTests(StoreTests[BatchStore]):
         operations: Sequence[Operation],
     ) -> None:
         model = BatchModel()
-        await hold_together(open_store, tmp_path, Driven, model, operations, reopening=survives_reopening)
+        await assert_same_results(
+            open_store, tmp_path, StoreAdapter, model, operations, reopening=survives_reopening
+        )

@@ -188,7 +188,7 @@ class ChatTemplateTests:
 def rendered(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str:
     """Return the prompt of a conversation.
 
-    If the template rejects the conversation, skip the test; a single question must be accepted.
+    If the template rejects the conversation, skips the test. If it rejects a single question, fails the test.
     """
     found = outcome(template, chat, **kwargs)
     if isinstance(found, RequestError) and list(chat) != [ASK]:

@@ -1,6 +1,6 @@
 """Reads the test settings that a component's class declares in its attribute `conformance`.
 
-So subclasses of the test classes, and `llmfw check`, need not repeat them.
+Subclasses of the test classes, and `llmfw check`, need not repeat these settings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def declared(component: Any, name: str, default: T) -> T:
-    """Return the value that a component's `conformance` mapping declares for a fixture, else the default."""
+    """Return the value of a fixture from a component's mapping `conformance`, or else the default."""
     known = getattr(component, "conformance", None)
     found: T = known.get(name, default) if isinstance(known, Mapping) else default
     return found

@@ -113,8 +113,8 @@ def draw_tokens(kind: str, num: int, vocab_size: int, seed: int = 0) -> list[int
     """Return `num` token ids.
 
     Args:
-        kind: "one token" repeated; "random"; or "repeating": a few phrases in random order, with occasional
-            other tokens.
+        kind: "one token" (always the same), "random", or "repeating" (a few phrases in random order, with
+            other tokens now and then).
         num: number of tokens.
         vocab_size: upper bound of the ids.
         seed: seed of all random choices.
@@ -134,7 +134,8 @@ def draw_tokens(kind: str, num: int, vocab_size: int, seed: int = 0) -> list[int
 
 
 def cut(tokens: Sequence[int], seed: int) -> list[list[int]]:
-    """Split tokens into pieces as a drafter receives them: a long first piece, then a few at a time."""
+    """Split tokens into the pieces that a drafter receives: a long first piece, then a few tokens at a
+    time."""
     rng = random.Random(seed)
     first = rng.randrange(1, len(tokens))
     pieces, rest = [list(tokens[:first])], list(tokens[first:])
@@ -154,7 +155,10 @@ def drafted(drafter: Drafter, pieces: Sequence[Sequence[int]]) -> list[int]:
 
 
 def num_lines_of_steps(sequence: SequenceDrafter, tokens: Sequence[int], num_steps: int = 20) -> int:
-    """Return how many Python lines run in the last `num_steps` steps, each of one new token and one draft."""
+    """Return how many lines of Python run in the last `num_steps` steps.
+
+    Each step adds one token and drafts once.
+    """
     sequence.extend(list(tokens[:-num_steps]))
     count = 0
 

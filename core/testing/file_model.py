@@ -18,7 +18,7 @@ IDS = tuple(f"file-{number}" for number in range(6))
 
 
 async def stream(*chunks: bytes) -> AsyncIterator[bytes]:
-    """Yield chunks as an upload does."""
+    """Yield the chunks of an upload."""
     for chunk in chunks:
         yield chunk
 
@@ -40,7 +40,7 @@ def ids(records: Iterable[FileRecord]) -> Sequence[str]:
 
 
 class FileModel:
-    """Reference model of a file store: a dictionary. Has the same methods as `Driven`."""
+    """Reference model of a file store, made of a dictionary. Has the same methods as `StoreAdapter`."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[FileRecord, bytes]] = {}
@@ -92,8 +92,8 @@ class FileModel:
         )
 
 
-class Driven:
-    """Gives a file store the same methods as the reference model, so that a test can drive either."""
+class StoreAdapter:
+    """Wraps a file store in the methods of the reference model, so that a test can compare the two."""
 
     def __init__(self, store: FileStore) -> None:
         self.store = store

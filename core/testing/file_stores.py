@@ -16,8 +16,18 @@ from hypothesis import strategies as st
 
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
-from .file_model import OPERATIONS, Driven, FileModel, ids, put, read, stream
-from .stores import Operation, StoreTests, drawn, fresh, hold_together, on_a_loop, opened, outcome, structs
+from .file_model import OPERATIONS, FileModel, StoreAdapter, ids, put, read, stream
+from .stores import (
+    Operation,
+    StoreTests,
+    assert_same_results,
+    drawn,
+    fresh,
+    on_a_loop,
+    opened,
+    outcome,
+    structs,
+)
 
 MIB = 2**20
 LARGE = random.Random(1).randbytes(3 * MIB + 9)
@@ -27,7 +37,7 @@ OpenFiles = Callable[[Path], FileStore]
 
 
 class BrokenError(Exception):
-    """Raised by tests to break off an upload."""
+    """Exception that tests raise to interrupt an upload."""
 
 
 async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
@@ -38,7 +48,10 @@ async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 def brief(found: Any) -> Any:
-    """Return a value, or for long bytes, a text with their length and hash, which pytest compares faster."""
+    """Replace long bytes by a text with their length and hash; return other values unchanged.
+
+    pytest compares the text faster.
+    """
     if not isinstance(found, bytes) or len(found) < 200:
         return found
     return f"{len(found)} bytes with sha256 {hashlib.sha256(found).hexdigest()}"
@@ -329,7 +342,9 @@ class FileStoreTests(StoreTests[FileStore]):
         operations: Sequence[Operation],
     ) -> None:
         model = FileModel()
-        await hold_together(open_store, tmp_path, Driven, model, operations, reopening=survives_reopening)
+        await assert_same_results(
+            open_store, tmp_path, StoreAdapter, model, operations, reopening=survives_reopening
+        )
 
 
 def record_of(id: str, size: int) -> FileRecord:

@@ -110,7 +110,7 @@ class GrammarCase:
         """Return the masks of grammars: [N, words].
 
         Args:
-            filled: value of the words before the backend writes the masks: -1 (all bits 1) or 0.
+            filled: initial value of the words, which the backend overwrites; -1 (all bits 1) or 0.
         """
         masks = np.full((len(grammars), (self.vocab_size + 31) // 32), filled, np.int32)
         self.backend.fill_masks(grammars, masks)

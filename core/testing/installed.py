@@ -84,9 +84,10 @@ def fixtures_of(kit: type[Any]) -> list[str]:
 
 
 def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
-    """Return a factory for the fixture that provides the component.
+    """Return a function that returns the value of the component's fixture.
 
-    For policies, drafters and models this is an instance with these options, otherwise the class.
+    The value is an instance with these options if the component is a policy, a drafter or a model. Otherwise,
+    it is a class.
     """
     built = entry.build_options(options)
     if entry.kind in ("policy", "drafter"):
@@ -129,7 +130,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 def _made_fixture(make: Callable[[], Any]) -> Any:
-    """Return a pytest fixture, for use as a method of a test class, that returns the result of `make`."""
+    """Return a pytest fixture with the value `make()`, to be added to a test class as a method."""
 
     def fixture(self: object) -> Any:
         return make()

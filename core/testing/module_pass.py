@@ -49,7 +49,10 @@ class ModulePassTests:
 
     @pytest.fixture
     def hidden_weights(self) -> frozenset[str]:
-        """Return name endings of the weights that the pass removes; its documentation must state them."""
+        """Return the endings of the names of weights that the pass removes.
+
+        The documentation of the pass must list these weights.
+        """
         return frozenset()
 
     @pytest.fixture

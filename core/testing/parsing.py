@@ -63,7 +63,7 @@ def parse_calls(parser: ToolParser, *texts: str) -> ParsedCalls:
     """Feed pieces of a text to a tool parser, and return the joined deltas.
 
     Raises:
-        AssertionError: the deltas violate the rules of their classes.
+        AssertionError: a delta violates the rules of its class.
     """
     deltas = [delta for text in texts for delta in parser.feed(text)] + list(parser.finish())
     content = ""
@@ -110,7 +110,7 @@ def cut(text: str, places: Sequence[int]) -> list[str]:
 
 
 def halves(text: str) -> Iterator[list[str]]:
-    """Yield a text split in two at each index, and finally split into single characters."""
+    """Yield all splits of a text into two pieces, and finally the split into single characters."""
     for place in range(len(text) + 1):
         yield [text[:place], text[place:]]
     yield list(text)

@@ -49,7 +49,7 @@ class ResponseModel:
         self.last: dict[str, float] = {}
 
     def call_of(self, operation: str, given: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-        """Return the store's method and its arguments for one of `OPERATIONS`."""
+        """Convert one of `OPERATIONS` to the name and the arguments of a store's method."""
         if operation == "new":
             return "put", (self._next(**given),)
         if operation == "unfinished":
@@ -68,7 +68,8 @@ class ResponseModel:
         """Create a response that is one second newer than the last.
 
         Args:
-            previous: 0: start a conversation; n: continue the n-th last response.
+            previous: number n of the response to continue, counted from the last one; 0: start a
+                conversation.
         """
         number = len(self._all)
         before = self._all[-previous].id if 0 < previous <= number else None

@@ -34,8 +34,8 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
     """Conformance tests of a response store.
 
     Derive from this class and override the fixture `open_store`, and `survives_reopening` if the store keeps
-    its contents when it is closed. For this interface, `open_store` returns a function of the folder and of
-    the store's capacity in bytes.
+    its contents when it is closed. `open_store` must return a function that takes the folder and the store's
+    capacity in bytes.
     """
 
     @pytest.fixture
@@ -242,12 +242,12 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
 
     @staticmethod
     async def there(store: ResponseStore, most: int) -> list[int]:
-        """Return which of the responses resp_1 to resp_`most` the store holds, by number."""
+        """Return the numbers n from 1 to `most` for which the store holds the response resp_n."""
         return [n for n in range(1, most + 1) if await outcome(store.get(f"resp_{n}")) is not KeyError]
 
 
 def comparable(method: str, found: Any) -> Any:
-    """Return a call's result in a comparable form: sorted by id if the method does not define an order."""
+    """Return a call's result in a form that tests can compare. Sorts records that may come in any order."""
     if method == "unfinished":
         return sorted(found, key=lambda record: record.id)
     return [*found] if method == "conversation" and found is not KeyError else found

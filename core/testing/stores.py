@@ -113,10 +113,10 @@ async def outcome(call: Awaitable[Any]) -> Any:
         return KeyError
 
 
-async def hold_together(
+async def assert_same_results(
     open_store: Callable[[Path], StoreT],
     folder: Path,
-    driven: Callable[[StoreT], Any],
+    adapt: Callable[[StoreT], Any],
     model: Any,
     operations: Sequence[Operation],
     *,
@@ -127,10 +127,11 @@ async def hold_together(
     Args:
         open_store: function that opens a store in a folder.
         folder: folder for a temporary folder of the store.
-        driven: function that wraps a store in the model's methods.
+        adapt: function that wraps a store in the model's methods.
         model: reference model.
         operations: operations to run, in order.
-        reopening: whether the operation "reopen" closes and reopens the store; if not, it is skipped.
+        reopening: whether the operation "reopen" closes and reopens the store. If False, the operation is
+            skipped.
     """
     with tempfile.TemporaryDirectory(dir=folder) as name:
         store = await asyncio.to_thread(built, open_store, Path(name))
@@ -142,7 +143,7 @@ async def hold_together(
                     await store.close()
                     store = await asyncio.to_thread(built, open_store, Path(name))
                 expected = await outcome(getattr(model, method)(**arguments))
-                found = await outcome(getattr(driven(store), method)(**arguments))
+                found = await outcome(getattr(adapt(store), method)(**arguments))
                 assert found == expected, (method, arguments)
         finally:
             await store.close()
