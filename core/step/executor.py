@@ -29,7 +29,7 @@ from .device.staging import Staging
 from .device.step_clock import StepClock
 from .graphs import DecodeGraphs, Graph
 from .pending import PendingOutput, Scores
-from .sampling.logprobs import RowLogprobs, num_looked_for
+from .sampling.logprobs import RowLogprobs, num_top_tokens
 from .sampling.sampler import Sampler
 from .tokens import input_ids
 
@@ -141,7 +141,7 @@ class Executor:
         slots = self._page_table.slots(step.token_rows, positions)
         known, sources, places, at, rows, wanted, sampled_rows, *to_write = self._staging.send(
             *(step.tokens, step.sources, positions, slots, step.rows),
-            np.concatenate([to_sample, *map(_places, step.scored)]) if step.scored else to_sample,
+            np.concatenate([to_sample, *map(_scored_indices, step.scored)]) if step.scored else to_sample,
             step.sampled_rows,
             *(changes or ()),
         )
@@ -170,7 +170,7 @@ class Executor:
         step = forward.step
         prompt_scores = self._prompt_scores(forward)
         rows = step.sampled_rows
-        asking = self._asking(rows)
+        asking = self._logprob_groups(rows)
         places = self._staging.send(*asking.values())
         raw = [forward.logits[chosen] for chosen in places]
         tokens = self._sampler.sample(forward.logits, rows, step.sampled_positions, masks)
@@ -207,17 +207,17 @@ class Executor:
         if self._clock is not None:
             self._clock.begin()
 
-    def _asking(self, rows: Ints) -> dict[int, Ints]:
-        """Return the indices of logits whose requests want log probabilities, by number of top tokens.
+    def _logprob_groups(self, rows: Ints) -> dict[int, Ints]:
+        """Return the indices of logits that need log probabilities, grouped by the number of top tokens.
 
-        The numbers are rounded up (`num_looked_for`), so that there are few groups and thus few operations.
+        The numbers are rounded up (`num_top_tokens`), so that there are few groups and thus few operations.
         """
         if not self._rows_that_ask:
             return {}
         wanted = self._logprobs[rows]
         asking: dict[int, list[int]] = {}
         for place in np.flatnonzero(wanted != NOT_ASKED).tolist():
-            asking.setdefault(num_looked_for(int(wanted[place]), self._model.vocab_size), []).append(place)
+            asking.setdefault(num_top_tokens(int(wanted[place]), self._model.vocab_size), []).append(place)
         return {k: np.array(places, dtype=np.int64) for k, places in asking.items()}
 
     def _prompt_scores(self, forward: ForwardPass) -> list[Scores]:
@@ -239,7 +239,10 @@ class Executor:
         batch: ForwardBatch,
         wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the logits at the `wanted` indices (None: at all), in the model's dtype: [N, vocab]."""
+        """Run the model; return its logits at the indices `wanted`, in the model's dtype: [N, vocab].
+
+        If `wanted` is None, returns all logits.
+        """
         kwargs: dict[str, Any] = {}
         if wanted is not None and self._keeps_logits:
             kwargs["logits_to_keep"] = wanted
@@ -279,9 +282,9 @@ def forward_batch(
     )
 
 
-def _places(scored: ScoredPrompt) -> Ints:
-    """Return the indices, within the step, of the rows whose logits score a prompt's tokens: [P].
+def _scored_indices(scored: ScoredPrompt) -> Ints:
+    """Return the indices, among the step's tokens, of the logits that score a prompt's tokens: [P].
 
-    Each row scores the token that follows it.
+    The logits of each token score the token after it.
     """
     return np.arange(scored.first, scored.first + len(scored.token_ids))

@@ -168,7 +168,7 @@ class DecodeGraphs:
         count = len(step.rows)
         if size is None:
             size = next(size for size in self._sizes if size >= count)
-        inputs, positions, kv_lens = self._bring(step, changes, size)
+        inputs, positions, kv_lens = self._send_inputs(step, changes, size)
         batch = ForwardBatch(
             positions=positions,
             slots=inputs[3],
@@ -208,7 +208,7 @@ class DecodeGraphs:
         else:
             self._graphs[size] = graph
 
-    def _bring(
+    def _send_inputs(
         self, step: StepInput, changes: tuple[Ints, Pages] | None, size: int
     ) -> tuple[torch.Tensor, Ints, Ints]:
         """Send a step's padded inputs and the changes of the page table to the device in one copy.
@@ -229,14 +229,14 @@ class DecodeGraphs:
         stacked[1, count:size] = NOT_IN_FLIGHT
         stacked[3, count:size] = table.padding_slot
         stacked[4, count:size] = table.padding_row
-        brought, places, pages = self._staging.send(stacked, *(changes or (NO_INTS, NO_PAGES)))
+        sent, places, pages = self._staging.send(stacked, *(changes or (NO_INTS, NO_PAGES)))
         table.write(places, pages)
         inputs = self._ints[: stacked.size].view(stacked.shape)
-        inputs.copy_(brought)
+        inputs.copy_(sent)
         positions = stacked[2, :size]
         return inputs[:, :size], positions, positions + 1
 
 
 def _stride(size: int) -> int:
-    """Return the row stride (in int64) of the inputs of `size` sequences, for 16-byte alignment."""
+    """Round a batch size up such that each row of int64 inputs is aligned to 16 bytes."""
     return size + size % 2

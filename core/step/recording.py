@@ -3,9 +3,9 @@
     header        settings and capacity, as msgpack
     each step     StepInput, TokenMasks (empty if there are none), StepOutput
 
-The header and each of a step's three messages are preceded by their length and followed by a CRC-32 (4 bytes each,
-little-endian). The CRC-32 covers all messages and lengths of the file up to there, so that a damaged, lost or exchanged message is
-noticed. The file contains the token ids of prompts and outputs.
+The header and each of a step's three messages are preceded by their length and followed by a CRC-32 (4 bytes
+each, little-endian). Each CRC-32 covers all messages and lengths of the file up to that point, so a damaged,
+lost or exchanged message is noticed. The file contains the token ids of prompts and outputs.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from .staging import Staging
 
 
 class PageTable:
-    """The page table, as a host copy and a device copy that each step updates with the same changes.
+    """The page table: one copy on the host, one on the device. Each step makes the same changes to both.
 
     If host and device share memory, there is only one copy. Otherwise, writes to the device's copy are queued
     on the device, so a row may change on the host while a launched step still reads it. The last row is for

@@ -44,8 +44,8 @@ class Staging:
 
     Args:
         device: target device.
-        packs: whether to pack all arrays into one copy; None: true except on a CPU. If false, tensors share
-            the arrays' memory. True on a CPU is for tests.
+        packs: whether to send all arrays by one copy. If False, the tensors share the arrays' memory. None
+            means False on a CPU, and True on other devices. Tests use True on a CPU.
     """
 
     def __init__(self, device: torch.device, *, packs: bool | None = None) -> None:
@@ -62,7 +62,7 @@ class Staging:
         """Return the arrays as tensors on the device, with the same shapes and types.
 
         Work that is launched on the current stream afterwards can read the tensors. The caller may change the
-        arrays at once, except if `is_shared`: then the tensors share their memory.
+        arrays at once unless `is_shared`, because the tensors then share the arrays' memory.
         """
         if not self._packs:
             return [torch.from_numpy(array) for array in arrays]

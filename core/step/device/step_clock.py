@@ -53,7 +53,7 @@ class StepClock:
     def take(self) -> list[StepTime]:
         """Wait for the steps marked since the last call, and return their times.
 
-        The very first step has no time, since no step precedes it.
+        Leaves out the very first step, because no step precedes it.
         """
         marks, self._marks = self._marks, self._marks[-1:]
         if marks and isinstance(marks[-1][1], torch.cuda.Event):

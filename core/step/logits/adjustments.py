@@ -122,11 +122,11 @@ class Adjustments:
             logits.index_put_((of_row, ids), logits[of_row, ids] + values)
         if by_any & ALLOW:
             places = np.flatnonzero(asked & ALLOW)
-            self._allow(logits, places, rows[places])
+            self._mask_not_allowed(logits, places, rows[places])
         if by_any & HOLD:
             held = (asked & HOLD).astype(np.bool_)
             held[list(masked)] = False
-            self._hold(logits, np.flatnonzero(held & (positions < self._may_end_at[rows])), rows)
+            self._mask_stop_tokens(logits, np.flatnonzero(held & (positions < self._may_end_at[rows])), rows)
         return penalised
 
     def count(self, penalised: Penalised, tokens: torch.Tensor) -> None:
@@ -138,8 +138,8 @@ class Adjustments:
         """
         self._counts.add(penalised.rows, penalised.entries, tokens.index_select(0, penalised.places))
 
-    def _hold(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
-        """Mask the stop tokens in the rows of sequences that must not end yet.
+    def _mask_stop_tokens(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
+        """Mask the stop tokens of sequences that must not end yet.
 
         Args:
             places: indices into `logits` of these sequences.
@@ -151,8 +151,8 @@ class Adjustments:
         if stops:
             logits.index_put_(tuple(self._staging.send(*np.array(stops).T)), self._lowest)
 
-    def _allow(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
-        """Mask all tokens but the allowed ones, in the rows of sequences that have such."""
+    def _mask_not_allowed(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
+        """Mask all tokens that `allowed_token_ids` does not list, for sequences with `allowed_token_ids`."""
         allowed = [self._allowed[row] for row in rows.tolist()]
         of_row = np.repeat(places, [len(ids) for ids in allowed])
         at, *kept = self._staging.send(places, of_row, np.concatenate(allowed))
@@ -161,7 +161,7 @@ class Adjustments:
         logits.index_put_(tuple(kept), found)
 
     def _penalise(self, logits: torch.Tensor, places: Ints, rows: Ints) -> Penalised:
-        """Apply penalties in place. Skips kinds of penalties that no sequence uses."""
+        """Apply penalties in place. Skips kinds of penalties that no sequence in the batch uses."""
         ends = self._counts.ends(rows)
         repetition, others = self._repetition[rows], self._frequency_presence[:, rows]
         has_others = bool(others.any())

@@ -27,7 +27,7 @@ TokensAndCounts = tuple[npt.NDArray[np.integer], npt.NDArray[np.number]]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The lists of some rows, on the device.
+    """The (token, count) lists of some rows, on the device.
 
     Attributes:
         rows: row numbers without repetition: [R].
@@ -43,7 +43,7 @@ class Entries:
 
 
 class TokenCounts:
-    """Stores the lists of all rows.
+    """Stores the (token, count) lists of all rows.
 
     Takes 12 bytes per entry. Each row has room for as many entries as the longest list so far.
 

@@ -15,8 +15,8 @@ class RowNumbers(NamedTuple):
 
     Attributes:
         draws: random numbers from 0 to 1 - 2**-32, float64: [S].
-        temperature, top_k, top_p, min_p: sampling parameters: [S, 1]. Unset, top_k is the vocabulary size,
-            and top_p is 2.
+        temperature, top_k, top_p, min_p: sampling parameters: [S, 1]. If not set by the request, top_k is the
+            vocabulary size, and top_p is 2.
     """
 
     draws: torch.Tensor
@@ -41,8 +41,8 @@ def sample_candidates(
     """Sample from the `size` most likely tokens, filtered by top_k, then top_p, then min_p.
 
     Returns:
-        Token ids: [S]; and whether each row would have needed more candidates, bool: [S]. Always false for
-        rows with a top_k of at most `size`.
+        Token ids: [S]; and whether each row needs more candidates, bool: [S]. Rows with a top_k of at most
+        `size` never do.
     """
     scaled = logits / numbers.temperature
     values, ids = scaled.topk(size, dim=-1)  # [S, size], largest first

@@ -63,10 +63,10 @@ class RowLogprobs:
         return [TokenLogprob(*row) for row in zip(*columns, strict=True)]
 
 
-def num_looked_for(k: int, vocab_size: int) -> int:
-    """Return how many most likely tokens to compute if `k` are wanted: 0, 20, or a larger power of two.
+def num_top_tokens(k: int, vocab_size: int) -> int:
+    """Round a number of most likely tokens up to 0, 20 or a larger power of two.
 
-    Rounding up lets most requests that want different numbers of tokens share one computation.
+    Most requests then share one computation, even if they want different numbers of tokens.
     """
     return min(vocab_size, max(MOST_LIKELY, 1 << (k - 1).bit_length())) if k else 0
 

@@ -1,7 +1,7 @@
 """Samples token ids from logits.
 
 A token depends only on its sequence's logits, seed and position. Each row of a batch goes through the same
-operations, regardless of the other rows, and its token is found by inverting the row's cumulative
+operations, regardless of the other rows. The token of a row is found by inverting the row's cumulative
 distribution at one random number, which depends on the row's seed and position. The number of operations in a
 step depends on the kinds of sampling in the step, not on the number of rows. On a GPU, no operation waits for
 the device.
@@ -129,7 +129,7 @@ class Sampler:
         first = 0
         for kind, count in enumerate(np.bincount(kinds).tolist()):
             if count:
-                choose = self._way_of(kind, rows[first : first + count])
+                choose = self._sampling_function(kind, rows[first : first + count])
                 if count == len(rows):
                     return choose(logits, numbers)
                 part = slice(first, first + count)
@@ -138,7 +138,7 @@ class Sampler:
                 first += count
         return tokens
 
-    def _way_of(self, kind: int, rows: Ints) -> Choose:
+    def _sampling_function(self, kind: int, rows: Ints) -> Choose:
         """Return the function that samples rows of a kind."""
         if kind == AMONG_MANY:
             limits = Limits(
@@ -146,14 +146,14 @@ class Sampler:
                 bool((self._top_p[rows] < 1).any()),
                 bool(self._min_p[rows].any()),
             )
-            sample = self._look_and_sample if self._staging.is_shared else sample_selected
+            sample = self._sample_candidates_first if self._staging.is_shared else sample_selected
             return partial(sample, limits=limits)
-        ways: dict[int, Choose] = {
+        functions: dict[int, Choose] = {
             GREEDY: self._take_largest,
             AMONG_FEW: self._sample_candidates,
             UNFILTERED: sample_all,
         }
-        return ways[kind]
+        return functions[kind]
 
     def _kind(self, row: int) -> int:
         """Return the kind of sampling of a row: GREEDY, AMONG_FEW, AMONG_MANY or UNFILTERED."""
@@ -165,7 +165,7 @@ class Sampler:
         return AMONG_FEW if self._top_k[row] <= self._num_candidates else AMONG_MANY
 
     def _take_largest(self, logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
-        """Return the most likely token of each row; of equally likely ones, the first."""
+        """Return the most likely token of each row. Of equally likely tokens, returns the first."""
         if self._staging.is_shared:  # numpy's argmax is vectorised, torch's is not
             return torch.from_numpy(logits.numpy().argmax(axis=-1))
         return logits.argmax(dim=-1)
@@ -174,11 +174,13 @@ class Sampler:
         """Sample from the most likely tokens, which suffice for AMONG_FEW."""
         return sample_candidates(logits, numbers, self._num_candidates)[0]
 
-    def _look_and_sample(self, logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
-        """Sample from a few candidates; for rows where these do not suffice, sample again from all tokens.
+    def _sample_candidates_first(
+        self, logits: torch.Tensor, numbers: RowNumbers, limits: Limits
+    ) -> torch.Tensor:
+        """Sample from a few candidates. Rows that need more candidates are sampled again from all tokens.
 
-        Used if host and device share memory, so that the host can check the result without waiting. There,
-        sampling from candidates takes a third of the time of sampling from all tokens.
+        Used only if host and device share memory, so that the host can check the result without waiting. On
+        such devices, sampling from candidates takes a third of the time of sampling from all tokens.
         """
         tokens, undecided = sample_candidates(logits, numbers, self._num_candidates)
         if limits.top_k:  # top_p needs the sum of the top_k tokens, and these are more than the candidates

@@ -45,12 +45,12 @@ class Limits(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Point at which a cumulative sum of weights, by ascending key, reaches a number.
+    """The point at which a cumulative sum of weights reaches a number. The sum is in ascending order of keys.
 
     All fields are int32: [S, 1].
 
     Attributes:
-        key: smallest key with which the sum reaches the number.
+        key: smallest key at which the sum is at least the number.
         below: sum of the weights of all smaller keys.
         through: `below` plus the weights of this key.
     """
