@@ -1,2 +1,1 @@
-"""Plugins: hooks, and code that finds, loads and configures plugins and isolates failures of their
-components."""
+"""Declares the hooks, loads and configures plugins, and isolates failures of their components."""

@@ -54,7 +54,7 @@ _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
 
 @contextlib.contextmanager
 def as_the_server_starts() -> Iterator[None]:
-    """Within the block, turn any exception of a component into a ComponentError with the full reason.
+    """Convert any exception of a component in the block to a ComponentError with the full reason.
 
     While the server starts, no request can be the cause, and the server cannot run without the component.
     """
@@ -66,7 +66,7 @@ def as_the_server_starts() -> Iterator[None]:
 
 
 class ComponentCalls:
-    """Makes the calls of one component in this process, and records their number, duration and failures.
+    """Calls one component in this process, and records the number, duration and failures of the calls.
 
     Args:
         entry: the component.
@@ -103,11 +103,10 @@ class ComponentCalls:
             self.count += 1
 
     def watched(self, function: Callable[ArgsT, FoundT]) -> Callable[ArgsT, FoundT]:
-        """Return a wrapper of a component's function that raises ComponentFailedError for unexpected
-        exceptions.
+        """Wrap a component's function so that unexpected exceptions become ComponentFailedError.
 
-        The wrapper is called for each token of each request, so everything that it needs is looked up in
-        advance.
+        The wrapper is called for each token of each request, so this method looks up in advance what the
+        wrapper needs.
         """
         meant, failed, where = self._meant, self.failed, _name_of(function)
 
@@ -147,25 +146,24 @@ class ComponentCalls:
     ) -> FoundT:
         """Call a coroutine function of the component, as `call` does.
 
-        Iterators and functions among the arguments belong to the caller: their time and exceptions are not
+        Iterators and functions among the arguments are the caller's. Their time and exceptions are not
         attributed to the component.
         """
-        lent = _Lent()
+        caller = _CallerArguments()
         borrow: Any = function
         try:
-            with self._asked(_name_of(function), lent):
+            with self._asked(_name_of(function), caller):
                 found: FoundT = await borrow(
-                    *map(lent.wrap, args), **{name: lent.wrap(value) for name, value in kwargs.items()}
+                    *map(caller.wrap, args), **{name: caller.wrap(value) for name, value in kwargs.items()}
                 )
                 return found
         finally:
-            await lent.close()
+            await caller.close()
 
     async def iterate(
         self, function: Callable[ArgsT, AsyncIterator[FoundT]], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> AsyncGenerator[FoundT, None]:
-        """Call a function of the component that returns an asynchronous iterator, and yield the iterator's
-        items."""
+        """Yield the items of an asynchronous iterator that a function of the component returns."""
         items = self.call(function, *args, **kwargs)
         try:
             while True:
@@ -204,7 +202,7 @@ class ComponentCalls:
         return ComponentUse(entry.kind, entry.name, entry.plugin, self.seconds, self.count, self.failures)
 
     @contextlib.contextmanager
-    def _asked(self, where: str, lent: _Lent | None = None) -> Iterator[None]:
+    def _asked(self, where: str, caller: _CallerArguments | None = None) -> Iterator[None]:
         if _inside.get():
             yield
             return
@@ -217,13 +215,13 @@ class ComponentCalls:
                 raise self._failed_at_start(error, where) from error
             raise
         except (Exception, SystemExit) as error:
-            if lent is not None and error is lent.error:
+            if caller is not None and error is caller.error:
                 raise
             failed = self._failed_at_start if _starting.get() else self.failed
             raise failed(error, where) from error
         finally:
             _inside.reset(token)
-            took = perf_counter() - begun - (lent.seconds if lent else 0.0)
+            took = perf_counter() - begun - (caller.seconds if caller else 0.0)
             self.seconds += took
             self.count += 1
 
@@ -243,8 +241,8 @@ class ComponentLedger:
         return [calls.use() for calls in list(self._calls.values())]
 
 
-class _Lent:
-    """The caller's iterators and functions among the arguments of one call of a component.
+class _CallerArguments:
+    """The iterators and functions that a caller passes to a component in one call.
 
     Attributes:
         seconds: total time that these iterators and functions took.
@@ -257,8 +255,7 @@ class _Lent:
         self._iterators: list[AsyncGenerator[Any, None]] = []
 
     def wrap(self, value: Any) -> Any:
-        """Wrap an argument for the component if it is an iterator or a function; return any other argument
-        unchanged."""
+        """Wrap an argument that is an iterator or a function; return any other argument unchanged."""
         if isinstance(value, AsyncIterator):
             self._iterators.append(self._iterate(value))
             return self._iterators[-1]

@@ -44,7 +44,7 @@ class Choice:
     entries: tuple[Entry, ...]
 
     def attempt(self, entry: Entry, build: Callable[[type[Any]], BuiltT | str]) -> BuiltT | Rejection:
-        """Build one of the components and return it, or return the reason why it cannot be used.
+        """Build one of the components. Returns the component, or the reason why it cannot be used.
 
         Args:
             entry: registry entry of the component.
@@ -81,8 +81,8 @@ def choose(registry: Registry, kind: str, setting: str) -> Choice:
     """Return the components that a setting names.
 
     Args:
-        setting: "auto": all components of the kind, by descending rank; "none": no component; otherwise names
-            separated by commas, whose order is kept.
+        setting: "auto" (all components of the kind, by descending rank), "none" (no component), or names
+            separated by commas (in this order).
 
     Raises:
         UnknownComponentError: no plugin registers one of the names.

@@ -32,7 +32,7 @@ def option_text(value: OptionValue) -> str:
 
 
 def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
-    """Convert options to an `Options` struct. Lists and objects may be given as JSON text.
+    """Convert options to an `Options` struct. Accepts lists and objects as JSON text, too.
 
     Raises:
         ValidationError: a value does not have the type of its field.
@@ -47,10 +47,9 @@ def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
 
 
 def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str) -> str:
-    """Return the option that caused an error, with its value, as "kind.key is value: "; "" if the option is
-    unknown.
+    """Return the option that caused an error as "kind.key is value: "; "" if the option is unknown.
 
-    A value that looks like a URL is omitted, because it may contain a password.
+    Omits a value that looks like a URL, because a URL may contain a password.
     """
     found = re.search(r"`\$\.(\w+)", str(error))
     if found is None or found[1] not in given:
@@ -68,11 +67,10 @@ def _from_json(value: OptionValue) -> Any:
 
 
 def with_keywords(component: type[ComponentT], keywords: Mapping[str, Any]) -> type[ComponentT]:
-    """Return a subclass of a component's class that adds these keyword arguments whenever it is built.
+    """Return a subclass of a component's class whose constructor adds these keyword arguments.
 
-    Returns the class itself if there are no keywords.
-
-    So code that builds components one at a time (parsers: one per choice) need not know about options.
+    Returns the class itself if there are no keyword arguments. So code that builds many objects, such as one
+    parser per choice, need not pass the options.
     """
     if not keywords:
         return component

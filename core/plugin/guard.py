@@ -86,7 +86,7 @@ def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -
 
 
 class _GuardedResults(BatchResults):
-    """Wrapper of a job's results that records calls as those of the store."""
+    """Wrapper of a job's results. Records calls of the results as calls of the store."""
 
     def __init__(self, made: BatchResults, calls: ComponentCalls) -> None:
         self._made = made

@@ -35,7 +35,7 @@ class Register(Protocol):
         """Register a component.
 
         Args:
-            name: name by which users choose it.
+            name: name by which users choose the component.
             path: import path, "package.module:Class"; imported when the component is chosen.
             summary: one line for listings.
             needs: names of modules that must be importable for the component to work.

@@ -84,7 +84,7 @@ def resolve_model(
 
 def _folder_or_hub_id(name: str, registry: Registry) -> str:
     path = Path(name).expanduser()
-    with _naming(f"model {_shown(name)}", path):
+    with _model_errors(f"model {_shown(name)}", path):
         path.is_dir()  # raises if a parent folder is not accessible
     if name and path.is_dir():
         return _model_folder(path, f"model {name!r}")
@@ -93,7 +93,9 @@ def _folder_or_hub_id(name: str, registry: Registry) -> str:
     looks_like_path = name.startswith((".", "~", os.sep)) or name.endswith(os.sep)
     if looks_like_path or not _HUB_ID.fullmatch(name):
         known = ", ".join(registry.names("model"))
-        raise ModelError(f"there is no model folder {_shown(name)}; {_meant(name)}registered models: {known}")
+        raise ModelError(
+            f"there is no model folder {_shown(name)}; {_hub_id_advice(name)}registered models: {known}"
+        )
     return name
 
 
@@ -106,9 +108,8 @@ def _cut(path: object) -> str:
     return text if len(text) <= 5 * MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _meant(name: str) -> str:
-    """Return advice for an error message if a name is a hub id with a revision, or the URL of one; otherwise
-    ""."""
+def _hub_id_advice(name: str) -> str:
+    """Return advice for an error message if a name is a hub id with a revision, or a URL; otherwise ""."""
     if found := _WITH_REVISION.fullmatch(name):
         return (
             f"a hub id cannot have a revision: download it (hf download {found['id']} --revision {found['revision']} "
@@ -120,8 +121,8 @@ def _meant(name: str) -> str:
 
 
 @contextmanager
-def _naming(what: str, path: Path) -> Iterator[None]:
-    """Within the block, turn an OSError into a ModelError with its reason."""
+def _model_errors(what: str, path: Path) -> Iterator[None]:
+    """Convert an OSError in the block to a ModelError with the same reason."""
     try:
         yield
     except OSError as error:
@@ -131,7 +132,7 @@ def _naming(what: str, path: Path) -> Iterator[None]:
 
 
 def _model_folder(path: Path, what: str) -> str:
-    with _naming(what, path):
+    with _model_errors(what, path):
         return _checked_folder(path, what)
 
 
@@ -158,7 +159,7 @@ def _checked_folder(path: Path, what: str) -> str:
 
 
 def _without_config(path: Path) -> str:
-    """Return a message about a folder without config.json: what the folder holds, and what to do."""
+    """Return a message about a folder without config.json. Says what the folder holds, and what to do."""
     if (path / "adapter_config.json").is_file():
         return f"{path} holds an adapter without a model; merge it into its base model (peft: merge_and_unload), and serve that"
     if (path / "model_index.json").is_file():

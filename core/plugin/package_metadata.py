@@ -23,11 +23,12 @@ def name_and_version(distribution: Distribution) -> tuple[str, str]:
 
 
 def without_plugins(group: str) -> list[str]:
-    """Return the name and version of each installed package that requires llmfw but has no entry point in a
-    group.
+    """Return the name and version of each installed package that requires llmfw but has no plugin.
 
-    Such a package is a program that uses llmfw, or a plugin whose author forgot the entry point. Reads the
-    metadata of every installed package, so call it only after a lookup has failed.
+    A package has a plugin if it has an entry point in `group`.
+
+    Such a package may be a program that uses llmfw, or a plugin whose author forgot the entry point. Reads
+    the metadata of every installed package, so call it only after a lookup has failed.
     """
     found = set()
     for distribution in distributions():

@@ -89,11 +89,11 @@ class Plugins:
         self.loaded = list(loaded)
         self.broken = list(broken)
         components = (component for plugin in loaded for component in plugin.components)
-        self.registry = Registry(components, broken, _silent)
+        self.registry = Registry(components, broken, _packages_without_plugin)
 
     @property
     def routes(self) -> list[tuple[str, str]]:
-        """Name of the plugin, and import path, of every registered route."""
+        """Plugin name and import path of each registered route."""
         return [(plugin.name, path) for plugin in self.loaded for path in plugin.routes]
 
     def add_commands(self, group: click.Group) -> None:
@@ -109,7 +109,7 @@ class Plugins:
 
 
 def load_plugins(disabled: Collection[str] = ()) -> Plugins:
-    """Load the installed plugins, without those named in `disabled`.
+    """Load the installed plugins, except those named in `disabled`.
 
     Raises:
         ConfigError: `disabled` names a plugin that is not installed.
@@ -128,10 +128,9 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
 
 
 def _loading_order(entry_point: EntryPoint) -> tuple[str, bool, str]:
-    """Return the key that sorts plugins into loading order: by name, and llmfw's own first if two have the
-    same name.
+    """Return the key by which plugins are sorted before loading: by name, with llmfw's own plugin first.
 
-    The second plugin of a name is refused.
+    If two plugins have the same name, the second one is refused.
     """
     distribution = _package_of(entry_point)[0]
     return entry_point.name, distribution != DISTRIBUTION, distribution
@@ -239,8 +238,10 @@ class _Loader:
 
 
 def _check_functions(module: object) -> None:
-    """Raise PluginError for a hook that lacks `@hookimpl`, and so would never be called, or has a wrong
-    argument."""
+    """Raise PluginError for a hook without `@hookimpl` or with an unknown argument.
+
+    pluggy would never call a hook without `@hookimpl`.
+    """
     for name, spec in vars(HookSpecs).items():
         function = vars(module).get(name) if name.startswith("register_") else None
         if not isinstance(function, FunctionType):
@@ -310,7 +311,7 @@ def _check_path(path: str) -> None:
         raise PluginError(f"{path!r} is not an import path of the form 'package.module:Class'")
 
 
-def _silent() -> list[str]:
+def _packages_without_plugin() -> list[str]:
     """Return a clause for an error message about each package that requires llmfw but has no plugin entry
     point."""
     return [f"package {package} {NAMES_NO_PLUGIN}" for package in without_plugins(GROUP)]

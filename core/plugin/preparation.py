@@ -1,7 +1,7 @@
-"""Lets components do slow work, such as compiling, while the engine process still imports torch.
+"""Runs slow work of components, such as compiling, while the engine process still imports torch.
 
-The work runs in a thread of the process that starts the engine process. No code waits for it or relies on it:
-if it fails, it fails again when the component is built, and the error is reported then.
+The work runs in a thread of the process that starts the engine process. No code waits for the work or relies
+on it. If the work fails, it fails again when the component is built, and that error is reported.
 """
 
 from __future__ import annotations

@@ -219,8 +219,8 @@ class Registry:
         entries: the components; each name occurs once per plugin and kind.
         broken: plugins that did not load. The error for an unknown name lists them, because the name may be
             theirs.
-        silent: function that returns clauses about packages without a plugin entry point, for the error for
-            an unknown name.
+        silent: function that returns clauses about packages without a plugin entry point. The error for an
+            unknown name includes these clauses.
 
     Attributes:
         broken: plugins that did not load.
@@ -277,7 +277,7 @@ class Registry:
         return found[0]
 
     def _unknown(self, kind: str, name: str) -> UnknownComponentError:
-        """Return the error for an unknown name, which is misspelt or belongs to a plugin that did not
+        """Return the error for an unknown name. The name may be misspelt, or belong to a plugin that did not
         load."""
         what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
         if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
@@ -312,10 +312,10 @@ def check_option_keys(options: Mapping[str, OptionValue]) -> None:
 
 
 def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> None:
-    """Raise ConfigError if options are given for a kind of component, of which none is in use.
+    """Raise ConfigError if options are given for a kind of which no component is in use.
 
     Args:
-        why: end of the error message: why none is in use, and how to choose one.
+        why: end of the error message, which says why no component is in use and how to choose one.
     """
     for key in options:
         of, _, name = key.partition(".")
@@ -341,7 +341,8 @@ def _spoken(kind: str) -> str:
 
 
 def _known_names(name: str, known: Collection[str]) -> str:
-    """Return a clause for error messages that lists the known names, and the one that was probably meant."""
+    """Return a clause for error messages that lists the known names, and suggests the one that is most
+    similar."""
     if not known:
         return "none is registered"
     return f"known: {', '.join(known)}{did_you_mean(name, known)}"
@@ -366,7 +367,7 @@ def _extras(distribution: str) -> list[str]:
 def _is_installed(module: str) -> bool:
     """Return whether a module is installed, without importing it.
 
-    Unlike `find_spec`, does not import its parents.
+    Unlike `find_spec`, does not import the packages that contain the module.
     """
     top, *inner = module.split(".")
     try:

@@ -63,7 +63,7 @@ def is_plainly_met(requirement: str, version: str) -> bool:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the components of a version number without trailing zeros: both "1.0" and "1" give (1,)."""
+    """Return the numbers in a version without trailing zeros, such as (1,) for both "1.0" and "1"."""
     numbers = [int(number) for number in version.split(".")]
     while numbers and not numbers[-1]:
         numbers.pop()

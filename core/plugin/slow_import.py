@@ -1,5 +1,7 @@
-"""Reports slow imports while they run, because an import cannot be stopped, but the user can see which one it
-is."""
+"""Reports slow imports while they run.
+
+An import cannot be stopped, but the report shows the user which one is slow.
+"""
 
 from __future__ import annotations
 
