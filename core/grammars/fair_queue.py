@@ -36,7 +36,8 @@ class FairQueue:
         return True
 
     def shed(self) -> Job | None:
-        """If the queue exceeds its limit, remove and return the newest job of the largest tenant."""
+        """If the queue exceeds its limit, remove and return the newest job of the tenant with the most
+        jobs."""
         if self._size <= self._limit:
             return None
         line = max(self._lines.values(), key=len)

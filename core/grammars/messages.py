@@ -129,7 +129,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Unbuilt(msgspec.Struct, frozen=True, tag="unbuilt"):
-    """Reports that the supervisor could not build the backend, and exits."""
+    """Reports that the supervisor could not build the backend and will exit."""
 
     message: str
 

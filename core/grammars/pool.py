@@ -130,7 +130,7 @@ class Pool:
         verdict = _verdict_of(payload)
         if verdict is None or verdict.is_last or child.is_slow:
             exit_code = self._end(child)
-            verdict = verdict or self._death(exit_code)
+            verdict = verdict or self._verdict_after_death(exit_code)
         else:
             self._running.remove(child)
             child.job = None
@@ -174,7 +174,7 @@ class Pool:
         self._running.remove(child)
         return child.end()
 
-    def _death(self, exit_code: int) -> Verdict:
+    def _verdict_after_death(self, exit_code: int) -> Verdict:
         """Return the verdict for a grammar whose child died with this exit code."""
         if exit_code == -signal.SIGXCPU:
             reason, code = f"it took longer than {self._limits.deadline_s:g} s", TIMEOUT

@@ -85,7 +85,7 @@ class GrammarProver:
         return self._channel.process.pid if self._channel and not self._channel.has_ended else None
 
     async def prove(self, spec: GrammarSpec, tenant: str = "") -> GrammarSpec:
-        """Try out a client's grammar, and return the spec that the engine should compile for it.
+        """Try out a client's grammar, and return the spec for the engine to compile.
 
         If the caller is cancelled, compiling is cancelled, too.
 

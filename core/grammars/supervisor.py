@@ -83,9 +83,9 @@ class Supervisor:
         self._pool = Pool(launch.limits, self._spawn, self._send)
 
     def _spawn(self) -> Child:
-        return Child(lambda spec: self._prove(spec), self._limits, self._forget)
+        return Child(lambda spec: self._prove(spec), self._limits, self._close_sockets)
 
-    def _forget(self) -> None:
+    def _close_sockets(self) -> None:
         """Close the supervisor's sockets. Called in a child."""
         gc.enable()
         self._sock.close()
@@ -107,13 +107,14 @@ class Supervisor:
             for key, _ in ready:
                 child = key.data
                 if child is None:
-                    if not self._take_in():
+                    if not self._handle_messages():
                         return
                 elif child in self._pool.children:  # an event before this one may have ended the child
                     self._pool.on_readable(child, monotonic())
 
-    def _take_in(self) -> bool:
-        """Read and handle messages from the API process; return False if it has closed the socket."""
+    def _handle_messages(self) -> bool:
+        """Read and handle messages from the API process. Returns False if the API process has closed the
+        socket."""
         try:
             data = self._sock.recv(2**20)
         except OSError:

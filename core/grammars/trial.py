@@ -29,7 +29,7 @@ MAX_FORCED = 256
 
 
 def prove(backend: GrammarBackend, spec: GrammarSpec, vocab_size: int, limits: Limits) -> GrammarSpec:
-    """Try out a client's grammar, and return the prepared spec that the engine should compile, with its size.
+    """Try out a client's grammar. Returns the spec for the engine to compile, with the grammar's size.
 
     Raises:
         RequestError: the grammar is invalid.
@@ -64,7 +64,7 @@ class _Trial:
         self._random = random.Random(0)
 
     def run(self, grammar: Grammar, spec: GrammarSpec) -> None:
-        """Run steps until the output ends or enough steps were fast.
+        """Run steps until the output ends, or until enough steps have run within the limit.
 
         Context-free grammars are tried for longer: they may be ambiguous, and each step is then slower than
         the one before.
@@ -82,7 +82,7 @@ class _Trial:
                 return
             mask = np.zeros((1, self._words), dtype=np.int32)
             self._backend.fill_masks([state], mask)
-            if not self._go_on(state, mask[0]):
+            if not self._advance(state, mask[0]):
                 return
             now = thread_time()
             # The first step may take longer, as it may fill caches that later steps use.
@@ -94,8 +94,11 @@ class _Trial:
             if now - begun > seconds:
                 return
 
-    def _go_on(self, state: Grammar, mask: np.ndarray) -> bool:
-        """Advance by the forced tokens or a random allowed one; return False if the output has ended."""
+    def _advance(self, state: Grammar, mask: np.ndarray) -> bool:
+        """Advance the grammar by its forced tokens, or else by a random allowed token.
+
+        Returns False if the output has ended.
+        """
         tokens: Sequence[int] = state.forced()[:MAX_FORCED]
         if not tokens:
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))

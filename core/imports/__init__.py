@@ -1,1 +1,1 @@
-"""Imports libraries without those of their modules that serving never uses."""
+"""Imports libraries without the modules that serving never uses."""

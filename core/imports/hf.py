@@ -1,4 +1,4 @@
-"""Imports those modules of transformers that an engine on one device needs, in a fifth of the usual time.
+"""Imports the modules of transformers that an engine on one device needs, in a fifth of the usual time.
 
 When a model of transformers 5 is imported, transformers reads the 2,500 files of all models, three times, to
 build an index. It also imports torch's compiler (for a few decorators), sharded tensors, and scipy (for
@@ -30,9 +30,9 @@ UNUSED = ("scipy",)
 
 
 def postpone_index() -> None:
-    """Let submodules of transformers be imported before the index of all models is built.
+    """Postpone the index of all models that transformers builds on import.
 
-    Code that needs the index builds it at that time.
+    The index is built when code needs it. Importing submodules of transformers does not need it.
     """
     if _is_plain():
         return

@@ -1,9 +1,9 @@
-"""Lazy modules: they are in `sys.modules`, but run only when an attribute is accessed that they do not have
-yet.
+"""Lazy modules, which run only when code accesses an attribute that they do not have yet.
 
-So a library can import a module for a decorator, or for one of its submodules, without the seconds that
-running the module takes. The module runs when code needs another of its attributes, if ever. Only the timing
-changes. (The lazy modules of `importlib.util` run at any access, even if only a submodule is imported.)
+A library often imports a module only for a decorator or for a submodule. If the module is lazy, such an
+import is fast, because it does not run the module. The module runs when code needs another of its attributes,
+if ever. Only the timing changes. (The lazy modules of `importlib.util` run at any access, even if only a
+submodule is imported.)
 """
 
 from __future__ import annotations
