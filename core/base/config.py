@@ -45,7 +45,7 @@ DisabledPlugins = Annotated[tuple[str, ...], Setting(
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the engine process. `None` stands for the default that the help states.
 
-    `model` is a folder or a hub id; the name of a registered model has already been resolved to one of these.
+    `model` is a folder or a hub id. The name of a registered model has been resolved to its folder before.
     """
 
     model: str

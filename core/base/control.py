@@ -107,7 +107,8 @@ class CacheView(msgspec.Struct, frozen=True, tag="cache"):
         num_pinned: number of cached tokens that pins hold.
         num_nodes: number of nodes in the radix tree.
         num_evicted: number of tokens evicted since start.
-        num_hit, num_asked: number of prompt tokens found in the cache, and looked up, since start.
+        num_hit, num_asked: number of prompt tokens found in the cache, and of those looked up in it, since
+            start.
         eviction: name of the eviction rule.
         prefixes: prefixes, in descending order of the number of tokens that sharing them saves.
         pins: all pins.

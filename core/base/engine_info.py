@@ -57,7 +57,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     """Description of the engine, sent once when it is ready to serve.
 
     Attributes:
-        task: "generate": the engine takes `Request`s; "embed": it takes `EmbedRequest`s.
+        task: "generate" if the engine takes `Request`s, or "embed" if the engine takes `EmbedRequest`s.
         embedding_size: number of dimensions of the vectors, if the task is "embed"; else 0.
         module_passes: names of the module passes that changed the model, in the order of their application.
         quantization: scheme by which the weights were quantised at loading; None: not quantised.

@@ -105,7 +105,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def has_penalties(self) -> bool:
-        """Whether tokens are penalised by how often they were generated, or were in the prompt."""
+        """Whether a presence, frequency or repetition penalty is set."""
         penalties = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1
         return bool(penalties)
 
@@ -240,7 +240,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     """Carries an administrator's command.
 
     Attributes:
-        number: number that the client chooses, by which it recognises the answer.
+        number: number that the client chooses. The answer has the same number.
     """
 
     number: int

@@ -188,7 +188,8 @@ class TokenMasks(msgspec.Struct, frozen=True):
 
     Attributes:
         places: index, among the S sampled tokens, of the token that each mask is for: [R].
-        words: bit t % 32 of word t // 32 is 1 if token t is allowed, int32: [R, ceil(vocab / 32)].
+        words: bits of each mask, int32: [R, ceil(vocab / 32)]. Bit t % 32 of word t // 32 is 1 if token t is
+            allowed.
     """
 
     places: tuple[int, ...]

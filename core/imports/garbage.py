@@ -1,9 +1,9 @@
 """Tunes Python's garbage collector for processes that serve for a long time.
 
 torch, transformers and a model create about 400,000 objects that live until the process ends. A full
-collection traverses all of them: for 0.3 s no step runs, at an unpredictable time. So the objects that exist
-once a process is ready are excluded from collection (`gc.freeze`). Objects created later are collected as
-usual.
+collection traverses all of them, which stops all steps for 0.3 s at an unpredictable time. So the objects
+that exist once a process is ready are excluded from collection (`gc.freeze`). Objects created later are
+collected as usual.
 
 Library code must not call these functions, because they affect all objects of the process.
 """

@@ -56,11 +56,13 @@ class AttentionBackend(ABC):
     @classmethod
     @abstractmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return why this backend cannot serve these layers on this device, as a sentence; None if it can."""
+        """Return None if this backend can serve these layers on this device, or else a sentence that says why
+        not."""
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return why this backend cannot store keys and values in `stored_as`, as a sentence; None if it can.
+        """Return None if this backend can store keys and values in `stored_as`, or else a sentence that says
+        why not.
 
         Called only if `--kv-cache-dtype` names a dtype that is not the model's. A backend that supports the
         dtype writes with `storage.write`, or converts as `llmfw.core.interfaces.kv_dtype` describes. It
@@ -78,12 +80,12 @@ class AttentionBackend(ABC):
         return f"it keeps keys and values in the model's dtype, {dtype_name(dtype)}, not in {dtype_name(stored_as)}"
 
     def graph_unsupported(self) -> str | None:
-        """Return why decode steps cannot be captured in a CUDA graph, as a sentence; None if they can.
+        """Return None if decode steps can be captured in a CUDA graph, or else a sentence that says why not.
 
-        If they can, the engine calls `plan` with a static batch (`batch.is_static`) before each replay,
-        outside of the graph, but calls `forward` only during capture. So the data that `forward` reads must
-        be at the same addresses after each `plan` for the same number of sequences, and the kernel launches
-        must not depend on lengths.
+        If this returns None, the engine calls `plan` with a static batch (`batch.is_static`) before each
+        replay, outside of the graph, but calls `forward` only during capture. So the data that `forward`
+        reads must be at the same addresses after each `plan` for the same number of sequences, and the kernel
+        launches must not depend on lengths.
 
         By default, returns a reason; the engine then computes all steps without graphs.
         """

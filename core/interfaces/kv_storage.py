@@ -22,8 +22,8 @@ class KVStorage:
     """Keys and values of all pages, layer by layer.
 
     Attributes:
-        keys: for each layer [num_pages, page_size, num_kv_heads, head_dim].
-        values: for each layer [num_pages, page_size, num_kv_heads, v_head_dim].
+        keys: keys of each layer: [num_pages, page_size, num_kv_heads, head_dim].
+        values: values of each layer: [num_pages, page_size, num_kv_heads, v_head_dim].
         dtype: dtype of queries, and of new keys and values.
         stored_as: dtype of `keys` and `values`; `dtype`, unless `--kv-cache-dtype` names another (see
             `kv_dtype`).

@@ -33,8 +33,8 @@ class ModulePass(ABC):
     @classmethod
     @abstractmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
-        """Return why this pass cannot change models of this dtype on this device, as a sentence; None if it
-        can."""
+        """Return None if this pass can change models of this dtype on this device, or else a sentence that
+        says why not."""
 
     @abstractmethod
     def apply(self, model: nn.Module) -> int:

@@ -66,11 +66,11 @@ def read_tensors(path: str) -> dict[str, StoredTensor]:
 
 
 def expert_gaps(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return the names of expert tensors that are missing below the highest expert number present.
+    """Return the names of missing expert tensors, below the highest expert number in the files.
 
     transformers stacks experts in numeric order and ignores gaps, so after a gap it would compute with the
-    wrong experts. Experts missing at the end are not returned: transformers reports them as a shape mismatch,
-    and some models omit them by design (LongCat's zero experts).
+    wrong experts. Leaves out experts that are missing at the end. transformers reports these as a shape
+    mismatch, and some models omit them by design (LongCat's zero experts).
     """
     numbers: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     for name in tensors:

@@ -30,7 +30,7 @@ class _FirstCallError(Exception):
 
 
 class _FirstCall:
-    """Handles attention calls in place of a step: stops the forward pass at the first attention layer."""
+    """A step that stops the forward pass at the first attention layer."""
 
     def attend(self, module: nn.Module, query: torch.Tensor, *args: object, **kwargs: object) -> NoReturn:
         raise _FirstCallError(query)

@@ -86,7 +86,7 @@ def _additional(folder: Path) -> dict[str, str]:
 
 
 def _combined(named: Mapping[str, str], path: Path) -> str:
-    """Combine named templates to one: `tool_use` for chats with tools, `default` for others.
+    """Combine named templates into one, which uses `tool_use` for chats with tools and `default` for others.
 
     Returns "" if there is no `default`.
     """

@@ -1,6 +1,6 @@
 """Creates subclasses of component classes that record the calls of interface methods in `ComponentCalls`.
 
-Otherwise, such a subclass behaves like the component's own class.
+Apart from that, a subclass behaves like the component's own class.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class PageTable:
         return None if self._is_shared else (places, pages)
 
     def write(self, places: torch.Tensor, pages: torch.Tensor) -> None:
-        """Change entries of the device's copy, by indices and pages that are on the device: [N], [N]."""
+        """Change entries of the device's copy. `places` and `pages` are on the device: [N] each."""
         if places.numel():
             self.tensor.view(-1).index_copy_(0, places, pages)
 
