@@ -45,8 +45,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         stop: strings before which the text ends.
         stop_token_ids: tokens after which generation ends.
         ignore_eos: whether to continue past the model's own end-of-sequence tokens.
-        allowed_token_ids: the only tokens that can be sampled; an output can end early only if an
-            end-of-sequence token is among them. Empty: all tokens.
+        allowed_token_ids: the only tokens that can be sampled; end-of-sequence tokens that are not listed
+            cannot be sampled, either. Empty: all tokens.
         bad_words: sequences of tokens that the output never has.
         seed: seed of random sampling; the same seed, model and prompt give the same text, whatever other
             requests run; None: a random seed.
