@@ -52,7 +52,7 @@ examples: $(EXAMPLES)/installed  ## install the packages of docs/examples beside
 	done
 
 chaos: $(VENV)/installed-dev  ## kill and stop the processes of a loaded server 90 times; takes about 25 minutes
-	LLMFW_CHAOS=real $(BIN)/pytest tests/crash/test_chaos.py -s
+	LLMFW_TEST_LENGTH=full LLMFW_CHAOS=real $(BIN)/pytest tests/crash/test_chaos.py -s
 	LLMFW_TEST_LENGTH=full LLMFW_KILLS=49 $(BIN)/pytest tests/crash/test_killed.py
 
 saturate: $(VENV)/installed-dev  ## an hour of long prompts, in which the watchdog must not raise an alarm
