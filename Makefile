@@ -78,7 +78,7 @@ site: $(VENV)/installed-docs  ## the documentation as a site, in build/site; a w
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/site \
 		--doctree-dir build/doctrees docs build/site
 
-model-table: $(VENV)/installed-dev  ## try every model type of transformers, write docs/models.md; takes half an hour
+model-table: $(VENV)/installed-dev  ## try every model type of transformers, write docs/models.md; takes five minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.models.table --page docs/models.md $(ARGS)
 
 size: $(VENV)/installed-dev  ## the largest files and functions
