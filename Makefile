@@ -52,7 +52,7 @@ examples: $(EXAMPLES)/installed  ## install the packages of docs/examples beside
 	done
 
 chaos: $(VENV)/installed-dev  ## kill and stop the processes of a loaded server 90 times; takes about 25 minutes
-	LLMFW_CHAOS=real $(BIN)/pytest tests/crash/test_chaos.py -s
+	LLMFW_TEST_LENGTH=full LLMFW_CHAOS=real $(BIN)/pytest tests/crash/test_chaos.py -s
 	LLMFW_TEST_LENGTH=full LLMFW_KILLS=49 $(BIN)/pytest tests/crash/test_killed.py
 
 saturate: $(VENV)/installed-dev  ## an hour of long prompts, in which the watchdog must not raise an alarm
@@ -78,7 +78,7 @@ site: $(VENV)/installed-docs  ## the documentation as a site, in build/site; a w
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/site \
 		--doctree-dir build/doctrees docs build/site
 
-model-table: $(VENV)/installed-dev  ## try every model type of transformers, write docs/models.md; takes half an hour
+model-table: $(VENV)/installed-dev  ## try every model type of transformers, write docs/models.md; takes five minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.models.table --page docs/models.md $(ARGS)
 
 size: $(VENV)/installed-dev  ## the largest files and functions

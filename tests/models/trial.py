@@ -94,7 +94,8 @@ def try_without_weights(config: PreTrainedConfig, folder: Path, reason: str) -> 
         build_engine(folder, load_format="dummy")
     except LLMFWError as error:
         if not any(words in str(error) for words in NOT_OURS):
-            return Verdict("refused" if "\n" not in str(error) else "traceback", str(error))
+            outcome = "refused" if "\n" not in str(error) else "traceback"
+            return Verdict(outcome, str(error).replace(str(folder), "…"))
     except Exception as error:  # noqa: BLE001 - the finding
         return Verdict("traceback", where_raised(error))
     return Verdict("not built", reason)
