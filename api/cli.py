@@ -33,13 +33,13 @@ _OWN = (
         "List every registered component, and the plugins that did not load.",
     ),
     ("plugin", "scaffold.command:plugin_group", "Write a plugin of your own."),
-    ("check", "check:check_command", "Hold an installed component to the promises of its interface."),
-    ("cache", "admin:cache_group", "Look at a running server's prefix cache, and keep prefixes in it."),
-    ("policy", "admin:policy_group", "See or change the scheduling policy of a running server."),
+    ("check", "check:check_command", "Run the conformance tests of an installed component."),
+    ("cache", "admin:cache_group", "Show or flush the prefix cache of a running server, and pin prefixes."),
+    ("policy", "admin:policy_group", "Show or change the scheduling policy of a running server."),
     (
         "trace",
         "admin:trace_command",
-        "Show what was decided about a request: why it waited, what was cached.",
+        "Show why a request waited, and how much of its prompt was cached.",
     ),
     ("debug", "debug.group:debug_group", "Find a fault: compute recorded steps again."),
 )
@@ -51,7 +51,10 @@ COMMANDS = tuple(LazyCommand(name, f"llmfw.api.commands.{path}", summary) for na
 
 
 class PluginGroup(LazyGroup):
-    """A group that loads plugins if a command is not llmfw's own, or to list all commands."""
+    """The top-level click group.
+
+    Loads plugins when a plugin's command is run, and when the commands are listed.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -60,15 +63,17 @@ class PluginGroup(LazyGroup):
         """Names of llmfw's own commands."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments of all commands; refuse one that is not UTF-8, which no message could name."""
+        """Parse the command line. Refuses arguments and LLMFW_* environment variables that are not UTF-8."""
         for place, argument in enumerate(args):
             if not _is_utf8(argument):
                 before = args[place - 1] if place else ""
-                ctx.fail(f"argument {place + 1}{_shown(argument, before)} is not UTF-8; give it in UTF-8")
+                ctx.fail(
+                    f"argument {place + 1}{_shown_bytes(argument, before)} is not UTF-8; give it in UTF-8"
+                )
         for name, value in os.environ.items():
             if name.startswith("LLMFW_") and not _is_utf8(name + value):
                 ctx.fail(
-                    f"{ascii(name)[1:-1]}{_shown(value, name)} in the environment is not UTF-8; give it in UTF-8"
+                    f"{ascii(name)[1:-1]}{_shown_bytes(value, name)} in the environment is not UTF-8; give it in UTF-8"
                 )
         return super().parse_args(ctx, args)
 
@@ -87,7 +92,10 @@ class PluginGroup(LazyGroup):
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; show an error meant for the user as one line, and exit with 1 or the error's own code, after Ctrl-C with 130."""
+        """Run the command, and show an LLMFWError as one line.
+
+        Exits with the error's exit code (1 if it has none), or with 130 after Ctrl-C.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -98,7 +106,7 @@ class PluginGroup(LazyGroup):
                 import traceback
 
                 traceback.print_exc()
-            raise _Shown(error) from error
+            raise _OneLineError(error) from error
 
     def _add_plugin_commands(self, ctx: click.Context) -> None:
         if not self._has_plugin_commands:
@@ -116,16 +124,20 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _shown(text: str, name: str) -> str:
-    """Return the bytes of a text for a message, unless its name or itself says that it is a key."""
+def _shown_bytes(text: str, name: str) -> str:
+    """Return a text that is not UTF-8 as part of an error message; "" if the text may be an API key.
+
+    Args:
+        name: name of the option or environment variable whose value is `text`.
+    """
     shown = repr(os.fsencode(text))
     if "key" in (name + text).lower():
         return ""
     return f", {shown if len(shown) <= 200 else shown[:200] + '…'},"
 
 
-class _Shown(click.ClickException):
-    """An error on one line, with its own exit code if it has one."""
+class _OneLineError(click.ClickException):
+    """An LLMFWError as click shows it: on one line, and with the error's exit code (1 if it has none)."""
 
     def __init__(self, error: LLMFWError) -> None:
         super().__init__(" ".join(str(error).split()))
@@ -133,7 +145,7 @@ class _Shown(click.ClickException):
 
 
 def build_cli() -> click.Group:
-    """Return the command line. Commands of plugins are added once it is asked for them."""
+    """Return a new command line. It loads the commands of plugins when they are needed."""
     group = PluginGroup(
         "llmfw",
         help="A plugin-first LLM serving engine with an OpenAI-compatible API.",

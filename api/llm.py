@@ -3,7 +3,7 @@
     llm = LLM("demo")
     [output] = llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=8))
 
-Prompts take the same path to text as in a server. torch is imported when an `LLM` is built.
+The same code as in a server turns prompts into text. torch is imported when an `LLM` is built.
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ class LLM:
     """A model in this process.
 
     Args:
-        model: name of a registered model, folder, or hub id; None: the config file's, or "demo".
-        chat_template: a registered template or a file; None: the config file's, or the model's own.
-        config: a TOML file as `llmfw serve --config` reads it; what means nothing without a server is left alone.
-        settings: of the engine, as `llmfw.core.base.config.EngineConfig` names them; they go before the file, as an
-            option of a part in `options` goes before the same one of the file.
+        model: name of a registered model, folder, or hub id; None: the config file's model, or "demo".
+        chat_template: a registered template or a file; None: the config file's template, or the model's own.
+        config: path of a TOML file, as for `llmfw serve --config`. Settings that only a server has are
+            ignored.
+        settings: settings of the engine: the fields of `llmfw.core.base.config.EngineConfig`. They override
+            the config file's settings; `options` overrides the file's component options one by one.
 
     Raises:
         ConfigError: an unknown setting or a value of the wrong type; or the model cannot be served.
@@ -88,14 +89,14 @@ class LLM:
         if config is None:
             self._load(model or DEFAULT_MODEL, chat_template, settings)
         else:
-            self._load_as_in(config, model, chat_template, settings)
+            self._load_with_config_file(config, model, chat_template, settings)
         self._loop = asyncio.new_event_loop()
         # A loop of its own in a thread of its own: the caller may have one that runs already, as notebooks do.
         self._thread = threading.Thread(target=self._loop.run_forever, name="llmfw-llm", daemon=True)
         self._thread.start()
         self._run(self._client.start())
 
-    def _load_as_in(
+    def _load_with_config_file(
         self,
         config: str | PathLike[str],
         model: str | None,
@@ -144,7 +145,8 @@ class LLM:
         Args:
             prompts: a text, texts, or lists of token ids.
             logprobs: number of most likely tokens to report with the log probability of each new token.
-            prompt_logprobs: the same for the prompts' tokens.
+            prompt_logprobs: number of most likely tokens to report with the log probability of each prompt
+                token.
 
         Raises:
             RequestError: a prompt is empty or does not fit.

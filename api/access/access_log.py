@@ -1,6 +1,6 @@
 """The access log: one line per request, with its tenant and without secrets.
 
-uvicorn's own access log has no tenant, and shows query strings, in which some clients send a key.
+uvicorn's own access log has no tenant. It also shows query strings, and some clients send their key there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AccessLog:
     Must wrap the middleware that checks keys.
 
     Args:
-        redact: hides keys in a path and a request id.
+        redact: function that hides API keys in the path and in the request id.
     """
 
     def __init__(self, app: ASGIApp, redact: Redaction) -> None:
@@ -62,10 +62,10 @@ class AccessLog:
 def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, redact: Redaction) -> str:
     """Return the log line of a request: client, method, path, status and, if known, tenant and request id.
 
-    Of a query string, only the parameters' names are shown, not their values.
+    The values of query parameters are hidden.
 
     Args:
-        redact: hides keys in a path and a request id.
+        redact: function that hides API keys in the path and in the request id.
     """
     client = scope.get("client")
     address = f"{client[0]}:{client[1]}" if client else "-"
@@ -83,9 +83,9 @@ def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, red
 
 
 def _redacted(query: bytes) -> str:
-    """Return a query string with its values hidden.
+    """Return a query string with the values of its parameters hidden.
 
-    Unusual names are hidden too, because they may be keys.
+    Unusual parameter names are hidden too, because they may be keys.
     """
     parts = query[:MAX_PATH].decode("latin-1").split("&")
     names = [

@@ -51,8 +51,8 @@ class ApiKey:
 class AdminOnly:
     """ASGI middleware inside `ApiKey` that refuses connections of tenants other than the administrator.
 
-    Without an admin key, a single tenant is the administrator. If there are several tenants, none of them is,
-    because the prefix cache and the traces show what each tenant has sent.
+    Without an admin key, a single tenant is the administrator. If there are several tenants, the server has
+    no administrator, because the prefix cache and the traces show what each tenant has sent.
     """
 
     def __init__(self, app: ASGIApp, keys: Keyring) -> None:
@@ -71,9 +71,10 @@ class AdminOnly:
 
 
 def _given_keys(scope: Scope) -> list[bytes]:
-    """Return the keys in a request's headers: at most one per header name, so that a request cannot try many.
+    """Return the keys in a request's headers.
 
-    Authorization headers with a scheme other than Bearer are ignored.
+    Returns at most one key per header name, so that a request cannot try many keys. Ignores Authorization
+    headers with a scheme other than Bearer.
     """
     keys: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
@@ -87,7 +88,7 @@ def _given_keys(scope: Scope) -> list[bytes]:
 
 
 def _body_401(path: str, message: str) -> AnthropicError | ErrorBody:
-    """Return the error body, in the form of the API that the path belongs to."""
+    """Return the body of a 401 reply, in the format of the API that the path belongs to."""
     if path.startswith("/v1/messages"):
         return AnthropicError(AnthropicErrorDetail("authentication_error", message))
     return ErrorBody(ErrorDetail(message=message, type="invalid_request_error", code="invalid_api_key"))

@@ -19,20 +19,19 @@ No other key can have this name, because tenants' names have no parentheses.
 class Keys:
     """A table of API keys by digest.
 
-    Finding a key costs one SHA-256 and one dictionary lookup, however many keys there are. The lookup does
-    not take constant time, and need not: it compares digests, and clients cannot choose keys by the first
-    bytes of their digest.
+    Finding a key costs one SHA-256 and one dictionary lookup, however many keys there are. The lookup need
+    not take constant time: it compares digests, and clients cannot choose the first bytes of a digest.
 
     Args:
-        users: pairs of tenant and digest. A tenant may have several keys. A key without a name gets a tenant
-            named after its digest; if it is the only key, its tenant is "", as without keys.
+        users: pairs of tenant and digest. A tenant may have several keys. The tenant of a key without a name
+            is named after the key's digest; if the server has only this key, the tenant is "".
         admins: digests of the admin keys.
 
     Attributes:
         tenants: tenants of all keys except the admin keys.
 
     Raises:
-        ConfigError: two tenants have the same key, or a tenant has the admin's.
+        ConfigError: two tenants have the same key, or a tenant has an admin key.
     """
 
     def __init__(self, users: Collection[tuple[str, bytes]], admins: Iterable[bytes] = ()) -> None:

@@ -1,6 +1,7 @@
-"""Hides API keys in text of clients that the log shows: in paths and request ids.
+"""Hides API keys in paths and request ids before they are logged.
 
-A key is found by its digest, or by its form. A wrong key that looks like an ordinary id cannot be told from one.
+A text is hidden if it is a key of this server, or if it looks like a key. An invalid key that looks like an
+ordinary id is not recognized.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _LIKE_KEY = re.compile(
 
 
 class Redaction:
-    """Hides keys.
+    """Hides API keys in a text.
 
     Args:
-        is_key: whether bytes are a key of the server; None: the server has none.
+        is_key: function that returns whether bytes are a key of this server; None: the server has no keys.
     """
 
     def __init__(self, is_key: Callable[[bytes], bool] | None = None) -> None:
         self._is_key = is_key
 
     def __call__(self, text: str) -> str:
-        """Return a text without what is a key of the server or looks like one, cut after MAX_WORDS words."""
+        """Return a text with its keys hidden, cut after MAX_WORDS words."""
         words = _WORD.findall(text[:MAX_TEXT])
         hidden = "".join(self._without_known(words[: 2 * MAX_WORDS]))  # a key may start before the cut
         shown = _WORD.findall(_LIKE_KEY.sub(HIDDEN, hidden))
@@ -43,7 +44,7 @@ class Redaction:
         return "".join(shown[:MAX_WORDS]) + cut
 
     def _without_known(self, words: list[str]) -> list[str]:
-        """Return words with HIDDEN in place of each run that is a key, the longest run from its start."""
+        """Return the words, with each sequence of words that forms a key replaced by HIDDEN."""
         if self._is_key is None:
             return words
         start, shown = 0, []

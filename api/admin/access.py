@@ -45,7 +45,7 @@ class FromThisMachine:
         """Handle one connection."""
         kind: str = scope["type"]
         problem = None if _is_local(scope) else "is open to clients on this machine alone"
-        problem = problem or _trace_of_browser(scope)
+        problem = problem or _browser_refusal(scope)
         if problem is None:
             await self._app(scope, receive, send)
         elif kind == "http":
@@ -71,8 +71,8 @@ def _is_local(scope: Scope) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def _trace_of_browser(scope: Scope) -> str | None:
-    """Return why a request may come from a web page in a browser on this machine; None if it does not.
+def _browser_refusal(scope: Scope) -> str | None:
+    """Return the reason to refuse a request that a web page may have sent; None for other requests.
 
     Web pages can send simple requests to any host. If a page's own host name resolves to this machine (DNS
     rebinding), the page can read the answers, too.
@@ -87,7 +87,10 @@ def _trace_of_browser(scope: Scope) -> str | None:
 
 
 def _is_name(host: str) -> bool:
-    """Return whether the Host header is a DNS name, which anyone can point at this machine."""
+    """Return whether a Host header contains a DNS name other than "localhost".
+
+    Anyone can register a DNS name that resolves to this machine.
+    """
     name = ""
     try:
         name = urlsplit(f"//{host}").hostname or ""

@@ -1,7 +1,7 @@
 """Determines which tokens a pin request pins, and for how long.
 
-Of a conversation, the tokens that all its continuations start with are pinned. Chat templates do not tell how
-many these are, so the conversation is rendered with several continuations, and their common prefix is taken.
+For a conversation, the pinned tokens are those that every continuation starts with. To find them, the
+conversation is rendered with several continuations, whose common prefix is then pinned.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class PinnedTokens:
     """Converts the prefix in a pin request to tokens.
 
     Args:
-        generator: provides the tokenizer.
-        chat: renders messages, as for chat requests.
+        generator: generator with the tokenizer.
+        chat: chat service that renders messages.
     """
 
     def __init__(self, generator: Generator, chat: ChatService) -> None:
@@ -75,7 +75,8 @@ class PinnedTokens:
         """Return the tokens of the prefix in a pin request.
 
         Raises:
-            RequestError: the request contains no prefix or several, or one that no request can start with.
+            RequestError: the request contains no prefix, several prefixes, or a prefix that no request can
+                start with.
         """
         param = source_of(body)
         if body.messages is None:

@@ -47,8 +47,8 @@ class AdminService:
 
     Args:
         client: client of the engine, already started.
-        generator: provides the tokenizer.
-        chat: renders messages to prompts.
+        generator: generator with the tokenizer.
+        chat: chat service that renders messages.
     """
 
     def __init__(self, client: EngineClient, generator: Generator, chat: ChatService) -> None:
@@ -66,7 +66,11 @@ class AdminService:
         return await self._ask(SetPolicy(body.name, options), PolicyInfo)
 
     async def cache(self, most: int) -> CacheReply:
-        """Return the state of the prefix cache, with up to `most` prefixes: those that save most tokens."""
+        """Return the state of the prefix cache.
+
+        Args:
+            most: maximum number of prefixes to return; those that save the most tokens are chosen.
+        """
         return self._cache_reply(await self._ask(ViewCache(most), CacheView))
 
     async def flush(self) -> CacheReply:

@@ -23,7 +23,7 @@ class Conversation:
     """Builds chat messages from Anthropic's messages, one at a time.
 
     Args:
-        ignored: set to which the paths of keys without effect are added.
+        ignored: set that receives the paths of keys without effect.
     """
 
     def __init__(self, ignored: set[str]) -> None:
@@ -32,7 +32,7 @@ class Conversation:
         self._called: set[str] = set()  # ids of the tool calls so far
 
     def messages(self) -> list[Message]:
-        """Return the messages as the OpenAI API has them."""
+        """Return the messages in the format of OpenAI's API."""
         return [_joined(turn) for turn in self._turns]
 
     def add_system(self, content: str | Sequence[Any], param: str = "system") -> None:
@@ -138,7 +138,7 @@ def conversation_of(
     """Return Anthropic's system prompt and messages as chat messages.
 
     Args:
-        ignored: set to which the paths of keys without effect are added.
+        ignored: set that receives the paths of keys without effect.
 
     Raises:
         RequestError: a message is invalid; names the field.
@@ -157,12 +157,12 @@ def conversation_of(
 
 
 def _parts(texts: Sequence[str]) -> str | list[dict[str, str]]:
-    """Return the content of a message: a string for one text, a list of parts for several."""
+    """Return texts as the content of a chat message: one text as a string, several as a list of parts."""
     return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
 
 
 def _joined(turn: Message) -> Message:
-    """Return a turn as one message, with its pieces joined."""
+    """Return a message with the list of texts in `content` converted to the format of chat messages."""
     if turn["role"] == "assistant":
         texts: Message = {key: "".join(turn[key]) for key in ("content", "reasoning_content") if key in turn}
         return {**turn, **texts}

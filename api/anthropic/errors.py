@@ -1,6 +1,6 @@
 """Converts exceptions to Anthropic's error body.
 
-Only the status for an overloaded server differs from other routes.
+The HTTP statuses are those of the other routes, except for an overloaded server.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ def anthropic_error(error: Exception) -> AnthropicError:
 
 
 def _status_of(error: Exception) -> int:
-    """Return the HTTP status of an exception; for an overloaded server, Anthropic's own status 529."""
+    """Return the HTTP status of an exception.
+
+    For an overloaded server, this is Anthropic's own status 529.
+    """
     overloaded = isinstance(error, OverloadedError) and not isinstance(error, TenantLimitError)
     return OVERLOADED if overloaded else status_of(error)
 
 
 def handle_as_anthropic(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Return the error reply for an exception of a route, as `handle` does, in Anthropic's form."""
+    """Return the error reply for an exception of a route. Like `handle`, but with Anthropic's error body."""
     response = handle(request, error)
     response.status_code = _status_of(error)
     response.content = msgspec.json.encode(anthropic_error(error))

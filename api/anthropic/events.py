@@ -1,6 +1,7 @@
 """The events of one message's stream.
 
-A delta of another kind than the last closes the open block and opens a new one.
+Consecutive deltas of one kind form a block. When the kind changes, the block is closed and the next one is
+opened.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Fields:
     Args:
         value: the value that the client sent.
         param: path of the value, as in `messages[0].content[1]`.
-        ignored: set to which `close` adds the paths of unread keys.
+        ignored: set that receives the paths of unread keys, when `close` is called.
 
     Raises:
         RequestError: the value is not an object.
@@ -64,7 +64,7 @@ class Fields:
     def close(self) -> None:
         """Add the paths of unread keys to `ignored`.
 
-        List indices are left out: all items may have the same key.
+        The paths have no list indices, so a key that many items of a list have is reported once.
         """
         where = re.sub(r"\[\d+\]", "[]", self.param)
         self._ignored.update(f"{where}.{name}" for name, value in self._left.items() if value is not None)

@@ -53,7 +53,7 @@ def to_chat(body: CountTokensRequest) -> tuple[ChatRequest, list[str]]:
 
 
 def renamed(error: RequestError) -> RequestError:
-    """Return a chat error with its field renamed to that of Anthropic's request."""
+    """Return a chat error that names the field of Anthropic's request instead of the chat request's field."""
     for name, theirs in _NAMES.items():
         if error.param and error.param.startswith(name):
             param = theirs + error.param.removeprefix(name)

@@ -72,13 +72,13 @@ def create_app(
         stores: opened stores; closed when the application shuts down.
         keys: API keys of the clients; None: read them from `config`.
         plugin_routes: pairs of plugin and import path "package.module:name" of Litestar handlers, routers or
-            controllers. They find `api`, `client`, `generator`, `chat`, `completions`, `responses` and `config` in
-            the application's state.
+            controllers. The application's state gives them `api`, `client`, `generator`, `chat`,
+            `completions`, `responses` and `config`.
         ledger: ledger of the calls of components and stores; None: calls are not recorded.
 
     Raises:
         ConfigError: an API key or a key file is invalid.
-        ComponentError: a plugin's route cannot be imported, or its path is taken.
+        ComponentError: a plugin's route cannot be imported, or another route has its path.
     """
     keys = keys or Keyring(config)
     config = _without_keys(config)

@@ -1,4 +1,4 @@
-"""Answers HEAD on every path that has GET: the same status and headers, without a body."""
+"""Answers HEAD requests with the status and headers of the path's GET route, without a body."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _NOT_ALLOWED = 405
 
 
 class HeadFollowsGet:
-    """Runs the GET route of a path for HEAD, until its reply starts.
+    """ASGI middleware that answers HEAD requests by the path's GET route.
 
-    A route with HEAD of its own is left alone: only a reply of status 405 that allows GET is replaced.
+    The GET route runs until its reply starts. Routes that support HEAD are not affected: the GET route is
+    used only if the application replies to HEAD with status 405 and allows GET.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -64,7 +65,7 @@ class HeadFollowsGet:
 
 
 def _may_get(message: Message) -> bool:
-    """Return whether the start of a reply says that the path has GET, and not this method."""
+    """Return whether a reply has status 405 and allows GET."""
     if message["status"] != _NOT_ALLOWED:  # type: ignore[typeddict-item]
         return False
     allowed = dict(message["headers"]).get(b"allow", b"").decode()  # type: ignore[typeddict-item]

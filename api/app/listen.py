@@ -1,4 +1,4 @@
-"""Binds the port before the slow parts of a start, and explains clearly why it cannot."""
+"""Binds the server's port before the slow parts of a start. Errors say why the port cannot be bound."""
 
 from __future__ import annotations
 

@@ -47,9 +47,9 @@ GRACE_S = 3.0  # seconds for running streams to finish when the server stops
 
 
 class Startable:
-    """Wraps an application to store the error that stopped its startup, which is then reported once.
+    """Wraps an application, and stores the error that stopped its startup.
 
-    Without this, uvicorn would log the error with its traceback.
+    Without this wrapper, uvicorn would log the error with its traceback.
 
     Attributes:
         failure: exception that the startup raised, or None.
@@ -217,7 +217,7 @@ class Serving:
             raise losing.result()
 
     def _report_stop(self) -> int:
-        """Log that a signal ended the start; return the exit code. To stop a service is no error, Ctrl-C is."""
+        """Log that a signal ended the start. Return the exit code: 130 after Ctrl-C, else 0."""
         name = signal.Signals(self._stopped_by).name if self._stopped_by else "a signal"
         logger.warning("Stopped by %s before the model was ready", name)
         return INTERRUPTED if self._stopped_by == signal.SIGINT else 0

@@ -1,6 +1,7 @@
-"""Receives signals to a server from the start on, so that only SIGINT, SIGTERM and SIGQUIT can end it.
+"""Handles the signals that a server receives while it starts and runs.
 
-The caller decides what each signal does.
+Of the handled signals, only SIGINT, SIGTERM and SIGQUIT stop the server. The caller decides what each signal
+does.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Signals:
     """Context manager that receives the signals of one run of a server.
 
     Signals before `hand_over` are queued for it. SIGUSR1 writes the stacks of this process's threads to
-    stderr at once, even if the process hangs. When the context ends, the signals in STOPPING have their
-    default effect again, so that they can end the process in any case.
+    stderr at once, even if the process hangs. At the end of the context, the signals in STOPPING get their
+    default effect back, so that they end the process in any case.
     """
 
     def __init__(self) -> None:

@@ -45,8 +45,8 @@ class Window:
         """Wait until a line of a job may be sent. Call `leave` once for each call that returns.
 
         Args:
-            alone: whether the line must run alone: it waits until no line is in flight, and no other line is
-                sent until it has left. It goes before all waiting lines that need not run alone.
+            alone: whether the line must run alone. Such a line goes before all other waiting lines. It starts
+                when no other line is in flight, and other lines wait until it has ended.
         """
         if not alone and self._has_room and not self._waiting:
             self._admit(job)
@@ -57,7 +57,7 @@ class Window:
         else:
             self._waiting.setdefault(job, deque()).append(turn)
         try:
-            self._let_in()
+            self._admit_waiting()
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
@@ -82,7 +82,7 @@ class Window:
         if not self._flying[job]:
             del self._flying[job]
         self._is_alone = False  # if a line ran alone, it is the one that left
-        self._let_in()
+        self._admit_waiting()
 
     def look(self, num_waiting: int) -> None:
         """Adapt the limit to the length of the engine's queue. Call this about every quarter of a second.
@@ -100,18 +100,18 @@ class Window:
             self._looks.clear()
         elif standing <= self._queue // 2:
             self.limit = min(self._most, self.limit + max(1, self.limit // 2))
-            self._let_in()
+            self._admit_waiting()
 
     @property
     def _has_room(self) -> bool:
-        """Whether a line that need not run alone may be sent now."""
+        """Whether a line may be sent now, if it need not run alone."""
         return self._total < self.limit and not (self._is_alone or self._waiting_alone)
 
     def _admit(self, job: Hashable) -> None:
         self._total += 1
         self._flying[job] = self._flying.get(job, 0) + 1
 
-    def _let_in(self) -> None:
+    def _admit_waiting(self) -> None:
         """Admit waiting lines: those that run alone, then those of jobs with the fewest lines in flight."""
         while self._waiting_alone and not self._total:
             turn, job = next(iter(self._waiting_alone.items()))
@@ -133,7 +133,7 @@ class Window:
 
     def _forget(self, job: Hashable, turn: asyncio.Future[None]) -> None:
         if self._waiting_alone.pop(turn, None) is not None:
-            self._let_in()  # other lines had to wait for this one
+            self._admit_waiting()  # other lines had to wait for this one
             return
         turns = self._waiting.get(job)
         if turns and turn in turns:

@@ -35,7 +35,7 @@ class Backoff:
         self._tries += 1
         await asyncio.sleep(min(MOST_S, self._first_s * 2 ** min(self._tries - 1, 16)))
 
-    def relieve(self) -> None:
+    def reset(self) -> None:
         """Reset the count of failures after a success."""
         if self._tries:
             logger.info("Batch %s goes on", self._name)

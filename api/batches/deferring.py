@@ -44,7 +44,7 @@ class DeferringClient(EngineClient):
             msgspec.structs.replace(request, deferrable=True, stream_interval=interval, tell_wait=False)
         )
         mark = current_mark.get()
-        return stream if mark is None or self.failure is not None else _unmarked(stream, mark)
+        return stream if mark is None or self.failure is not None else _clear_mark_while_waiting(stream, mark)
 
     async def embed(self, request: EmbedRequest) -> bytes:
         deferrable = msgspec.structs.replace(request, deferrable=True)
@@ -64,8 +64,10 @@ class DeferringClient(EngineClient):
         pass
 
 
-async def _unmarked(stream: AsyncGenerator[TokenEvent, None], mark: Mark) -> AsyncGenerator[TokenEvent, None]:
-    """Yield the events of a stream. The line's mark is cleared during each wait for the next event."""
+async def _clear_mark_while_waiting(
+    stream: AsyncGenerator[TokenEvent, None], mark: Mark
+) -> AsyncGenerator[TokenEvent, None]:
+    """Yield the events of a stream. The line's work mark is cleared during each wait for an event."""
     async with contextlib.aclosing(stream):
         with mark.stream():
             while True:

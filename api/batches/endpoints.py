@@ -107,7 +107,7 @@ class Endpoints:
         """Return why the lines of an accepted job cannot run here now, or None if they can.
 
         Args:
-            model: the model that the job was accepted for; None: any.
+            model: the model that the job was accepted for; None: the job may use any model.
         """
         if self.failure is not None:
             return self.failure

@@ -37,7 +37,7 @@ class Flight:
     async def send_alone(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a line to its end while no other line of any job is in flight."""
         await self._send(work, alone=True)
-        await self.landed()
+        await self.wait_until_landed()
 
     async def _send(self, work: Coroutine[Any, Any, None], *, alone: bool) -> None:
         try:
@@ -50,7 +50,7 @@ class Flight:
         self._landed.clear()
         task.add_done_callback(self._land)
 
-    async def landed(self) -> None:
+    async def wait_until_landed(self) -> None:
         """Wait until no line is in flight."""
         await self._landed.wait()
 

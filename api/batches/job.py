@@ -40,13 +40,13 @@ class Job:
         KeyError: the job does not exist or has ended (raised by the constructor).
     """
 
-    def __init__(self, batch_id: str, means: JobContext) -> None:
+    def __init__(self, batch_id: str, context: JobContext) -> None:
         self.id = batch_id
-        self._context = means
+        self._context = context
         self._halted = asyncio.Event()
-        self._backoff = Backoff(batch_id, means.retry_s)
-        self._results = means.batches.results(batch_id)
-        self._buffer = ResultBuffer(self._results, Backoff(batch_id, means.retry_s))
+        self._backoff = Backoff(batch_id, context.retry_s)
+        self._results = context.batches.results(batch_id)
+        self._buffer = ResultBuffer(self._results, Backoff(batch_id, context.retry_s))
         self._verdict: Verdict | None = None
         self._accusing: asyncio.Task[None] | None = None
         self._lost: list[
@@ -93,9 +93,9 @@ class Job:
         except EngineDeadError as error:
             logger.warning("Batch %s lost its lines in flight: %s", self.id, error)
         except Exception as error:  # noqa: BLE001 - no error may affect other jobs
-            await self._after(error)
+            await self._handle_error(error)
         else:
-            self._backoff.relieve()
+            self._backoff.reset()
         return True
 
     async def _record(self) -> BatchRecord | None:
@@ -106,7 +106,7 @@ class Job:
             return None
 
     async def _validate(self, record: BatchRecord) -> None:
-        verdict = await self._judge(record)
+        verdict = await self._input_verdict(record)
         if verdict.errors:
             await self._move(record, states.rejected(record, verdict.errors, _now()))
         else:
@@ -150,7 +150,7 @@ class Job:
     async def _cancel(self, record: BatchRecord) -> None:
         """Give each line that did not run an error result, and end the job."""
         if record.in_progress_at is None and not record.num_total:
-            verdict = await self._judge(record)
+            verdict = await self._input_verdict(record)
             if verdict.errors:
                 await self._move(record, states.ended(record, _now(), None, verdict.errors))
                 return
@@ -168,30 +168,33 @@ class Job:
         await self._buffer.flush()
         counted = await self._context.batches.get(self.id)
         if counted.status == record.status:
-            async with self._marked_as_a_whole(record):
+            async with self._whole_job_marked(record):
                 usage = await write_files(counted, self._results, self._context.files)
             await self._move(counted, states.ended(counted, _now(), usage, errors))
 
-    async def _judge(self, record: BatchRecord) -> Verdict:
-        """Validate the input unless that was done before; return the result."""
+    async def _input_verdict(self, record: BatchRecord) -> Verdict:
+        """Return the result of validating the input. Validates the input only once."""
         if self._verdict is None:
             files, model = self._context.files, self._context.endpoints.model
-            async with self._context.validating, self._marked_as_a_whole(record):
+            async with self._context.validating, self._whole_job_marked(record):
                 self._verdict = await validate(
                     files, record.input_file_id, record.endpoint, model, self._context.limits
                 )
         return self._verdict
 
     @contextlib.asynccontextmanager
-    async def _marked_as_a_whole(self, record: BatchRecord) -> AsyncIterator[None]:
-        """Mark the job as a whole while the block runs. If that crashed a server before, run it alone."""
+    async def _whole_job_marked(self, record: BatchRecord) -> AsyncIterator[None]:
+        """Set the work mark WHOLE_JOB while the block runs.
+
+        If the job has crashed a server before, run it alone.
+        """
         window = self._context.window
         async with window.alone(self.id) if record.num_crashes else contextlib.nullcontext():
             with self._context.marks.marked(self.id, WHOLE_JOB):
                 yield
 
     async def _fill(self, record: BatchRecord, code: str) -> None:
-        """Give each line without a result an error result with this code."""
+        """Store an error with this code as the result of each line that has no result."""
         await self._buffer.flush()
         done = set(await self._results.done())
         if len(done) >= record.num_total:
@@ -207,8 +210,11 @@ class Job:
                         await self._buffer.flush()
         await self._buffer.flush()
 
-    async def _after(self, error: Exception) -> None:
-        """Handle an unexpected failure of a step: wait before a retry, or give the job up after MAX_TRIES."""
+    async def _handle_error(self, error: Exception) -> None:
+        """Handle an unexpected error of a step.
+
+        Waits before a retry; after MAX_TRIES retries, gives the job up.
+        """
         logger.error("Batch %s failed at a step", self.id, exc_info=error)
         if self._backoff.tries < MAX_TRIES:
             await self._backoff.wait(error)

@@ -19,9 +19,10 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     """Objects that all jobs share.
 
     Attributes:
-        validating: limits how many jobs validate their input at once.
-        running: limits how many jobs run lines at once; each has a piece of its input in memory.
-        marks: marks that show after a crash which lines were worked on.
+        validating: semaphore that limits how many jobs validate their input at once.
+        running: semaphore that limits how many jobs run lines at once. Each running job has a piece of its
+            input in memory.
+        marks: work marks, which show after a crash which lines were worked on.
         limits: limits on the size and structure of each line.
         retry_s: seconds to wait before the first retry.
     """

@@ -17,7 +17,7 @@ PIECE = 2**16
 async def why_too_large(line: bytes | LongLine, limits: BodyLimits) -> str | None:
     """Return why a line exceeds the limits of a request body, or None if it does not.
 
-    A `LongLine` gives None, too: validation rejects it anyway.
+    Also returns None for a `LongLine`, because validation rejects every `LongLine`.
     """
     if isinstance(line, LongLine):
         return None

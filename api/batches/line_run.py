@@ -40,10 +40,10 @@ class LineRun:
     """
 
     def __init__(
-        self, record: BatchRecord, means: JobContext, results: BatchResults, buffer: ResultBuffer
+        self, record: BatchRecord, context: JobContext, results: BatchResults, buffer: ResultBuffer
     ) -> None:
         self._record = record
-        self._context = means
+        self._context = context
         self._results = results
         self._buffer = buffer
         self._flying: dict[int, Mark] = {}
@@ -99,7 +99,7 @@ class LineRun:
             return "halted" if halting.done() else "expired"
         finally:
             if self._context.endpoints.failure is not None:  # the server may end before a line fails
-                self._note_lost()
+                self._record_lost()
             await stopped(feeding)
             await flight.abort()
             await stopped(writing)
@@ -121,7 +121,7 @@ class LineRun:
                         else:
                             self._refuse(number, raw)
                         await asyncio.sleep(0)  # let this line's task start before the next line is sent
-            await flight.landed()
+            await flight.wait_until_landed()
             await self._buffer.drain()
 
     async def _answer(self, number: int, raw: bytes | LongLine) -> None:
@@ -139,14 +139,17 @@ class LineRun:
                 self._refuse(number, raw)
                 return
             except EngineDeadError:
-                self._note_lost()
+                self._record_lost()
                 raise
             finally:
                 del self._flying[number]
         self._buffer.add(LineResult(number, answer.status >= 400, answered(line.custom_id, answer)))
 
-    def _note_lost(self) -> None:
-        """Record the lines whose requests the dead engine had, unless an earlier call recorded some."""
+    def _record_lost(self) -> None:
+        """Record the lines whose requests were in the engine when it died.
+
+        Does nothing if lines were recorded before.
+        """
         self.lost = self.lost or frozenset(n for n, mark in self._flying.items() if mark.was_sent)
 
     def _refuse(self, number: int, raw: bytes | LongLine) -> None:

@@ -26,9 +26,11 @@ async def write_files(record: BatchRecord, results: BatchResults, files: FileSto
     """
     usage = UsageSum()
     if record.num_completed and record.output_file_id is not None:
-        await files.put(_chunks(results, False, usage), _Describe(record, record.output_file_id, "output"))
+        await files.put(
+            _chunks(results, False, usage), _RecordOfSize(record, record.output_file_id, "output")
+        )
     if record.num_failed and record.error_file_id is not None:
-        await files.put(_chunks(results, True, None), _Describe(record, record.error_file_id, "error"))
+        await files.put(_chunks(results, True, None), _RecordOfSize(record, record.error_file_id, "error"))
     return usage.total()
 
 
@@ -44,8 +46,8 @@ async def _chunks(results: BatchResults, failed: bool, usage: UsageSum | None) -
         yield b"".join([line + b"\n" for line in lines])
 
 
-class _Describe:
-    """Callback that returns the record of a file once its size is known."""
+class _RecordOfSize:
+    """Callback of `FileStore.put` that takes a file's size and returns the file's record."""
 
     def __init__(self, record: BatchRecord, file_id: str, kind: str) -> None:
         self._record = record

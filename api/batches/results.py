@@ -79,6 +79,6 @@ class ResultBuffer:
                 await self._backoff.wait(error)
             else:
                 break
-        self._backoff.relieve()
+        self._backoff.reset()
         self._healthy.set()
         self._empty.set()

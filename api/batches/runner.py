@@ -34,7 +34,7 @@ class BatchRunner:
     """Finds, leases and runs jobs until it is closed.
 
     Args:
-        means: objects that all jobs share.
+        context: objects that all jobs share.
         stats: function that returns the engine's statistics.
         lease_s: seconds after which another process may take over the jobs of a crashed process.
         look_s: seconds between searches for such jobs; must be less than `lease_s`.
@@ -42,13 +42,13 @@ class BatchRunner:
 
     def __init__(
         self,
-        means: JobContext,
+        context: JobContext,
         stats: Callable[[], Awaitable[EngineStats]],
         *,
         lease_s: float = LEASE_S,
         look_s: float = LOOK_S,
     ) -> None:
-        self._context = means
+        self._context = context
         self._stats = stats
         self._lease_s = lease_s
         self._look_s = look_s
@@ -60,13 +60,13 @@ class BatchRunner:
             str, tuple[float, int]
         ] = {}  # job → time of the last progress report, number of finished lines then
         self._tasks: list[asyncio.Task[None]] = []
-        self._crashed = dict(means.marks.found)
+        self._crashed = dict(context.marks.found)
 
     async def start(self) -> None:
         """Start the background tasks, which first resume the jobs that earlier processes left."""
         self._tasks = [
             asyncio.create_task(self._look_for_jobs()),
-            asyncio.create_task(self._look_at_engine()),
+            asyncio.create_task(self._adapt_window()),
         ]
 
     async def close(self) -> None:
@@ -104,7 +104,7 @@ class BatchRunner:
                     await self._take(self._offered[0])
                     self._offered.pop(0)
                 if time.monotonic() >= next_look:
-                    await self._keep()
+                    await self._renew_leases()
                     await self._take_unfinished()
                     next_look = time.monotonic() + self._look_s
             except StorageError as error:
@@ -113,7 +113,7 @@ class BatchRunner:
             except Exception:
                 logger.exception("The batch runner could not look for jobs")
                 next_look = time.monotonic() + self._look_s
-            backoff.relieve()
+            backoff.reset()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, next_look - time.monotonic())):
                     await self._wake.wait()
@@ -129,7 +129,7 @@ class BatchRunner:
             )
             del self._crashed[batch_id]
 
-    async def _look_at_engine(self) -> None:
+    async def _adapt_window(self) -> None:
         """Keep adapting the limit on lines in flight to the length of the engine's queue."""
         while True:
             await asyncio.sleep(STATS_S)
@@ -169,7 +169,7 @@ class BatchRunner:
             del self._jobs[job.id]
             self._seen.pop(job.id, None)
 
-    async def _keep(self) -> None:
+    async def _renew_leases(self) -> None:
         """Renew the leases, stop jobs that another process has taken, and halt jobs that another process cancelled."""
         for batch_id, (job, task) in list(self._jobs.items()):
             try:

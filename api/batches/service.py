@@ -43,10 +43,11 @@ class BatchService:
 
     Args:
         files: store of the input and output files.
-        runner: runs the jobs.
-        ownership: decides which jobs and files a request may see; others do not exist for it.
-        deleting: lock held while an input file is looked up and its job is created; deleting files takes it,
-            too.
+        runner: runner of the jobs.
+        ownership: rules that decide which jobs and files a request may see. Others do not exist for the
+            request.
+        deleting: lock held while an input file is looked up and its job is created. Code that deletes files
+            holds the same lock.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ def open_batches(
         folder: folder of the work marks, which reveal lines that crash the server; None: no marks are stored.
     """
     endpoints = Endpoints(answering, strict=strict)
-    means = JobContext(
+    context = JobContext(
         files=files,
         batches=batches,
         endpoints=endpoints,
@@ -181,7 +182,7 @@ def open_batches(
         limits=limits,
         retry_s=RETRY_S,
     )
-    runner = BatchRunner(means, client.stats)
+    runner = BatchRunner(context, client.stats)
     return BatchService(files, batches, endpoints, runner, ownership, deleting)
 
 

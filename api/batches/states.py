@@ -1,4 +1,4 @@
-"""The states of a batch job and their transitions: pure functions from record to record.
+"""The states of a batch job. Each transition is a pure function from record to record.
 
     validating ──► in_progress ──► finalizing ──► completed
         │               │              │    ├───► expired
@@ -54,7 +54,10 @@ def cancelling(record: BatchRecord, now: int) -> BatchRecord:
 
 
 def counted(record: BatchRecord, num_total: int, model: str) -> BatchRecord:
-    """Return a job that was cancelled before validation, with its number of lines. None of them will run."""
+    """Return a job with its number of lines.
+
+    The job was cancelled before its validation, so no line will run.
+    """
     _check(record, "cancelling")
     return msgspec.structs.replace(record, num_total=num_total, model=model)
 
@@ -118,7 +121,7 @@ def _to(record: BatchRecord, status: str, **changes: object) -> BatchRecord:
 
 
 def _not_before(record: BatchRecord, name: str, value: object) -> object:
-    """Return the value of a field. A timestamp is raised to the latest timestamp of the job."""
+    """Return the value to store in a field. A timestamp is raised to the job's latest timestamp."""
     if not (name in STAMPS and isinstance(value, int)):
         return value
     known = (getattr(record, stamp) for stamp in STAMPS)

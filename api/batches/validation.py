@@ -28,7 +28,7 @@ MAX_ERRORS = 10_000  # entries; one more gives the number of further errors
 decode_line = msgspec.json.Decoder(InputLine).decode
 
 
-class _Look(msgspec.Struct):
+class _CheckedFields(msgspec.Struct):
     """The fields of a line's body that are checked here."""
 
     model: Any = None
@@ -36,7 +36,7 @@ class _Look(msgspec.Struct):
     background: Any = None
 
 
-_look_at = msgspec.json.Decoder(_Look).decode
+_decode_fields = msgspec.json.Decoder(_CheckedFields).decode
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     Attributes:
         num_lines: number of lines that are not blank.
-        errors: what is wrong; empty if the file can be run.
+        errors: problems of the file; empty if the file can be run.
     """
 
     num_lines: int
@@ -117,7 +117,7 @@ class Validator:
 
         Args:
             number: number of the line in the file, from 1.
-            too_large: why the line is too large to be decoded; None if it is not.
+            too_large: reason why the line is too large to be decoded; None if the line is small enough.
         """
         self.num_lines += 1
         try:
@@ -171,7 +171,7 @@ class Validator:
         if line.body is UNSET:
             raise LineError("missing_required_parameter", "body is missing; it is required", "body")
         try:
-            body = _look_at(line.body)
+            body = _decode_fields(line.body)
         except ValueError as error:
             raise LineError("invalid_request", f"body must be an object: {error}", "body") from error
         if isinstance(body.model, str) and body.model != self._model:

@@ -20,8 +20,8 @@ def view(record: BatchRecord, most_errors: int | None = None) -> Batch:
     """Return the batch object that clients see. It has the ids of the files only once the job has ended.
 
     Args:
-        most_errors: maximum number of errors to include; if there are more, a further entry gives their
-            number. None: all.
+        most_errors: maximum number of errors to include; None: no maximum. If there are more errors, a last
+            entry tells how many.
     """
     has_ended = record.status in ENDED
     return Batch(

@@ -3,8 +3,8 @@
 The file is mapped into memory: setting a mark costs no system call, and the kernel keeps the marks if the
 process is killed. The next process reads which lines the last one was working on when it died.
 
-A line that waits for the engine is not marked: the API process does no work for it meanwhile, so it cannot
-have crashed that process.
+A line that waits for the engine is not marked. The API process does no work for such a line, so the line
+cannot crash the API process.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ Found = Mapping[str, frozenset[int]]
 class Mark:
     """Marks one batch line as being worked on by this process.
 
-    The mark is set when it is created, and cleared while all of the line's requests wait for the engine.
+    A new mark is set. The mark is cleared while all of the line's requests wait for the engine.
 
     Args:
-        slot: bytes of the mark in the file; None: the file is full or not used, and the mark is not stored.
+        slot: bytes of the mark in the file; None: the mark is not stored, because the file is full or not
+            used.
         head: bytes at the start of the slot while the mark is set.
 
     Attributes:

@@ -11,19 +11,19 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.parsers import CallFormat, MessageMarks, ToolParser
 
-from .tool_choice import Tool, ToolUse, after, calls_only, text_and_calls
+from .tool_choice import Tool, ToolUse, calls_only, text_and_calls, with_prefix
 
 ParserClass = type[ToolParser]
 
 
 class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer must look like, and how its tool calls are read.
+    """The grammar of an answer, and the parser of its tool calls.
 
     Attributes:
         use: the request's use of tools.
         grammar: grammar that the engine enforces; None: any text.
-        checks: grammars to check before the request is sent, each with the field that set it; the last is
-            `grammar`.
+        checks: grammars to check before the request is sent, each with the request field that set it. The
+            last one is `grammar`, if there is a grammar.
         tools: tools to pass to the template.
         tool_parser: parser of the tool calls; None: the answer has no calls.
     """
@@ -47,11 +47,11 @@ def answer_form(
     Args:
         use: the request's use of tools.
         structure: the request's structured output, or None.
-        parser: parser of the model's own calls, or None.
-        json_parser: parser of calls in the form of a bare JSON array. Required calls have this form if no
-            grammar can describe the model's own form.
-        messages: markers that start texts and calls after the reasoning, for models that write each of them
-            as a message of its own.
+        parser: parser of calls in the model's own format, or None.
+        json_parser: parser of calls in the format of a bare JSON array, or None. It is used for required
+            calls if no grammar can describe the model's own format.
+        messages: markers that start a text message and a message with calls; None for models that write no
+            such markers.
 
     Raises:
         RequestError: no parser can read the calls, or no grammar can describe them.
@@ -85,7 +85,7 @@ def _calls_form(
         if reader is not None and reader.call_format is not None:
             form = calls_only(use, reader.call_format)
             if messages is not None:  # a model writes a bare JSON array as a text message
-                form = after(messages.calls if reader is parser else messages.text, form)
+                form = with_prefix(messages.calls if reader is parser else messages.text, form)
             spec = tag_spec(form)
             return AnswerForm(
                 use=use,
@@ -126,9 +126,9 @@ def _free_form(
 
 
 def _either(text: Format, calls: Format, messages: MessageMarks | None) -> Format:
-    """Return the format of an output that is either `text` or `calls`."""
+    """Return the structural tag's format of an output that is either `text` or `calls`."""
     if messages is not None:
-        text, calls = after(messages.text, text), after(messages.calls, calls)
+        text, calls = with_prefix(messages.text, text), with_prefix(messages.calls, calls)
     return {"type": "or", "elements": [text, calls]}
 
 

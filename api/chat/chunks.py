@@ -34,7 +34,7 @@ class ChatChunks:
         fingerprint: the server's system fingerprint.
         include_usage: whether every chunk has the key `usage`, which is null in all chunks except the last.
         reasoning_fields: fields of a delta that contain the reasoning, and are null if there is none.
-        usage_of: returns the token counts so far, for clients that ask for them in each chunk.
+        usage_of: function that returns the token counts so far, for clients that ask for them in each chunk.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ChatChunks:
         ]
 
     def roles(self) -> bytes:
-        """Return the first event of each choice, which has the role, and the text to echo."""
+        """Return the first event of each choice, which contains the role and the text to echo."""
         found = b""
         for choice in self._generation.choices:
             delta = ChatDelta(role="assistant", content=self._extras.echo, refusal=None)
@@ -110,7 +110,7 @@ class ChatChunks:
 
     @property
     def _adds(self) -> bool:
-        """Whether each chunk has more than its text."""
+        """Whether content chunks also contain token ids or token counts."""
         return self._extras.token_ids or self._extras.usage
 
     def _new_ids(self, choice: Choice) -> list[int] | UnsetType:

@@ -16,12 +16,11 @@ from .roles import ROLES
 def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
     """Check the messages, and return them with the names that templates expect.
 
-    `reasoning` becomes `reasoning_content`; the role "developer" becomes "system" if the template does not
-    have it.
+    `reasoning` becomes `reasoning_content`. The role "developer" becomes "system" if the template does not
+    mention "developer". Roles that OpenAI's API does not have are checked later (see `roles`).
 
     Args:
-        template_source: source of the template. Roles that OpenAI does not have are checked by rendering
-            (`roles`).
+        template_source: source of the template.
 
     Raises:
         RequestError: a message is invalid; names the field.
@@ -81,9 +80,10 @@ def _check_tool_calls(calls: Any, param: str) -> None:
 
 
 def _check_results(messages: Sequence[dict[str, Any]]) -> None:
-    """Raise RequestError for a tool's result without a call before it.
+    """Raise RequestError for a tool's result without a matching call before it.
 
-    A result or a call without an id belongs to any. The ids of other JSON types are compared as they are written.
+    A result without an id matches every call, and a call without an id matches every result. An id may have
+    any JSON type.
     """
     called: set[str] = set()
     has_call = has_unnamed = False

@@ -25,7 +25,8 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
         tools: tools to pass to the template.
 
     Raises:
-        RequestError: a message is invalid, or the template refuses the conversation or loses a message.
+        RequestError: a message is invalid, the template refuses the conversation, or the template omits a
+            message.
     """
     messages, kwargs = _given(body, template)
     text = template.render(messages, tools=tools, **kwargs)  # before the probe, for the template's own errors
@@ -49,7 +50,10 @@ def render_prompt_briefly(
 
 
 def echo_of(body: ChatRequest) -> str:
-    """Return the text that precedes the answer with `echo`: that of the last message, if it is the assistant's."""
+    """Return the text that the reply repeats before the answer.
+
+    This is the text of the last message if `echo` is set and the message is the assistant's; otherwise "".
+    """
     if not body.echo or not body.messages or body.messages[-1].get("role") != "assistant":
         return ""
     content = body.messages[-1].get("content")
@@ -59,7 +63,7 @@ def echo_of(body: ChatRequest) -> str:
 
 
 def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the template's input from a request: the messages, and the other variables by name."""
+    """Return the input of the template: the request's messages, and the other variables by name."""
     messages = check_messages(body.messages, template.source)
     kwargs = dict(body.chat_template_kwargs or {})
     if len(kwargs) > MAX_KWARGS:

@@ -1,4 +1,4 @@
-"""Texts of chats that show their reasoning in another way than as it comes."""
+"""Text streams of chats that omit the reasoning, or return the whole reasoning as one piece."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from llmfw.core.interfaces.parsers import ReasoningDelta, ReasoningParser
 
 
 class TextWithoutReasoning(TextStream):
-    """A text whose reasoning is counted and left out."""
+    """A text stream that omits the reasoning. The tokens of the reasoning are still counted."""
 
     def feed(self, event: TokenEvent) -> Sequence[Delta]:
         return [delta for delta in super().feed(event) if not isinstance(delta, ReasoningDelta)]
 
 
 class TextWithWholeReasoning(TextStream):
-    """A text whose reasoning comes as one piece, once it has ended."""
+    """A text stream that returns the whole reasoning as one delta, after the reasoning has ended."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -36,20 +36,21 @@ class TextWithWholeReasoning(TextStream):
         return [*shown, *self._released()] if self.finish_reason is not None else shown
 
     def _released(self) -> list[Delta]:
-        """Return the reasoning that was held back, and hold it no longer."""
+        """Return the reasoning that was held back as one delta, and clear it."""
         text = "".join(self._held)
         self._held.clear()
         return [ReasoningDelta(text)] if text else []
 
 
 def text_class(body: ChatRequest, parser: type[ReasoningParser] | None) -> type[TextStream]:
-    """Return the class of the texts that answer a request.
+    """Return the class of the text streams that answer a request.
 
     Args:
         parser: parser of the model's reasoning, or None.
 
     Raises:
-        RequestError: the request leaves out the reasoning, which cannot be told from the content.
+        RequestError: the request omits the reasoning, but the server cannot separate it from the content, or
+            the request sets `separate_reasoning` to false.
     """
     if body.include_reasoning is False:
         if body.separate_reasoning is False:

@@ -1,4 +1,4 @@
-"""Checks that a chat template writes the messages of roles that OpenAI's API does not have."""
+"""Checks that a chat template writes messages whose role OpenAI's API does not have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class RoleProbe(msgspec.Struct, frozen=True):
     """A conversation that shows whether a template writes messages of unusual roles.
 
     Attributes:
-        messages: the conversation, with other contents and roles where the role is unusual.
+        messages: the conversation. In messages with an unusual role, role and content are replaced by test
+            texts.
         roles: index of each message with an unusual role → the role.
     """
 
@@ -24,9 +25,12 @@ class RoleProbe(msgspec.Struct, frozen=True):
     roles: dict[int, str]
 
     def check(self, text: str) -> None:
-        """Raise RequestError if the rendered probe lacks an unusual role or its message's content.
+        """Raise RequestError if the rendered probe lacks a test text.
 
-        The template would then lose the message, or write it as another role's.
+        Such a template omits the message, or writes it under another role.
+
+        Args:
+            text: the rendered probe.
         """
         text = text.casefold()
         for i, role in self.roles.items():
@@ -39,10 +43,13 @@ class RoleProbe(msgspec.Struct, frozen=True):
 
 
 def role_probe(messages: Sequence[dict[str, Any]], template_source: str) -> RoleProbe | None:
-    """Return a probe of the roles in a conversation; None if all are OpenAI's or named by the template.
+    """Return a probe of the unusual roles in a conversation; None if there are none.
+
+    A role is unusual if OpenAI's API does not have it and the template's source does not contain it in
+    quotes.
 
     Args:
-        template_source: source of the template. It names a role if it contains the role in quotes.
+        template_source: source of the template.
     """
     roles = {
         i: message["role"]

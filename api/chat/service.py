@@ -72,8 +72,8 @@ class ChatService:
         generator: generator that runs the prompts.
         template: template that renders messages as a prompt.
         reasoning_parser, tool_parser: parser classes that fit the model, or None.
-        json_tool_parser: parser of calls in the form of a bare JSON array, for models whose own form no
-            grammar can describe.
+        json_tool_parser: parser of calls in the format of a bare JSON array. It is used for required calls if
+            no grammar can describe the model's own format.
         fingerprint: the server's system fingerprint.
         reasoning_field: a key of REASONING_FIELDS.
         max_messages: maximum number of messages of a chat, and of parts of one message.
@@ -212,7 +212,7 @@ class ChatService:
         yield (chunks.usage(self._usage(generation)) if include_usage else b"") + DONE
 
     def _usage(self, generation: Generation) -> Usage:
-        """Return the token counts; with a reasoning parser also `reasoning_tokens` where SGLang has it."""
+        """Return the token counts. If there is a reasoning parser, add `reasoning_tokens` as SGLang does."""
         usage = usage_of(generation)
         if self._reasoning_parser is not None:
             usage.reasoning_tokens = usage.completion_tokens_details.reasoning_tokens

@@ -85,7 +85,7 @@ def thinking_of(
 def _single_tokens(
     texts: Sequence[str], before: str, mark: tuple[int, ...], tokenizer: Tokenizer
 ) -> tuple[int, ...]:
-    """Return the token ids of those texts that are a single token when they follow a marker.
+    """Return the token ids of the texts that the tokenizer encodes as a single token after a marker.
 
     Args:
         before: text of the marker.
@@ -96,7 +96,7 @@ def _single_tokens(
 
 
 def _thinks_first(parser: ParserClass) -> bool:
-    """Return whether the parser reads an output without the opening marker as thinking."""
+    """Return whether the parser treats an output as thinking if it has no opening marker."""
     if parser.opening is None:
         return True
     fresh = parser()

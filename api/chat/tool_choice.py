@@ -116,8 +116,8 @@ def text_and_calls(use: ToolUse, calls: CallFormat) -> Format:
     }
 
 
-def after(text: str, format: Format) -> Format:
-    """Return the format with a constant text before it."""
+def with_prefix(text: str, format: Format) -> Format:
+    """Return the format of a constant text followed by `format`."""
     return {"type": "sequence", "elements": [{"type": "const_string", "value": text}, format]}
 
 
@@ -164,7 +164,10 @@ def _function(tool: Tool) -> Mapping[str, Any]:
 
 
 def _read_choice(choice: Any) -> tuple[Mode, list[tuple[str, str]] | None]:
-    """Return the mode, and the name and path of each tool that may be called; None: all tools may."""
+    """Return the mode, and the tools that may be called; None: all tools may be called.
+
+    Each tool is a pair of its name and the path of the request field that names it.
+    """
     if choice is None or choice == "auto":
         return "auto", None
     if choice == "none":

@@ -37,7 +37,10 @@ MAX_GIST = 12  # lines
 
 
 class OvertimeError(BaseException):
-    """A test did not end in time. Not an Exception, which the component under test might catch."""
+    """A test did not end in time.
+
+    Derived from BaseException, because the component under test might catch every Exception.
+    """
 
 
 def run_check(
@@ -61,7 +64,7 @@ def run_check(
     """
     start = time.monotonic()
     listener = _Listener(home, timeout, show)
-    with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _apart(folder):
+    with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _isolated(folder):
         file = Path(
             folder, f"test_component_{uuid.uuid4().hex}.py"
         )  # unique: a process can import a module name only once
@@ -81,8 +84,8 @@ def run_check(
 
 
 @contextlib.contextmanager
-def _apart(folder: str) -> Iterator[None]:
-    """Hide the environment's settings from pytest, and put hypothesis' files into a temporary folder."""
+def _isolated(folder: str) -> Iterator[None]:
+    """Hide pytest's environment variables, and put hypothesis' files into a temporary folder."""
     before = dict(os.environ)
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ.pop("PYTEST_PLUGINS", None)
@@ -96,7 +99,7 @@ def _apart(folder: str) -> Iterator[None]:
 
 
 class _Listener:
-    """A pytest plugin that turns test reports into promises."""
+    """A pytest plugin that collects the results of the tests as promises, one per test function."""
 
     def __init__(self, home: Path, timeout: float, show: Callable[[Promise], None]) -> None:
         self.promises: list[Promise] = []
@@ -106,18 +109,18 @@ class _Listener:
         self._show = show
 
     def close(self) -> None:
-        """Show the last promise, whose tests have ended."""
+        """Show the last promise. Call this when all tests have ended."""
         if self.promises:
             self._show(self.promises[-1])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Iterator[None]:
-        with self._watched():
+        with self._time_limit():
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Iterator[None]:
-        with self._watched():
+        with self._time_limit():
             return (yield)
 
     def pytest_exception_interact(self, node: pytest.Item | pytest.Collector, call: Any) -> None:
@@ -140,7 +143,7 @@ class _Listener:
             promise.broken += 1
             if promise.broken == 1:
                 promise.traceback = report.longreprtext
-                promise.reason = _gist(report.longreprtext)
+                promise.reason = _error_message(report.longreprtext)
 
     def _promise(self, name: str) -> Promise:
         if not self.promises or self.promises[-1].name != name:
@@ -149,8 +152,11 @@ class _Listener:
         return self.promises[-1]
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Raise OvertimeError in the block if it takes too long. Has no effect on systems without SIGALRM."""
+    def _time_limit(self) -> Iterator[None]:
+        """Raise OvertimeError if the block takes longer than the timeout.
+
+        Needs SIGALRM; no effect without it.
+        """
         if not hasattr(signal, "SIGALRM"):
             yield
             return
@@ -167,8 +173,8 @@ class _Listener:
             signal.signal(signal.SIGALRM, before)
 
 
-def _gist(traceback: str) -> str:
-    """Return pytest's report of an assertion, without surrounding code and without hypothesis' arguments."""
+def _error_message(traceback: str) -> str:
+    """Return the error message in pytest's report, without source code and without hypothesis' arguments."""
     traceback = _DRAWN.split(traceback)[0]
     lines = [
         line.lstrip("E| ").rstrip() for line in traceback.splitlines() if line.lstrip("| ").startswith("E ")
@@ -180,12 +186,12 @@ def _gist(traceback: str) -> str:
 
 
 def _where(excinfo: pytest.ExceptionInfo[BaseException], home: Path) -> str | None:
-    """Return file and line of the innermost call in the component's own folder; None if there is none."""
+    """Return the file and line of the innermost call inside the component's folder; None if there is none."""
     inside = [entry for entry in excinfo.traceback if Path(entry.path).is_relative_to(home)]
     return f"{inside[-1].path}:{inside[-1].lineno + 1}" if inside else None
 
 
 def explained(error: BaseException) -> str:
-    """Return, on one line, the error that prevented all tests."""
+    """Return the text of an error that prevented all tests, on one line."""
     text = " ".join(str(error).split())
     return text if isinstance(error, LLMFWError) else f"{type(error).__name__}: {text}"

@@ -48,17 +48,17 @@ def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
         return
     it_is_one.kept = 1
     yield it_is_one
-    yield from asyncio.run(_served(entry, found, registry))
+    yield from asyncio.run(_check_in_app(entry, found, registry))
 
 
-async def _served(entry: Entry, found: Any, registry: Registry) -> list[Promise]:
-    """Add the route to an application and request its paths; return the promises that this checks."""
+async def _check_in_app(entry: Entry, found: Any, registry: Registry) -> list[Promise]:
+    """Return two promises: the route can be added to an application, and its paths answer requests."""
     fits = Promise("its_paths_are_taken_by_no_route_of_the_API")
     config = ServerConfig(served_model_name="none")
     try:
         async with idle_app(config, registry, [(entry.plugin, entry.path)]) as app:
             fits.kept = 1
-            return [fits, await _asked(app, found)]
+            return [fits, await _check_answers(app, found)]
     except ComponentError as error:
         return [_broken(fits, error, str(error).removeprefix(str(entry)).strip())]
 
@@ -89,8 +89,8 @@ async def idle_app(
         await stores.close()
 
 
-async def _asked(app: Any, found: Any) -> Promise:
-    """Request each path that needs no parameters; return the promise that this checks."""
+async def _check_answers(app: Any, found: Any) -> Promise:
+    """Request each path that needs no parameters; return the promise that these paths answer."""
     answers = Promise("who_asks_without_parameters_gets_an_answer")
     answers.reason = "it has no GET without parameters in its path"
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)

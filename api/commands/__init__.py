@@ -1,1 +1,5 @@
-"""The commands of `llmfw`, one module each. Until one runs, they import only click and light core modules."""
+"""The commands of `llmfw`, one module each.
+
+At import, the modules load only click and light modules of the core. Each command imports the rest when it
+runs.
+"""

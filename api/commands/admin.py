@@ -64,7 +64,7 @@ def show(reply: _Reply, as_json: bool, table: Callable[[_Reply], None]) -> None:
 
 @click.group("cache")
 def cache_group() -> None:
-    """Look at a running server's prefix cache, and keep prefixes in it."""
+    """Show or flush the prefix cache of a running server, and pin prefixes."""
 
 
 @cache_group.command("show")
@@ -78,14 +78,14 @@ def cache_group() -> None:
 )
 @admin_options
 def show_cache(most: int, as_json: bool, url: str | None, api_key: str | None) -> None:
-    """Show what is in the prefix cache: figures, pins, and the prefixes that most tokens share."""
+    """Show the state of the prefix cache, the pins, and the prefixes that save the most tokens."""
     show(ask("GET", "/admin/cache", url, api_key, params={"most": most}), as_json, _print_cache)
 
 
 @cache_group.command("flush")
 @admin_options
 def flush_cache(as_json: bool, url: str | None, api_key: str | None) -> None:
-    """Forget every prefix that no running request and no pin holds."""
+    """Evict all prefixes that are neither pinned nor used by running requests."""
     show(ask("POST", "/admin/cache/flush", url, api_key), as_json, _print_cache)
 
 
@@ -114,9 +114,10 @@ def pin_prefix(
     url: str | None,
     api_key: str | None,
 ) -> None:
-    """Keep the prefix in FILE in the cache; '-' reads standard input.
+    """Pin the prefix in FILE, so that it stays in the cache; '-' reads standard input.
 
-    The text of FILE is the start of completion prompts. With --messages it is the start of chats.
+    FILE contains the text that completion prompts start with. With --messages, it contains the messages that
+    chats start with.
     """
     with file:
         text = file.read()
@@ -129,20 +130,20 @@ def pin_prefix(
 @click.argument("pin_id")
 @admin_options
 def unpin_prefix(pin_id: str, as_json: bool, url: str | None, api_key: str | None) -> None:
-    """Let a pinned prefix go; 'llmfw cache show' lists the pins."""
+    """Remove the pin of a prefix; 'llmfw cache show' lists the pins."""
     reply = ask("DELETE", f"/admin/cache/pins/{quote(pin_id, safe='')}", url, api_key)
     show(reply, as_json, lambda pin: click.echo(f"{plain(pin['id'])} is not pinned any more"))
 
 
 @click.group("policy")
 def policy_group() -> None:
-    """See or change the scheduling policy of a running server."""
+    """Show or change the scheduling policy of a running server."""
 
 
 @policy_group.command("show")
 @admin_options
 def show_policy(as_json: bool, url: str | None, api_key: str | None) -> None:
-    """Show which scheduling policy is in force."""
+    """Show the current scheduling policy."""
     show(ask("GET", "/admin/policy", url, api_key), as_json, _print_policy)
 
 
@@ -160,21 +161,21 @@ def show_policy(as_json: bool, url: str | None, api_key: str | None) -> None:
 def set_policy(
     name: str, pairs: tuple[str, ...], as_json: bool, url: str | None, api_key: str | None
 ) -> None:
-    """Put the policy NAME in force. No request is lost.
+    """Switch to the scheduling policy NAME. Running and waiting requests continue.
 
-    If there is no such policy, or an option is wrong, the old one stays.
+    If there is no such policy, or an option is wrong, the old policy stays.
     """
     body = {"name": name, "options": _options(pairs)}
     show(ask("PUT", "/admin/policy", url, api_key, json=body), as_json, _print_policy)
 
 
-@click.command("trace", short_help="Show what was decided about a request: why it waited, what was cached.")
+@click.command("trace", short_help="Show why a request waited, and how much of its prompt was cached.")
 @click.argument("request_id", metavar="ID")
 @admin_options
 def trace_command(request_id: str, as_json: bool, url: str | None, api_key: str | None) -> None:
-    """Show what was decided about the request ID, as in the reply's "id": why it waited, what was cached.
+    """Show why a request waited, and how much of its prompt was cached.
 
-    The server keeps that with --trace-requests.
+    ID is the "id" in the reply to the request. The server must run with --trace-requests.
     """
     show(ask("GET", f"/admin/requests/{quote(request_id, safe='')}", url, api_key), as_json, _print_traces)
 

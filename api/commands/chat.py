@@ -76,7 +76,7 @@ class Chat:
         self.reset()
 
     def ask(self, text: str) -> None:
-        """Send a message and show the answer. Keeps both in the conversation if any text came.
+        """Send a message and show the answer. Adds both to the conversation if the answer has any text.
 
         Raises:
             RemoteError: the server gives no answer, or an incomplete one.

@@ -53,7 +53,7 @@ def read_fixtures(
     return {name: _value(text) for name, text in pairs}
 
 
-@click.command("check", short_help="Hold an installed component to the promises of its interface.")
+@click.command("check", short_help="Run the conformance tests of an installed component.")
 @click.argument("kind", callback=check_kind)
 @click.argument("name")
 @click.option(
@@ -96,14 +96,14 @@ def check_command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Hold the component NAME of a KIND to the promises of its interface, as its author's tests do.
+    """Run the conformance tests of a KIND on the installed component NAME.
 
     KIND is as in `llmfw plugins`: policy, attention, tool_parser, …. The component is built as a server
-    builds it. Prints one line for each promise, with the reason if it is broken or could not be checked. Of a
-    command or a route, it checks whether llmfw can use it; a route's NAME is its import path, or its plugin's
-    name.
+    builds it. Prints one line for each promise of the interface, with the reason if the promise is broken or
+    could not be checked. For a command or a route, checks whether llmfw can use it. The NAME of a route is
+    its import path, or the name of its plugin.
 
-    Exit code: 0 all that could be checked holds; 1 a promise is broken; 2 the check could not be run.
+    Exit code: 0 if all checked promises hold; 1 if a promise is broken; 2 if nothing could be checked.
     """
     if kind in KINDS:
         if fixtures:

@@ -89,14 +89,18 @@ def _check_command(entry: Entry, plugins: Plugins, own: tuple[str, ...]) -> Iter
         for command in plugin.commands
         if command.name == entry.name
     ]
-    yield _held("its_name_is_its_own", lambda: _check_name(entry, plugins, own))
-    yield _held("lists_of_commands_say_what_it_does", lambda: _check_summary(command))
-    yield _held("its_help_can_be_printed", lambda: _check_help(command))
-    yield _held("whoever_lists_commands_imports_nothing_heavy", lambda: _check_light(entry))
+    yield _run_check("its_name_is_its_own", lambda: _check_name(entry, plugins, own))
+    yield _run_check("lists_of_commands_say_what_it_does", lambda: _check_summary(command))
+    yield _run_check("its_help_can_be_printed", lambda: _check_help(command))
+    yield _run_check("whoever_lists_commands_imports_nothing_heavy", lambda: _check_light(entry))
 
 
-def _held(name: str, check: Callable[[], str | None]) -> Promise:
-    """Run a check, which returns an error or None; return a promise with the outcome."""
+def _run_check(name: str, check: Callable[[], str | None]) -> Promise:
+    """Run a check and return its outcome as a promise.
+
+    Args:
+        check: function that returns an error message, or None if the promise holds.
+    """
     promise = Promise(name)
     try:
         reason = check()

@@ -1,4 +1,4 @@
-"""`llmfw complete`: has a running server continue a text."""
+"""`llmfw complete`: continues a text with the model of a running server."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .remote import Remote, remote_options, to_body
 def complete_command(prompt: str | None, url: str | None, api_key: str | None, **options: Any) -> None:
     """Continue a text with the model of a running server.
 
-    Without PROMPT, reads the text from standard input. On a terminal, each line is a text of its own. The server chooses
-    the value of every option that you leave out; most servers stop after 16 tokens.
+    Without PROMPT, reads the text from standard input. On a terminal, each line is a separate text. The
+    server chooses the value of every option that you leave out; most servers stop after 16 tokens.
     """
     text = prompt_of(prompt)
     remote = Remote(url, api_key)

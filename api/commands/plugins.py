@@ -54,7 +54,8 @@ def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, 
 
         - install: command that installs what the component lacks; None if llmfw does not know one.
         - options: names of its options; None if they cannot be known without importing it.
-        - choose: text that chooses it: its name, or "plugin/name" if other components have the same name.
+        - choose: name by which users choose it: "name", or "plugin/name" if other components have the same
+          name.
         - shadowed_by: the other components of the same name.
     """
     components = [_described(component) for plugin in plugins.loaded for component in plugin.components]
@@ -74,8 +75,8 @@ def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, 
     _find_shadows(components, own_commands)
     components.sort(key=lambda component: (component["kind"], component["name"], component["plugin"]))
     return {
-        "components": [_renamed(component) for component in components],
-        "broken": [_renamed(asdict(broken)) for broken in plugins.broken],
+        "components": [_with_package_key(component) for component in components],
+        "broken": [_with_package_key(asdict(broken)) for broken in plugins.broken],
     }
 
 
@@ -112,8 +113,8 @@ def _find_shadows(components: list[dict[str, Any]], own_commands: Collection[str
         component["choose"] = full_name if others else component["name"]
 
 
-def _renamed(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the record with its key "distribution", packaging's term, renamed to "package", users' term."""
+def _with_package_key(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record with its key "distribution" renamed to "package"."""
     return {("package" if key == "distribution" else key): value for key, value in record.items()}
 
 

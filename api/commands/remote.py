@@ -124,7 +124,7 @@ class Remote:
     def requests(self, read_timeout_s: float = READ_TIMEOUT_S) -> Generator[httpx.Client, None, None]:
         """Yield an HTTP client for the server. Converts httpx's exceptions to RemoteErrors.
 
-        Adds to a 401 how to give the key.
+        The error for status 401 says how to pass an API key.
 
         Raises:
             UnreachableError: the server gave no complete answer.
@@ -153,7 +153,7 @@ class Remote:
             raise RemoteError(f"{self.url}: {type(error).__name__}: {error}") from error
 
     def _what_to_do(self, reason: str) -> str:
-        """Return what to do if no server answers."""
+        """Return a hint for the user if no server answers."""
         if "WRONG_VERSION_NUMBER" in reason:
             return "it does not speak TLS: write http:// in --url"
         if self._is_default:
@@ -192,7 +192,7 @@ def to_body(remote: Remote, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(reply: httpx.Response) -> None:
-    """Raise RemoteError with the server's message if the reply, which may be a stream, is an error."""
+    """Raise RemoteError with the server's message if the reply is an error. The reply may be a stream."""
     if reply.is_error:
         reply.read()
         message = f"{reply.status_code} from the server: {_message_of(_object(reply.text))}"

@@ -27,8 +27,8 @@ class CompletionChunks:
     """Encodes the chunks of one completion's stream as server-sent events.
 
     Args:
-        empty: chunk without choices, from which all chunks are made.
-        running: the completion.
+        empty: chunk without choices, which is copied to build each chunk.
+        running: the completion whose chunks are encoded.
     """
 
     def __init__(self, empty: Completion, running: CompletionGeneration) -> None:

@@ -19,7 +19,7 @@ class Layout(msgspec.Struct, frozen=True):
     """The order of special tokens, prefix and suffix in a fill-in-the-middle prompt.
 
     Attributes:
-        parts: names of tokens, and PREFIX and SUFFIX where these texts are inserted.
+        parts: names of special tokens in the order of the prompt. PREFIX and SUFFIX stand for the two texts.
         ends: names of tokens that end the filled-in text, in addition to the end-of-sequence tokens.
     """
 

@@ -32,12 +32,12 @@ class CompletionGeneration:
         generation: a generation with the same number of choices for each prompt.
         n: number of choices to return per prompt.
         echo: whether to put the prompt before the generated text.
-        num_top: number of most likely tokens to return at each place, with `echo` also of the prompt; None: no log
-            probabilities.
-        scores_only: whether only the prompt's scores are requested. The engine always generates a token; it
-            is then neither returned nor counted.
+        num_top: number of most likely tokens to return at each position of the output and, with `echo`, of
+            the prompt; None: no log probabilities.
+        scores_only: whether only the prompt's scores are requested. The engine still generates one token,
+            which is neither returned nor counted.
         skip_special_tokens: whether the text of a prompt given as token ids omits special tokens.
-        slices: takes turns with other requests at large lists.
+        slices: scheduler of the work on large lists, shared by all requests.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class CompletionGeneration:
         return not self._scores_only
 
     def prompt_logprobs(self, choice: Choice) -> PromptLogprobs | UnsetType:
-        """Return the log probabilities of a choice's prompt in vLLM's form, if `prompt_logprobs` asks for them."""
+        """Return the log probabilities of a choice's prompt in vLLM's format; UNSET if not requested."""
         num_top = self.generation.extras.prompt_logprobs
         if num_top is None:
             return UNSET
@@ -113,7 +113,10 @@ class CompletionGeneration:
         return self.generation.choices[start : start + self._per_prompt]
 
     async def echo_of(self, choice: Choice) -> tuple[str, CompletionLogprobs | None]:
-        """Return the text before a choice's new text. Its log probabilities come with the first choice's first event."""
+        """Return the echoed prompt of a choice, and the prompt's log probabilities if they are requested.
+
+        The log probabilities are known once the prompt's first choice has had its first event.
+        """
         if not self._echo:
             return "", None
         index = self.prompt_index(choice)
@@ -130,12 +133,12 @@ class CompletionGeneration:
         return text, self._entries(tokens, self._offset(choice)) if tokens else None
 
     def last(self, choice: Choice) -> CompletionLogprobs | None:
-        """Return the log probabilities of tokens without text at a choice's end; None if there are none."""
+        """Return the log probabilities of a choice's last tokens without text; None if there are none."""
         tokens = choice.text.rest if self._logprobs and not self._scores_only else ()
         return self._entries(tokens, self._offset(choice)) if tokens else None
 
     async def joined(self, *parts: CompletionLogprobs | None) -> CompletionLogprobs | None:
-        """Join log probabilities, as JSON already; return None if none are requested."""
+        """Join log probabilities into one object whose lists are encoded JSON; None if none are requested."""
         if not self._logprobs:
             return None
         tokens, own, top, offsets = (ListWriter(self._slices) for _ in range(4))
@@ -154,7 +157,7 @@ class CompletionGeneration:
         return "length" if self._scores_only else choice.text.finish_reason
 
     def ending(self, choice: Choice) -> Ending:
-        """Return what ended a choice; nothing matched if only the prompt's scores are requested."""
+        """Return what ended a choice. If only the prompt's scores are requested, no stop is reported."""
         return ending_of(choice, is_counted=not self._scores_only)
 
     def usage(self) -> Usage:

@@ -78,7 +78,7 @@ class CompletionService:
         skip = body.skip_special_tokens is not False
         output = Output(
             logprobs=0 if num_top is None and best_of > n else num_top,
-            prompt_logprobs=_most(extras.prompt_logprobs, num_top if body.echo else None),
+            prompt_logprobs=_larger(extras.prompt_logprobs, num_top if body.echo else None),
             constrained_logprobs=bool(body.constrained_logprobs),
             grammar=grammar,
         )
@@ -139,9 +139,9 @@ class CompletionService:
     ) -> AsyncGenerator[bytes, None]:
         """Run a generation, and yield its server-sent events. Yields b"" if an engine event causes none.
 
-        The echo of a prompt comes first. If log probabilities are requested, the echo waits until the
-        prompt's first choice reports those of the prompt; the output of the prompt's other choices is held
-        back until then.
+        Each choice starts with the echo of its prompt. If the echo has log probabilities, it is sent after
+        the first event of the prompt's first choice, which reports them. Until then, the output of the
+        prompt's other choices is held back.
         """
         choices = running.generation.choices
         empty = self._empty(running)
@@ -211,7 +211,7 @@ def _check_number(num_prompts: int, best_of: int) -> None:
 
 
 def _check_whole(body: CompletionRequest) -> None:
-    """Raise RequestError if a prompt to fill in is to be truncated."""
+    """Raise RequestError if the request truncates a fill-in-the-middle prompt."""
     if body.truncate_prompt_tokens is not None:
         raise RequestError(
             f"truncate_prompt_tokens is {body.truncate_prompt_tokens} and suffix is given; what is filled in is not "
@@ -220,8 +220,8 @@ def _check_whole(body: CompletionRequest) -> None:
         )
 
 
-def _most(one: int | None, other: int | None) -> int | None:
-    """Return the larger number; None if both are."""
+def _larger(one: int | None, other: int | None) -> int | None:
+    """Return the larger of two numbers, ignoring None; None if both are None."""
     given = [each for each in (one, other) if each is not None]
     return max(given) if given else None
 

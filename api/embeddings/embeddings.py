@@ -26,7 +26,7 @@ class EmbeddingService:
     """Answers embedding requests.
 
     Args:
-        generator: provides the engine client, the tokenizer and the model's name.
+        generator: generator with the engine client, the tokenizer and the model's name.
     """
 
     def __init__(self, generator: Generator) -> None:

@@ -1,9 +1,9 @@
 """Reads file names from the `content-disposition` headers of forms, and writes such headers for downloads.
 
-Clients differ: browsers escape quotes and line breaks with percent signs and leave backslashes alone; httpx
-and older clients double backslashes; curl puts a backslash before quotes. All these names are decoded to what
-the client meant, except for names that contain such an escape sequence literally. `filename*` (RFC 5987) has
-no such exceptions.
+Clients escape `filename` differently. Browsers replace quotes and line breaks by percent codes, and leave
+backslashes alone. httpx and older clients double backslashes. curl puts a backslash before quotes. All these
+escapes are decoded, so a name that contains such a sequence literally is changed. Names in `filename*` (RFC
+5987) are always exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CHARSETS = ("utf-8", "iso-8859-1")
 
 
 def read_parameters(disposition: str) -> dict[str, str]:
-    """Return the parameters of a form part's header: `name` and `filename`, if it has them.
+    """Return the parameters of a form part's header by name, such as `name` and `filename`.
 
     Args:
         disposition: value of the header.

@@ -109,7 +109,7 @@ class FileService:
 
     Args:
         batches: store of the batch jobs; a job's input file is not removed before the job ends.
-        ownership: decides which files a request may see; other files do not exist for it.
+        ownership: rules that decide which files a request may see. Other files do not exist for the request.
         room: check that keeps some disk space free; None: uploads may fill the disk.
 
     Attributes:
@@ -200,7 +200,9 @@ class FileService:
         return DeletedFile(id=file_id)
 
     async def remove_expired(self, now: float) -> int:
-        """Remove all files that have expired at `now`, in all spaces, except the inputs of unfinished jobs.
+        """Remove all files that have expired at `now`, including parts of uploads.
+
+        Keeps inputs of unfinished jobs.
 
         Returns:
             The number of removed files.

@@ -44,8 +44,8 @@ class UploadState(msgspec.Struct, kw_only=True):
         status: "pending", "completed" or "cancelled".
         seconds: lifetime of the file, if the client set one.
         tenant: tenant that owns the upload, its parts and its file.
-        file: record of the file, set shortly before the file is stored, so that completing again after a crash writes the
-            same file.
+        file: record of the file, set before the file is stored. If the server crashes in between, the next
+            attempt to complete the upload writes the same file.
     """
 
     id: str
@@ -79,7 +79,8 @@ class UploadService:
     """Creates, completes and cancels uploads of files in parts.
 
     Args:
-        ownership: decides which uploads a request may see; other uploads do not exist for it.
+        ownership: rules that decide which uploads a request may see. Other uploads do not exist for the
+            request.
         room: check that keeps some disk space free; None: uploads may fill the disk.
     """
 

@@ -1,1 +1,1 @@
-"""What the routes of plugins use of the server: its own answers, without a connection."""
+"""The interface to the server for plugins' routes: answers requests as the server's own routes do."""

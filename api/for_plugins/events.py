@@ -11,7 +11,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def chunks_of(frames: bytes) -> list[dict[str, Any]]:
-    """Return the chunks in whole frames of server-sent events. Comments and the end mark have none."""
+    """Return the chunks in complete frames of server-sent events. Skips comments and `[DONE]`."""
     return [
         _decode(payload)
         for frame in frames.split(_END)

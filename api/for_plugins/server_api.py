@@ -1,4 +1,4 @@
-"""Implements `ServerAPI`: answers OpenAI's bodies by the services of the server's own routes."""
+"""Implements `ServerAPI`: answers requests in OpenAI's format by the services of the server's own routes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class InProcessAPI(ServerAPI):
     """Answers requests of plugins' routes.
 
     Args:
-        answering: services for clients that wait.
+        answering: services that answer live requests.
         components: the model's components.
         strict: whether to reject requests with fields that would be ignored.
     """
@@ -89,7 +89,7 @@ class InProcessAPI(ServerAPI):
                     yield chunk
 
     async def while_connected(self, request: Any, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Return the result of a coroutine; cancel it if the client disconnects before."""
+        """Return the result of a coroutine; cancel the coroutine if the client disconnects first."""
         return await while_connected(request.receive, work)
 
     def failure(self, error: Exception) -> Failure:
@@ -135,7 +135,7 @@ class InProcessAPI(ServerAPI):
 
 
 def _unknown(body: msgspec.Struct, raw: bytes | msgspec.Raw, prefix: str = "") -> list[str]:
-    """Return the names of fields of a body that its Struct does not have and that are not null."""
+    """Return the names of a body's unknown fields, except fields whose value is null."""
     given = fields_of(raw)
     known = {field.encode_name: getattr(body, field.name) for field in msgspec.structs.fields(body)}
     found = [prefix + name for name in given.keys() - known.keys() if bytes(given[name]).strip() != b"null"]

@@ -29,7 +29,7 @@ class Probe:
         self._running: asyncio.Task[str | None] | None = None
 
     async def complaint(self) -> str | None:
-        """Have the engine compute one token; return why it did not, or None if it did."""
+        """Have the engine compute one token. Return None if this succeeds, else the reason of the failure."""
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
         return await asyncio.shield(self._running)

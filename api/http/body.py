@@ -107,10 +107,13 @@ def decode_native(raw: bytes) -> tuple[GenerateRequest, list[str]]:
 
 
 def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tuple[NestedT, list[str]]:
-    """Decode a body with nested bodies; return it with the names of fields without effect in any of them.
+    """Decode a body that contains nested bodies.
 
     Args:
         inner: names of the fields that contain a Body.
+
+    Returns:
+        The body, and the names of all fields without effect, including those of nested bodies.
 
     Raises:
         RequestError: as in `decode_body`; or a field is refused.
@@ -155,7 +158,7 @@ def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") ->
 
 
 def _is_used(given: Mapping[str, msgspec.Raw], field: str) -> bool:
-    """Return whether a body has a field with a value that changes something."""
+    """Return whether a body contains a field, and the field's value has an effect."""
     if field not in given:
         return False
     value = _decode(given[field])

@@ -105,7 +105,7 @@ def body_of(error: Exception) -> ErrorBody:
         detail = ErrorDetail(message=str(error), type="server_error", code="engine_error")
     elif isinstance(error, HTTPException):
         kind = "invalid_request_error" if error.status_code < 500 else "server_error"
-        message, param = _said(error)
+        message, param = _message_and_parameter(error)
         detail = ErrorDetail(message=message, type=kind, param=param, code=_HTTP_CODES.get(error.status_code))
     else:
         detail = ErrorDetail(
@@ -127,10 +127,10 @@ _STORAGE = {
 """Messages for clients about errors of a store, whose own messages may contain paths of the server."""
 
 
-def _said(error: HTTPException) -> tuple[str, str | None]:
-    """Return the message, and the parameter at fault if Litestar knows it.
+def _message_and_parameter(error: HTTPException) -> tuple[str, str | None]:
+    """Return the message of an exception, and the name of the wrong parameter or None.
 
-    It does only on plugins' routes, because llmfw's own routes check bodies themselves.
+    Litestar names the parameter only on plugins' routes, because llmfw's own routes check bodies themselves.
     """
     found = error.extra if isinstance(error.extra, list) else []
     for each in found:
@@ -186,7 +186,10 @@ def log_unexpected(error: Exception, where: str) -> None:
 
 
 def route_of(request: Request[Any, Any, Any]) -> str:
-    """Return a request's method and route for the log, such as "GET /v1/files/{id}": no text of the client."""
+    """Return a request's method and route for the log, such as "GET /v1/files/{id}".
+
+    The result contains no text of the client.
+    """
     return f"{request.method} {request.scope.get('path_template') or '(no route)'}"
 
 

@@ -1,6 +1,6 @@
 """Builds the OpenAPI document from the server's routes and the Structs that they read and write.
 
-Litestar's own generator cannot: it does not see the bodies' types, because handlers decode bodies themselves.
+Litestar's own generator does not know the bodies' types, because the route handlers decode bodies themselves.
 A plugin's route without a description (`operation.describe`) is listed with its path only.
 """
 

@@ -1,4 +1,4 @@
-"""Reports parameters of a query that a route does not know, as unknown fields of a body are reported."""
+"""Reports query parameters that a route does not know, in the same way as unknown fields of a body."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ MAX_PARAMETERS = 1000
 
 
 class QueryNames:
-    """Names unknown parameters in the reply's header, or refuses them where requests are read strictly.
+    """ASGI middleware that names unknown query parameters in the reply's header, or refuses them.
 
-    Routes declare their parameters by `describe`. The parameters of a plugin's route without it are not checked.
+    Routes declare their parameters by `describe`. The parameters of a route without `describe` are not
+    checked.
 
     Args:
-        strict: refuse them.
+        strict: whether to refuse requests with unknown parameters.
     """
 
     def __init__(self, app: ASGIApp, strict: bool) -> None:

@@ -40,8 +40,8 @@ class LogprobForm:
     """Formats log probabilities in the replies to one request.
 
     Args:
-        body: asks for some.
-        slices: takes turns with other requests.
+        body: request body, which selects the log probabilities to report.
+        slices: scheduler of the work on large lists, shared by all requests.
     """
 
     def __init__(self, body: GenerateRequest, tokenizer: Tokenizer, slices: Slices) -> None:
@@ -54,7 +54,10 @@ class LogprobForm:
         self._written: dict[int, tuple[_Lists, _Lists]] = {}  # of prompt and output, by choice
 
     async def fill(self, meta: MetaInfo, choice: Choice) -> None:
-        """Write a choice's log probabilities so far into the facts on it. Each token is formatted once."""
+        """Set the log probabilities in `meta` to those of a choice so far.
+
+        Each token is formatted only once.
+        """
         if choice.index not in self._written:
             prompt, output = _Lists(self._slices), _Lists(self._slices)
             if self._start >= 0:
@@ -77,7 +80,10 @@ class LogprobForm:
                 await lists.top.extend(some, self._top, 0)
 
     def _prompt(self, choice: Choice) -> Iterable[ScoredToken]:
-        """Return the prompt's tokens from the place asked for; the first has no log probability, as in SGLang."""
+        """Return the prompt's tokens from `logprob_start_len` on.
+
+        As in SGLang, the first of these tokens has no log probability.
+        """
         token_ids, found = choice.request.prompt, choice.text.prompt_logprobs or []
         if len(found) != len(token_ids) - 1:
             raise EngineError(
@@ -100,7 +106,12 @@ class LogprobForm:
 
 
 class _Lists:
-    """The two lists of some tokens: their own log probabilities, and those of the most likely ones."""
+    """Two lists with one item per token.
+
+    Attributes:
+        own: each token's own log probability.
+        top: the log probabilities of the most likely tokens at each token's position.
+    """
 
     def __init__(self, slices: Slices) -> None:
         self.own = ListWriter(slices)

@@ -42,7 +42,7 @@ class NativeService:
     """Answers requests to /generate.
 
     Args:
-        generator: runs the prompts.
+        generator: generator that runs the prompts.
     """
 
     def __init__(self, generator: Generator) -> None:
@@ -98,8 +98,8 @@ class NativeService:
     async def stream(self, running: NativeGeneration) -> AsyncGenerator[bytes, None]:
         """Run a generation and yield server-sent events, each with the whole output of one prompt so far.
 
-        If an engine event adds no text, yields a comment on the prompt's position in the queue, or empty
-        bytes if it does not wait.
+        If an engine event adds no text, yields a comment on the prompt's wait, or b"" if the prompt does not
+        wait.
         """
         texts = [""] * len(running.generation.choices)
         async with contextlib.aclosing(running.generation.events()) as events:

@@ -86,7 +86,7 @@ class RunFolder:
         self.is_resumed = found is not None
 
     def end(self) -> None:
-        """Remove the folder if a run created it, not if it existed before. Call this when nothing uses it."""
+        """Remove the folder, unless it existed before the run. Call this when nothing uses the folder."""
         found = self._read()
         if found is not None and found.is_ours:
             # Rename it first, so that a crash during the removal leaves no folder that looks like a run's.

@@ -50,7 +50,7 @@ class FileRun:
 
     Args:
         source: the file of requests.
-        subject: what the run works on; must match the file.
+        subject: digest of the file and name of the model; must match `source`.
         endpoint: path of the endpoint, with `/v1`.
         output, errors: paths of the output and error files, which are written as a whole at the end. No error
             file is written if no line failed.

@@ -27,7 +27,8 @@ def check_items(
 
     Args:
         given: items, or the text of a user message.
-        name: takes an item's index and the id prefix of its type; returns an id for an item that has none.
+        name: function that returns an id for an item without one, from the item's index and the id prefix of
+            its type.
         taken: ids of earlier items. Ids must be unique in a conversation, because lists are paged by id.
 
     Raises:
@@ -91,7 +92,11 @@ def messages_of(items: Sequence[Item]) -> list[dict[str, Any]]:
 
 
 def _add_to_answer(messages: list[dict[str, Any]], item: Item) -> None:
-    """Add an item of the model to its last message, or to a new one if the order of the items requires it."""
+    """Add an item of the model to its last message, or to a new message.
+
+    A message holds reasoning, text and calls in this order. An item that breaks the order starts a new
+    message.
+    """
     kind = item["type"]
     taken = {
         "reasoning": ("reasoning_content", "content", "tool_calls"),

@@ -1,6 +1,7 @@
-"""Limits what stored conversations take while requests continue them.
+"""Limits the memory for stored conversations that requests load to continue them.
 
-A request of 200 bytes may continue a conversation of megabytes, which becomes objects of many times that size.
+A request of 200 bytes may continue a conversation of megabytes, and the decoded objects take many times that
+size.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ MAX_AT_ONCE = 4
 
 
 class Load:
-    """The stored turns that one request loads.
+    """One request's permission to load stored turns.
 
     Args:
-        gate: the lock of its tenant, which this request holds.
-        together: place among the requests of all tenants that load, which it holds, too.
+        gate: lock of the request's tenant, already acquired.
+        together: semaphore that limits the loading requests of all tenants, already acquired.
     """
 
     def __init__(self, gate: asyncio.Lock, together: asyncio.Semaphore) -> None:
@@ -37,10 +38,14 @@ class Load:
         self._num_bytes = 0
 
     def count(self, num_bytes: int, param: str) -> None:
-        """Count turns before they are decoded.
+        """Add the size of stored turns to the request's total. Call this before the turns are decoded.
+
+        Args:
+            num_bytes: size of the turns.
+            param: request field that refers to the turns, for errors.
 
         Raises:
-            RequestError: they are too large, together with those before; names the parameter.
+            RequestError: the total is larger than MAX_BYTES.
         """
         self._num_bytes += num_bytes
         if self._num_bytes > MAX_BYTES:
@@ -52,15 +57,15 @@ class Load:
             )
 
     def loaded(self) -> None:
-        """Mark the stored turns as loaded, so that other tenants' requests may load theirs.
+        """Release the semaphore, because all stored turns are loaded.
 
-        The tenant's next request may load, too, unless this request loaded more than SMALL_BYTES; it then waits
-        for `close`.
+        If the request loaded at most SMALL_BYTES, also releases the tenant's lock. Otherwise `close` releases
+        it.
         """
         self._release(1 if self._num_bytes > SMALL_BYTES else 0)
 
     def close(self) -> None:
-        """Let all waiting requests load, however much this request loaded."""
+        """Release the tenant's lock and the semaphore, if they are still held."""
         self._release(0)
 
     def _release(self, num_kept: int) -> None:
@@ -69,7 +74,7 @@ class Load:
 
 
 class Loads:
-    """Lets one request of each tenant load turns at a time, and a few of all tenants."""
+    """Limits how many requests load stored turns at once: one of each tenant, and MAX_AT_ONCE in total."""
 
     def __init__(self) -> None:
         self._gates: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -77,7 +82,7 @@ class Loads:
 
     @asynccontextmanager
     async def of(self, tenant: str) -> AsyncIterator[Load]:
-        """Wait until a request of a tenant may load turns, and work with them in the block."""
+        """Wait until a tenant's request may load stored turns. Hold the permission while the block runs."""
         gate = self._gates.setdefault(tenant, asyncio.Lock())
         await gate.acquire()
         try:

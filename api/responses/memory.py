@@ -34,8 +34,9 @@ class ResponseMemory:
     """Stored responses, and the conversations that they form.
 
     Args:
-        ttl_s: seconds after its last response at which a conversation is removed.
-        ownership: decides which responses the current request may see; others are treated as missing.
+        ttl_s: lifetime of a conversation in seconds, counted from its last response.
+        ownership: rules that decide which responses the current request may see. Others are treated as
+            missing.
     """
 
     def __init__(self, store: ResponseStore, ttl_s: float, ownership: Ownership) -> None:

@@ -300,7 +300,7 @@ async def _patient_steps(job: Job) -> AsyncGenerator[list[Event], None]:
 
 
 def _fits(_: Generation) -> bool:
-    """Return True: `start` has already checked that the requested max_output_tokens fit."""
+    """Return True, because `start` has already checked that the requested max_output_tokens fit."""
     return True
 
 

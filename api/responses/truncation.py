@@ -23,18 +23,19 @@ async def newest_that_fits(
     make: Callable[[Sequence[Item]], Awaitable[MadeT]],
     has_room: Callable[[MadeT], bool],
 ) -> MadeT:
-    """Return `make`'s result for the longest version of a conversation that fits and leaves room for an answer.
+    """Shorten a conversation until its prompt fits and leaves room for an answer; return `make`'s result.
 
-    If no version leaves room, the shortest version that fits is used.
+    Returns the result for the longest version that leaves room. If no version does, returns the result for
+    the shortest version that fits.
 
     Args:
-        make: builds the prompt of a version. Raises ContextLengthError if it is too long, and RequestError if the
-            template refuses it; the next attempt is then shorter.
-        has_room: takes a result of `make`; returns whether it leaves enough room for an answer.
+        make: function that builds the prompt of a version. It raises ContextLengthError if the version is too
+            long, and RequestError if the template refuses the version.
+        has_room: function that returns whether a result of `make` leaves enough room for an answer.
 
     Raises:
-        RequestError: no version fits, or the template refuses the whole conversation. This is `make`'s error for
-            the whole conversation.
+        RequestError: no version fits, or the template refuses the whole conversation. The error is the one
+            that `make` raised for the whole conversation.
     """
     too_long: RequestError | None = None
     roomy = tight = None
@@ -98,9 +99,9 @@ def _role(item: Item) -> str | None:
 
 
 def _outside_calls(items: Sequence[Item]) -> set[int]:
-    """Return the indices at which a cut separates no call from its output.
+    """Return the indices at which the conversation can be cut without separating a call from its output.
 
-    Each output must have an earlier call.
+    Every output must have an earlier call.
     """
     calls = {
         item["call_id"]: i for i, item in reversed(list(enumerate(items))) if item["type"] == "function_call"

@@ -14,7 +14,12 @@ from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, check_encoding
 
 
 def form_boundary(request: Request[Any, Any, Any]) -> str:
-    """Return the boundary of a request's form; raise HTTPException 415 if it is no form, or is encoded."""
+    """Return the boundary of a request's form.
+
+    Raises:
+        HTTPException: 415 if the body is not a multipart form, or has a content-encoding.
+        RequestError: the content-type names no boundary.
+    """
     check_encoding(request)
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()

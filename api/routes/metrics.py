@@ -53,7 +53,7 @@ def encoder_for(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]
     """Return the encoder for the format that an Accept header requests, and the reply's content type.
 
     Args:
-        accept: value of the header. If it is not understood, the encoder is that of the text format 0.0.4.
+        accept: value of the header. For an unknown format, the encoder of text format 0.0.4 is returned.
     """
     try:
         return choose_encoder(accept)

@@ -1,4 +1,7 @@
-"""GET /v1/models and /v1/models/{id}, in OpenAI's form, or in Anthropic's for its clients."""
+"""GET /v1/models and /v1/models/{id}.
+
+Replies in Anthropic's format if the request has the header `anthropic-version`, else in OpenAI's format.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
 
 
 def root_of(model: str, served_name: str) -> str:
-    """Return a hub id as it is; for a folder the served name, so that clients see no path of this machine."""
+    """Return the model's hub id. For a folder, return the served name, because paths are private."""
     return served_name if Path(model).is_dir() else model
 
 

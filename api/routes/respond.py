@@ -23,7 +23,7 @@ async def read_json(request: Request[Any, Any, Any], *, any_type: bool = False) 
     """Return the body of a request whose content type is JSON or not given.
 
     Args:
-        any_type: whether the body is JSON whatever its content type says.
+        any_type: whether to accept every content type.
 
     Raises:
         HTTPException: 415 for another content type, encoding or charset; 413 for a body that is too large.
@@ -55,7 +55,7 @@ def json_response(
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Return the result of a coroutine; if the client disconnects before, cancel it and raise HTTPException.
+    """Return the result of a coroutine. If the client disconnects first, cancel it and raise HTTPException.
 
     Args:
         receive: `receive` of a request whose body has been read, so that its next message is the disconnect.

@@ -1,4 +1,5 @@
 """The bodies of requests and replies, as msgspec Structs.
 
-In replies, `UNSET` omits a key and None writes null. Which of the two clients expect differs by field.
+In replies, a field that is `UNSET` is omitted, and a field that is None is null. Some fields must be omitted
+and others must be null, because clients expect it so.
 """

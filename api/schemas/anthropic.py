@@ -181,14 +181,17 @@ class MessageStop(msgspec.Struct, tag="message_stop"):
 
 
 class UnsupportedThread(msgspec.Struct):
-    """Details of the refusal of `thread`, on which Anthropic's SDKs send the whole conversation without it."""
+    """Details of the error for a request with `thread`, which this server does not support.
+
+    On this error, Anthropic's SDKs send the whole conversation without `thread`.
+    """
 
     unsupported: list[str]
     error_code: str = "thread_unsupported_request"
 
 
 class AnthropicErrorDetail(msgspec.Struct):
-    """The details of an error. `param`, which Anthropic does not have, is omitted if no field is wrong."""
+    """The details of an error. `param` is llmfw's own addition, and is omitted if no field is wrong."""
 
     type: str
     message: str

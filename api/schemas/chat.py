@@ -80,8 +80,9 @@ class ToolCallChunk(msgspec.Struct):
 class ChatMessage(msgspec.Struct, kw_only=True):
     """The message of an answer.
 
-    `--reasoning-field` selects which of `reasoning_content` and `reasoning` is set. With a reasoning parser it is null
-    if there is no reasoning, without one it is omitted.
+    The reasoning is in `reasoning_content`, in `reasoning`, or in both, as `--reasoning-field` selects. If
+    the answer has no reasoning, the field is null. If the server has no reasoning parser, the field is
+    omitted.
     """
 
     role: str = "assistant"
@@ -130,7 +131,7 @@ class ChatDelta(msgspec.Struct, kw_only=True):
 
 
 class ChatChunkChoice(msgspec.Struct, kw_only=True):
-    """One choice in a chunk. Only its last chunk has `matched_stop` and `stop_reason`."""
+    """One choice in a chunk. Only a choice's last chunk has `matched_stop` and `stop_reason`."""
 
     index: int
     delta: ChatDelta

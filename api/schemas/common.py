@@ -69,13 +69,19 @@ class StreamOptions(Body, kw_only=True):
 
 
 class UsageOptions(StreamOptions, kw_only=True):
-    """Options of a streamed chat or completion, whose chunks can all have the token counts so far."""
+    """Options of a streamed chat or completion.
+
+    `continuous_usage_stats` adds the token counts to each chunk.
+    """
 
     continuous_usage_stats: bool | None = None
 
 
 class GenerationRequest(Body, TokenFields, kw_only=True):
-    """Fields shared by chat completion and completion requests. None: the server uses its default."""
+    """Fields shared by chat completion and completion requests.
+
+    For a field that is None, the server's default applies.
+    """
 
     model: str | None = None
     max_tokens: SmallInt | None = None
@@ -132,7 +138,10 @@ class CompletionTokensDetails(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    """Token counts of a request. `reasoning_tokens`, which is SGLang's, is in chats with a reasoning parser."""
+    """Token counts of a request.
+
+    `reasoning_tokens` is a field of SGLang. Only chats with a reasoning parser have it.
+    """
 
     prompt_tokens: int
     completion_tokens: int

@@ -34,9 +34,9 @@ class CompletionRequest(GenerationRequest, kw_only=True):
 
 
 class CompletionChoice(msgspec.Struct, kw_only=True):
-    """One choice of a reply, or the next piece of it in a chunk.
+    """One choice of a reply, or its next piece in a chunk.
 
-    Only its last chunk has `matched_stop` and `stop_reason`.
+    In a stream, only a choice's last chunk has `matched_stop` and `stop_reason`.
     """
 
     index: int

@@ -80,7 +80,7 @@ class Embedding(msgspec.Struct, kw_only=True):
 
 
 class EmbeddingUsage(msgspec.Struct, kw_only=True):
-    """Token counts. Nothing is generated, so both are equal."""
+    """Token counts. The two counts are equal, because nothing is generated."""
 
     prompt_tokens: int
     total_tokens: int

@@ -87,7 +87,7 @@ class CompleteRequest(Body, kw_only=True):
 
 
 class Upload(msgspec.Struct, kw_only=True):
-    """The state of an upload in parts; has `file` once it is complete."""
+    """The state of an upload in parts. Only a completed upload has `file`."""
 
     id: str
     object: str = "upload"

@@ -40,7 +40,10 @@ class NativeSampling(Body, kw_only=True):
 
 
 class GenerateRequest(Body, kw_only=True):
-    """Body of POST /generate: one prompt or several, as text or token ids. Several get a list of replies."""
+    """Body of POST /generate: one prompt or a list of prompts, as text or token ids.
+
+    The reply to a list of prompts is a list.
+    """
 
     text: str | list[str] | None = None
     input_ids: list[SmallInt | list[SmallInt]] | None = None

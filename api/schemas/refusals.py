@@ -1,7 +1,7 @@
 """Refused request fields: fields that would change an answer and that a route does not support.
 
 The names come from the APIs of other servers (vLLM, SGLang, llama.cpp, Ollama, TGI, KoboldAI), and from other
-routes of llmfw. A name in this table has no effect if the body has a field of that name.
+routes of llmfw. If a route supports a field, the field's entry in this table does not apply to that route.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ class Refusal(NamedTuple):
     """Why a field is refused, and which of its values are accepted.
 
     Attributes:
-        neutral: values that would change nothing, and are accepted; null always is.
-        use: names of equivalent fields, of which a body may have one.
-        why: reason for bodies that have none of these.
-        is_of_prompt: whether the field would change the prompt, and so its number of tokens.
-        tunes: fields that this one only adjusts: in a body without any of them it changes nothing, and is ignored.
+        neutral: values that are accepted, because they change nothing. null is always accepted.
+        use: names of equivalent fields. The error suggests the first one that the route supports.
+        why: reason to give if the route supports none of these fields.
+        is_of_prompt: whether the field would change the prompt, and therefore the number of its tokens.
+        tunes: other fields that this field adjusts. In a body without any of them, this field has no effect
+            and is ignored.
     """
 
     neutral: tuple[Any, ...] = ()
@@ -51,14 +52,18 @@ class Refusal(NamedTuple):
 
 
 def renamed(*use: str, neutral: tuple[Any, ...] = (), why: str = "") -> Refusal:
-    """Return a refusal of a field that has another name here."""
+    """Return the refusal of a field that has another name in llmfw.
+
+    Args:
+        use: names of the field in llmfw.
+    """
     return Refusal(neutral, use, why)
 
 
 def absent(
     *neutral: Any, why: str = "this server does not constrain or alter generation in this way"
 ) -> Refusal:
-    """Return a refusal of a field for something that this server does not do."""
+    """Return the refusal of a field whose feature llmfw does not have."""
     return Refusal(neutral, (), why)
 
 
@@ -67,12 +72,16 @@ def tuning(
     *neutral: Any,
     why: str = "this server does not constrain or alter generation in this way",
 ) -> Refusal:
-    """Return a refusal of what only changes how other fields work."""
+    """Return the refusal of a field that only adjusts other fields.
+
+    Args:
+        tunes: names of the other fields.
+    """
     return Refusal(neutral, (), why, tunes=tunes)
 
 
 def of_prompt(why: str, *neutral: Any) -> Refusal:
-    """Return a refusal of a field that would change the prompt."""
+    """Return the refusal of a field that would change the prompt."""
     return Refusal(neutral, (), why, is_of_prompt=True)
 
 

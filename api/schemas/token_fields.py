@@ -1,4 +1,4 @@
-"""Fields of chats and completions that are about single tokens, under the names of vLLM and SGLang."""
+"""Fields of chats and completions that control single tokens. Their names are those of vLLM and SGLang."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ PromptLength = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 
 
 class TokenFields(msgspec.Struct, kw_only=True):
-    """Fields about single tokens. None: the server uses its default.
+    """Fields that control single tokens. For a field that is None, the server's default applies.
 
     Attributes:
-        stop_regex: patterns at whose first match the text ends.
-        include_stop_str_in_output, no_stop_trim: whether the text keeps what ended it (vLLM's and SGLang's name).
-        allowed_token_ids: tokens that the text is made of.
-        bad_words: words that the text never has, in the tokens that the tokenizer writes them with.
+        stop_regex: regular expressions. The text ends at the first match.
+        include_stop_str_in_output, no_stop_trim: whether the text includes the stop string, match or stop
+            token that ended it (vLLM's name and SGLang's name).
+        allowed_token_ids: ids of the only tokens that may be generated.
+        bad_words: words that must not be generated. They are forbidden as the tokens that encode them.
         prompt_logprobs: number of most likely tokens to report for each token of the prompt.
         return_token_ids: whether the reply has the token ids of the prompt and of the text.
         return_tokens_as_token_ids: whether log probabilities name tokens as "token_id:ID".
-        constrained_logprobs: whether log probabilities are those that the constraints of the request leave.
-        truncate_prompt_tokens: number of last tokens of the prompt to keep; -1: as many as fit into the context.
+        constrained_logprobs: whether log probabilities are computed from the adjusted and masked logits.
+        truncate_prompt_tokens: number of tokens to keep at the end of the prompt; -1: as many as fit into the
+            context.
     """
 
     stop_regex: str | list[str] | None = None
@@ -40,7 +42,7 @@ class TokenFields(msgspec.Struct, kw_only=True):
 
 
 class PromptLogprob(msgspec.Struct):
-    """A token at a place of the prompt, in vLLM's form. `rank` is 1 for the most likely token."""
+    """A token at one position of the prompt, in vLLM's format. `rank` is 1 for the most likely token."""
 
     logprob: float
     rank: int | None

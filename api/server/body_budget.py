@@ -38,7 +38,7 @@ class BodyBudget:
 
     Args:
         most: limit in bytes.
-        clock: returns the current time in seconds.
+        clock: function that returns the current time in seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:

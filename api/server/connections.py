@@ -103,7 +103,8 @@ class ConnectionTable:
         """Stop counting a refused connection, which stays open for a moment to deliver its reply.
 
         Returns:
-            False if MAX_LEAVING connections already do so; the connection must then be closed at once.
+            False if MAX_LEAVING refused connections are already open; the connection must then be closed at
+            once.
         """
         self.remove(connection)
         if len(self._leaving) >= MAX_LEAVING:
@@ -173,7 +174,10 @@ class Occasional:
         self._left_out: dict[str, int] = {}
 
     def due(self, kind: str, now: float) -> int | None:
-        """Return how many lines of this kind were left out before this one; None to leave this out, too."""
+        """Return the number of lines of this kind that were left out since the last one.
+
+        Returns None if the new line must be left out, too.
+        """
         if now < self._next.get(kind, 0.0):
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return None

@@ -1,6 +1,7 @@
-"""Checks the address that a trusted proxy names in `x-forwarded-for`.
+"""Checks the client address that a trusted proxy sends in `x-forwarded-for`.
 
-uvicorn takes the header's text as the client's address, whatever it is. The address is logged, and decides what a client may do.
+uvicorn uses the header's text as the client's address without checking it. The address is logged, and decides
+what a client may do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ UNKNOWN = "unknown"
 
 
 class ForwardedAddress:
-    """Replaces a client's address that is none by UNKNOWN, and a port that is none by 0. Must stand inside of uvicorn's own."""
+    """ASGI middleware that replaces an invalid client address by UNKNOWN, and an invalid port by 0.
+
+    uvicorn's own proxy middleware must wrap this middleware.
+    """
 
     def __init__(self, app: Any) -> None:
         self._app = app

@@ -22,7 +22,7 @@ ANY = "*"
 
 
 class KnownHosts:
-    """Refuses requests whose `Host` or `Origin` is neither this machine nor allowed.
+    """Refuses requests whose `Host` or `Origin` names neither this machine nor an allowed host.
 
     Args:
         hosts: allowed names and addresses in addition to this machine's; None: `Host` is not checked.

@@ -64,10 +64,10 @@ class Pace:
         loop = asyncio.get_running_loop()
         self._is_busy = True
         self._free_at = loop.time() + 2 * cost_s
-        loop.call_soon(self._look, loop.time(), _ROUNDS)
+        loop.call_soon(self._measure, loop.time(), _ROUNDS)
 
-    def _look(self, begun_at: float, rounds: int) -> None:
-        """Measure how long a piece of work took; if longer than estimated, delay the next one.
+    def _measure(self, begun_at: float, rounds: int) -> None:
+        """Measure how long a piece of work took. If it took longer than estimated, delay the next piece.
 
         Args:
             begun_at: time at which the work started.
@@ -75,7 +75,7 @@ class Pace:
         """
         loop = asyncio.get_running_loop()
         if rounds:
-            loop.call_soon(self._look, begun_at, rounds - 1)
+            loop.call_soon(self._measure, begun_at, rounds - 1)
             return
         now = loop.time()
         self._is_busy = False

@@ -206,7 +206,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._start_held()
 
     def on_message_complete(self) -> None:
-        """Note the end of a request's body, and start the request if it waited for it."""
+        """Handle the end of a request's body. Start the request if it waited for the body."""
         self._expects = _Expects.START
         self._waited_s = 0.0
         self._silent_bytes = 0

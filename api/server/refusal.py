@@ -1,4 +1,4 @@
-"""The error by which the HTTP protocol refuses a request before the application has it, and its reply."""
+"""The error and the reply by which the HTTP protocol refuses a request before it reaches the application."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class RefusedError(Exception):
     """Raised in the parser's callbacks to refuse a request.
 
     Args:
-        logged: text for the log; "" if it may show the message, which then does not quote the client.
+        logged: text for the log, if the message quotes the client and must not be logged; "": the message is
+            logged.
     """
 
     def __init__(self, status: int, code: str, message: str, logged: str = "") -> None:

@@ -14,7 +14,8 @@ class HeadProblem(NamedTuple):
     """Why a request is refused: status, code and message of the reply.
 
     Attributes:
-        logged: text for the log if the message quotes the client, who may have sent a key.
+        logged: text for the log, if the message quotes the client and may contain a key; "": the message is
+            logged.
     """
 
     status: int
@@ -24,9 +25,9 @@ class HeadProblem(NamedTuple):
 
 
 def problem_of(method: bytes, target: bytes, version: str, headers: Headers) -> HeadProblem | None:
-    """Return what is wrong with a request's head, or None.
+    """Return the problem with a request's head, or None.
 
-    A request that names two hosts is refused, because a proxy might use one and this server the other.
+    A request that names two hosts is refused, because a proxy and this server might each use a different one.
 
     Args:
         version: HTTP version, such as "1.1".
@@ -59,7 +60,10 @@ def _version_problem(version: str) -> HeadProblem | None:
 
 
 def _key_problem(headers: Headers) -> HeadProblem | None:
-    """Return which header with a key is there twice: a proxy may check another one than this server."""
+    """Return the problem if a request has the same key header twice, else None.
+
+    A proxy might check one of the two keys, and this server the other.
+    """
     for header in (b"authorization", b"x-api-key"):
         count = sum(name == header for name, _ in headers)
         if count > 1:
@@ -69,7 +73,7 @@ def _key_problem(headers: Headers) -> HeadProblem | None:
 
 
 def _host_problem(named: bytes | None, version: str, headers: Headers) -> HeadProblem | None:
-    """Return what is wrong with the hosts of a request (RFC 9112, section 3.2).
+    """Return the problem with the hosts of a request, or None (RFC 9112, section 3.2).
 
     Args:
         named: the host in the URL.
@@ -97,7 +101,7 @@ def _expect_problem(headers: Headers) -> HeadProblem | None:
 
 
 def other_protocol(data: bytes) -> str | None:
-    """Return advice for a client that speaks TLS or HTTP/2, as its first bytes show; None for other bytes."""
+    """Return advice for a client whose first bytes are TLS or HTTP/2; None for other bytes."""
     if data.startswith(b"\x16\x03"):
         return "the client speaks TLS, and this port takes plain HTTP: use http://, or a proxy in front that ends TLS"
     if data.startswith(b"PRI * HTTP/2.0"):

@@ -52,7 +52,7 @@ def build_chat_template(
         options: options of components, "kind.key" → value.
 
     Raises:
-        ConfigError: the name is neither, the template is invalid, or an option is wrong.
+        ConfigError: there is no such template or file, the template is invalid, or an option is wrong.
     """
     source, entry_name, file = tokenizer.chat_template, "jinja", tokenizer.template_file
     if name is not None:
@@ -142,7 +142,10 @@ def with_grammar_checker(
 def _load_parser(
     registry: Registry, kind: ParserKind, name: str | None, options: Mapping[str, OptionValue]
 ) -> Any:
-    """Return a parser's class, bound to its options, with its calls recorded; None if the server has no such parser."""
+    """Return a parser's class; None if the server has no such parser.
+
+    The class is bound to its options, and its calls are recorded.
+    """
     named, interface, arguments = kind
     entry = find_parser(named, name, options, registry)
     if entry is None:

@@ -1,4 +1,4 @@
-"""The system fingerprint: two servers have the same one if a request should get the same reply from both."""
+"""The system fingerprint. Two servers have the same fingerprint if both should reply in the same way."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry
     """Check the options that are given to the policy, the chat template, the parsers and the grammar backend.
 
     Raises:
-        ConfigError: no component of the kind is chosen, or it has no such option, or a value is wrong.
+        ConfigError: an option is unknown or its value is wrong, or no component of the option's kind is
+            chosen.
     """
     kinds = {key.partition(".")[0] for key in server.options}
     if "grammar" in kinds:
@@ -34,10 +35,10 @@ def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry
 def find_parser(
     kind: str, name: str | None, options: Mapping[str, OptionValue], registry: Registry
 ) -> Entry | None:
-    """Return the entry of a parser; None if none is chosen.
+    """Return the registry entry of the chosen parser; None if no parser is chosen.
 
     Raises:
-        ConfigError: none is chosen, and there are options for one.
+        ConfigError: there is no such parser, or options are set although no parser is chosen.
     """
     if name:
         return registry.find(kind, name)
@@ -47,7 +48,10 @@ def find_parser(
 
 
 def _template_entry(name: str | None, registry: Registry) -> Entry:
-    """Return the entry of a chat template; a file and the model's own template are Jinja's."""
+    """Return the registry entry of a chat template.
+
+    For a file or the model's own template, this is `jinja`.
+    """
     try:
         return registry.find("chat_template", name or "jinja")
     except UnknownComponentError:

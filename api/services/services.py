@@ -49,8 +49,8 @@ class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
         tokenizer: the model's tokenizer.
         chat_template: template that renders messages as a prompt.
         reasoning_parser, tool_parser: parser classes, or None.
-        json_tool_parser: parser of tool calls in the form of a bare JSON array, which a grammar can make any
-            model write.
+        json_tool_parser: parser of tool calls in the format of a bare JSON array. Every model can be made to
+            use this format by a grammar.
         grammar_checker: checker for structured output; None: no structured output.
         sampling_defaults: SamplingParams field → the model's default for it.
     """
@@ -117,7 +117,8 @@ class Services:
         keys: API keys of the clients; None: no keys.
 
     Attributes:
-        live: services that answer clients which wait. Batches use others, whose requests are deferrable.
+        live: services that answer live requests. Batches have separate services, whose requests are
+            deferrable.
     """
 
     def __init__(

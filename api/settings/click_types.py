@@ -26,7 +26,7 @@ class Checked(click.ParamType[str, str]):
     """Option type for text that passes a check.
 
     Args:
-        check: returns what is wrong with a text, or "".
+        check: function that returns the problem with a text, or "".
     """
 
     def __init__(self, name: str, check: Callable[[str], str]) -> None:

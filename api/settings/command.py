@@ -37,9 +37,9 @@ class SettingsCommand(click.Command):
 
 
 def _unknown(error: click.NoSuchOption, command: click.Command, ctx: click.Context) -> click.UsageError:
-    """Return the error of an unknown option with the option that was meant.
+    """Return the error for an unknown option, with a suggestion.
 
-    click's own suggestion may be an option that does the opposite.
+    click's own suggestion is not used, because it may be an option that does the opposite.
     """
     name = error.option_name
     own = [each for param in command.get_params(ctx) for each in (*param.opts, *param.secondary_opts)]

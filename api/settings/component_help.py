@@ -1,4 +1,7 @@
-"""`--help-component KIND.NAME`: what a component is, whether it can be used here, and its options. Imports the component."""
+"""`--help-component KIND.NAME`: prints a component's summary, its options, and whether it can be used here.
+
+Imports the component.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ WIDTH = 100
 
 
 def show_component(ctx: click.Context, param: click.Parameter, wanted: str) -> None:
-    """Callback of `--help-component`: print the help of the components that it names, and end."""
+    """Callback of `--help-component`: print the help of the named components, and end the command."""
     if ctx.resilient_parsing:
         return
     entries = _entries(ctx, param, wanted)
@@ -65,13 +68,14 @@ def component_help(entry: Entry) -> Iterator[str]:
     yield "\nOptions:"
     for option in options:
         yield from _option_lines(option)
-    yield from _ways(entry, options[0])
+    yield from _ways_to_set(entry, options[0])
 
 
 def options_of(entry: Entry) -> tuple[list[OptionField] | None, str | None]:
-    """Return a component's options, and why they are not all that can be known of them.
+    """Return a component's options, and a message if they are incomplete or the component cannot be used.
 
-    Where the component cannot be imported, they are as its source has them; None: there is no source either.
+    If the component cannot be imported, the options are read from its source. If the source is not found
+    either, the options are None.
     """
     import msgspec
 
@@ -97,8 +101,8 @@ def _option_lines(option: OptionField) -> Iterator[str]:
         yield textwrap.fill(option.about, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
-def _ways(entry: Entry, option: OptionField) -> Iterator[str]:
-    """Yield how options are set, with the first of them as an example."""
+def _ways_to_set(entry: Entry, option: OptionField) -> Iterator[str]:
+    """Yield lines that show the ways to set an option of a component, with `option` as the example."""
     key = f"{entry.kind}.{option.name}"
     text = option.example if option.example is not None else "VALUE"
     written = option.default if option.example is not None else '"VALUE"'

@@ -1,7 +1,8 @@
 """Options of components, from the command line (`-o`), the environment and a config file, in this order.
 
-In the environment `attention.workspace_mb` is LLMFW_ATTENTION__WORKSPACE_MB. A component checks names and types when it is
-built; here it is known only which kinds of components have options at all.
+The environment variable of `attention.workspace_mb` is LLMFW_ATTENTION__WORKSPACE_MB. This module only checks
+that components of the kind have options. The names and types of options are checked when the component is
+built.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ OPTIONS = "llmfw.component_options"
 
 @dataclass(frozen=True, slots=True)
 class ComponentOption:
-    """One option of a component: its key "kind.name", its value, and where it is from; None: the command line."""
+    """One option of a component.
+
+    Attributes:
+        key: "kind.name", such as "attention.workspace_mb".
+        source: environment variable or config file that sets the option; None: the command line.
+    """
 
     key: str
     value: OptionValue
@@ -32,7 +38,7 @@ class ComponentOption:
 
 
 class Assignment(click.ParamType[tuple[str, str], str | tuple[str, str]]):
-    """One "kind.key=value"."""
+    """Option type for "kind.key=value"."""
 
     name = "kind.key=value"
 
@@ -54,7 +60,7 @@ def collect(
 ) -> dict[str, OptionValue]:
     """Return all component options as a mapping; callback of the repeatable option "kind.key=value".
 
-    Options of the command line override those of the environment, and these the config file's.
+    The command line takes precedence over the environment, and the environment over the config file.
     """
     given: dict[str, ComponentOption] = {}
     for key, text in pairs:
@@ -69,7 +75,7 @@ def collect(
 def check_keys(
     option: ComponentOption, ctx: click.Context, place: Elsewhere | None = None
 ) -> ComponentOption:
-    """Return the option; raise BadParameter if no component can have it."""
+    """Return the option; raise BadParameter if components of its kind have no options."""
     try:
         check_option_keys({option.key: option.value})
     except ConfigError as error:
@@ -78,7 +84,7 @@ def check_keys(
 
 
 def variable_of(key: str) -> str:
-    """Return the name of an option "kind.name" in the environment."""
+    """Return the environment variable of the option "kind.name"."""
     return ENVIRONMENT + key.replace(".", "__", 1).upper()
 
 
@@ -91,7 +97,10 @@ def _from_environment(ctx: click.Context) -> Iterator[ComponentOption]:
 
 
 def say_where_from(error: LLMFWError, options: Iterable[ComponentOption]) -> None:
-    """Add to an error, for each option of a component that it names, where it was set if not on the command line."""
+    """Add the sources of component options to an error that names these options.
+
+    Options from the command line are left out.
+    """
     text = str(error)
     places = [
         f"{option.key} is set in {option.source}"

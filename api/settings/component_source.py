@@ -1,6 +1,7 @@
-"""The options that a component's class declares, read in its source: neither it nor what it needs is imported.
+"""Reads the options that a component's class declares from its source code, without importing the component.
 
-Classes are looked up by name, through imports and base classes. What a module makes while it runs is not seen.
+Classes are looked up by name, through imports and base classes. Classes that a module creates dynamically are
+not found.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _Class:
                 yield found
 
     def inner(self, name: str) -> _Class | None:
-        """Return the class of a dotted name within this one or, if there is none, within its bases."""
+        """Return a nested class of this class or of its bases, by its dotted name; None if there is none."""
         first, _, rest = name.partition(".")
         for node in self.node.body:
             if isinstance(node, ast.ClassDef) and node.name == first:
@@ -75,7 +76,10 @@ def _at(path: str) -> _Class | None:
 
 
 def _find(module: str, name: str, depth: int) -> _Class | None:
-    """Return the class of a dotted name in a module, which may have imported it."""
+    """Return the class with a dotted name in a module; None if there is none.
+
+    Follows the module's imports.
+    """
     first, _, rest = name.partition(".")
     for node in _statements(_body(module)) if depth < _MAX_DEPTH else ():
         if isinstance(node, ast.ClassDef) and node.name == first:
@@ -89,13 +93,17 @@ def _find(module: str, name: str, depth: int) -> _Class | None:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield statements, and in place of `if TYPE_CHECKING` and the like those below it."""
+    """Yield statements. Each `if` statement is replaced by the statements in its body."""
     for node in body:
         yield from _statements(node.body) if isinstance(node, ast.If) else (node,)
 
 
 def _imported(module: str, node: ast.ImportFrom) -> str:
-    """Return the module that an import statement in a module names."""
+    """Return the full name of the module in an import statement.
+
+    Args:
+        module: name of the module that contains the statement.
+    """
     _, is_package = _source(module)
     levels = node.level - is_package
     package = module.split(".")[: -levels or None] if node.level else []
@@ -106,7 +114,7 @@ def _imported(module: str, node: ast.ImportFrom) -> str:
 
 @cache
 def _body(module: str) -> list[ast.stmt]:
-    """Return the statements of a module; none if it cannot be read."""
+    """Return the statements of a module; [] if its source cannot be read."""
     path, _ = _source(module)
     try:
         return ast.parse(Path(path).read_text("utf-8")).body if path.endswith(".py") else []
@@ -116,7 +124,10 @@ def _body(module: str) -> list[ast.stmt]:
 
 @cache
 def _source(module: str) -> tuple[str, bool]:
-    """Return a module's file and whether it is a package. Neither it nor its parents are imported."""
+    """Return a module's file, and whether the module is a package.
+
+    Does not import the module or its parents.
+    """
     top, *inner = module.split(".")
     try:
         spec = importlib.util.find_spec(top) if top else None

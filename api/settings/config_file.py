@@ -34,7 +34,10 @@ _FLAGS: dict[type, str] = {
 
 
 def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
-    """Callback of `--config`. The option must be eager and come first: others take values from the file."""
+    """Callback of `--config`: read the file.
+
+    The option must be eager and come first, because other options take their values from the file.
+    """
     if path is None:
         return None
     from .options import config_names  # here, because that module imports this one
@@ -90,7 +93,7 @@ def _place(key: str, path: str) -> Elsewhere:
 
 
 def _checked(option: SettingOption, value: Any, ctx: click.Context, place: Elsewhere) -> Any:
-    """Return the value for an option; raise BadParameter if it does not have the option's type."""
+    """Return the value for an option; raise BadParameter if the value does not have the option's type."""
     if isinstance(value, dict):
         message = f"it is a table; options of a component stand in [options.{option.key}]"
         raise click.BadParameter(message, ctx, param_hint=place)

@@ -1,4 +1,4 @@
-"""Names of environment variables that start as llmfw's do and that llmfw does not read."""
+"""Finds environment variables that start with LLMFW_ but are unknown to llmfw."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _QUIET = re.compile(r"LLMFW_(TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT_\d+_.*)", 
 
 
 def warning_of(environ: Mapping[str, str], options: Iterable[SettingOption]) -> str | None:
-    """Return the line that names the variables that are set and mean nothing; None if there are none.
+    """Return a warning that names the unknown environment variables that are set; None if there are none.
 
     Args:
         options: all settings.
@@ -37,7 +37,11 @@ def warning_of(environ: Mapping[str, str], options: Iterable[SettingOption]) -> 
 
 
 def _unknown(environ: Mapping[str, str], known: set[str]) -> Iterator[str]:
-    """Yield names in order. One with two underscores is an option of a component, which is checked elsewhere."""
+    """Yield the names of unknown variables, sorted.
+
+    Skips names with two consecutive underscores. These are options of components, which are checked
+    elsewhere.
+    """
     for name, value in sorted(environ.items()):
         is_ours = name.startswith(ENVIRONMENT) and "__" not in name.removeprefix(ENVIRONMENT)
         if value and is_ours and name not in known and not _QUIET.fullmatch(name):

@@ -40,7 +40,7 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextlib.contextmanager
     def telling_where_from(self, given: Container[str]) -> Iterator[None]:
-        """Add the file's path to errors about component options that are raised in the block.
+        """Add the config file's path to errors in the block that name a component option from the file.
 
         Args:
             given: keys of the options that the caller has set, which override the file's.

@@ -125,7 +125,9 @@ def _option(each: Declared, values: Values) -> SettingOption:
 
 
 def like(field: str, name: str = "", **changes: Any) -> Callable[[Command], Command]:
-    """Decorate a command with the option of an engine setting. Only the command line can set it.
+    """Return a decorator that adds the option of an engine setting to a command.
+
+    The option can be set only on the command line.
 
     Args:
         field: name of the EngineConfig field.

@@ -1,7 +1,7 @@
 """Well-known options of other servers, and what to use here, for users who come from these servers.
 
-The last text of each row continues "here it is …". Options with the same name and meaning here are not in the
-table.
+The last text of each row completes the sentence "here it is …". Options that have the same name and meaning
+here are not in the table.
 """
 
 from __future__ import annotations
@@ -104,14 +104,18 @@ _OPPOSITES = ("no-", "disable-")
 
 
 def foreign_flags(program: str | None = None) -> Iterator[tuple[list[str], str]]:
-    """Yield the options of one server, or of all (None), and what to use here."""
+    """Yield pairs: options of another server with the same advice, and the advice.
+
+    Args:
+        program: name of the server; None: all servers.
+    """
     for owner, flags, here in _ROWS:
         if program in (None, owner):
             yield flags.split(), here
 
 
 def advice(flag: str) -> str | None:
-    """Return, in one line, what to use in place of another server's option; None if that is not known."""
+    """Return one line of advice on what to use instead of another server's option; None for other options."""
     rows = [(owner, here) for owner, flags, here in _ROWS if flag in flags.split()]
     if not rows:
         return None
@@ -119,9 +123,10 @@ def advice(flag: str) -> str | None:
 
 
 def nearest(flag: str, own: Iterable[str]) -> str | None:
-    """Return the known option that is spelled most like an unknown one: ours, or another server's; None if none is close.
+    """Return the known option whose spelling is closest to `flag`; None if no spelling is close.
 
-    Never one that turns off what `flag` turns on, or the reverse.
+    Known options are those of llmfw and of other servers. An option that turns something off is never
+    returned for an option that turns something on, nor the reverse.
 
     Args:
         own: names of our options.

@@ -14,7 +14,9 @@ MAX_TOKENS = ("max_tokens", "max_completion_tokens")
 
 
 def field_given(body: msgspec.Struct, names: tuple[str, ...]) -> tuple[str, Any]:
-    """Return the name that a request body gives a field, and its value; the first name and None if it is unset.
+    """Return the value of a field that has several names, and the name under which the request body sets it.
+
+    If the field is not set, returns the first name and None.
 
     Args:
         names: names of the field. The body may lack some of them.

@@ -38,8 +38,8 @@ class ChoicesInFlight:
     """Runs the choices of one client request and returns their events in order of arrival.
 
     Args:
-        choices: at least one. They are sent in their order.
-        places: bounds how many choices are in the engine at once; None: no bound.
+        choices: one or more choices, sent in this order.
+        places: limit on the choices that are in the engine at once; None: no limit.
 
     Attributes:
         first: indexes of the choices that are sent at once, before any event has arrived.
@@ -119,9 +119,8 @@ class ChoicesInFlight:
     async def _sent(self, choice: Choice) -> bool:
         """Run a choice to its end and return True.
 
-        If the engine is full, wait for its retry time and return False. If the engine refuses one of the
-        `first` choices, the error is raised. Later choices are retried, because the reply to the client has
-        started by then.
+        If the engine is full, raises OverloadedError for a choice in `first`. For later choices, waits for
+        the engine's retry time and returns False, because the reply to the client has already started.
         """
         request = self._timed(choice.request)
         try:
@@ -136,7 +135,7 @@ class ChoicesInFlight:
         return True
 
     def _timed(self, request: Request) -> Request:
-        """Return a request with the part of its timeout that remains since the first choice was sent.
+        """Return a request with its remaining timeout, which counts from when the first choice was sent.
 
         Raises:
             DeadlineError: the timeout has passed.

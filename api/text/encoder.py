@@ -31,7 +31,7 @@ class PromptEncoder:
 
     Args:
         tokenizer: tokenizer of the model.
-        context: returns the model's context length in tokens.
+        context: function that returns the model's context length in tokens.
         threads: threads that encode and decode long texts.
         limit_name: name of `context`, for errors.
     """

@@ -1,4 +1,7 @@
-"""What ended a choice, under SGLang's name (`matched_stop`) and under vLLM's (`stop_reason`)."""
+"""The stop string, pattern or token that ended a choice.
+
+SGLang reports it as `matched_stop`, vLLM as `stop_reason`.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ Match = int | str | None
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """What ended a choice; UNSET while it runs.
+    """The stop that ended a choice. The fields are UNSET while the choice runs.
 
     Attributes:
-        matched_stop: the stop string, the pattern of `stop_regex` or the id of the token that ended it, including
-            end-of-sequence tokens; None: its length or a tool call ended it.
-        stop_reason: the same, but None for the model's own end-of-sequence tokens.
+        matched_stop: stop string, pattern of `stop_regex`, or id of the token that ended the choice; None:
+            its length or a tool call ended the choice.
+        stop_reason: `matched_stop`, except that it is None if an end-of-sequence token of the model ended the
+            choice.
     """
 
     matched_stop: Match | UnsetType = UNSET
@@ -24,10 +28,10 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def ending_of(choice: Choice, *, is_counted: bool = True) -> Ending:
-    """Return what ended a choice.
+    """Return the stop that ended a choice.
 
     Args:
-        is_counted: whether the choice's own tokens are part of the reply; if not, nothing matched.
+        is_counted: whether the choice's generated tokens are part of the reply. If not, no stop is reported.
     """
     if choice.text.finish_reason is None:
         return Ending()

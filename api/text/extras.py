@@ -1,4 +1,4 @@
-"""Reads what a request asks its reply to have in addition, and makes it of the choices."""
+"""Optional parts of a reply (`reply_extras`): reads which of them a request asks for, and builds them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .scored_tokens import LOWEST_LOGPROB
 
 
 def extras_of(body: GenerationRequest, echo: str = "") -> Extras:
-    """Return what a request asks for in addition.
+    """Return the optional parts of the reply that a request asks for.
 
     Raises:
-        RequestError: `prompt_logprobs` is true, or asked of a stream.
+        RequestError: `prompt_logprobs` is true, or is set for a stream.
     """
     wanted = body.prompt_logprobs
     if wanted is True:
@@ -44,13 +44,13 @@ def includes_usage(options: UsageOptions | None, field: str = "include_usage") -
 
 
 class NewTokenIds:
-    """The token ids of each choice that its stream has not sent yet."""
+    """Tracks which token ids of each choice have not been sent in the stream yet."""
 
     def __init__(self) -> None:
         self._num_sent: dict[int, int] = {}
 
     def take(self, choice: Choice) -> list[int]:
-        """Return a choice's new token ids, and count them as sent."""
+        """Return the token ids of a choice that have not been sent yet. They then count as sent."""
         token_ids = choice.text.token_ids
         start = self._num_sent.get(choice.index, 0)
         self._num_sent[choice.index] = len(token_ids)
@@ -58,13 +58,13 @@ class NewTokenIds:
 
 
 def prompt_logprobs_of(choice: Choice, num_top: int, tokenizer: Tokenizer) -> PromptLogprobs:
-    """Return the log probabilities of a prompt's tokens, and of the most likely ones at each place.
+    """Return the log probabilities of a prompt's tokens, and of the most likely tokens at each position.
 
     Args:
-        choice: the prompt's first choice, at its end.
+        choice: the prompt's first choice, after its end.
 
     Raises:
-        EngineError: the engine gave none.
+        EngineError: the engine returned no log probabilities.
     """
     prompt, records = choice.request.prompt, choice.text.prompt_logprobs or []
     if len(records) != len(prompt) - 1:

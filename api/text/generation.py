@@ -101,7 +101,7 @@ class Generation:
     Attributes:
         id: id of the reply, with its prefix, as the client sees it.
         created: seconds since the epoch.
-        extras: what the reply has because its client asks for it.
+        extras: optional parts of the reply that the client asked for.
     """
 
     def __init__(
@@ -191,13 +191,13 @@ class Generator:
         served_name: name of the model for clients.
         grammar_checker: checker of grammars; None: no structured output.
         sampling_defaults: SamplingParams field → the model's default, for requests that leave it unset.
-        places: bounds the choices of one client request that are in the engine at once; None: no bound.
+        places: limit on the choices of one client request that are in the engine at once; None: no limit.
         max_biases: maximum number of entries of logit_bias.
 
     Attributes:
-        texts: encodes prompts outside the event loop.
+        texts: encoder of prompts, which works outside the event loop.
         threads: thread pool for `texts` and for templates.
-        slices: takes turns at the large lists of replies.
+        slices: scheduler of the work on large lists in replies.
     """
 
     def __init__(

@@ -37,7 +37,10 @@ def chat_logprobs(deltas: Iterable[Delta], *, names_ids: bool = False) -> ChatLo
 async def whole_chat_logprobs(
     deltas: Iterable[Delta], slices: Slices, *, names_ids: bool = False
 ) -> ChatLogprobs | None:
-    """As `chat_logprobs`, for a whole answer: others run in between, and the entries are JSON already."""
+    """Return the log probability entries of a whole answer, encoded as JSON; None if no token is scored.
+
+    Like `chat_logprobs`, but other requests can run in between, because the entries are formatted in slices.
+    """
     tokens = tokens_of(deltas)
     if not tokens:
         return None
@@ -72,11 +75,11 @@ def completion_logprobs(
 def prompt_tokens(
     token_ids: Sequence[int], logprobs: Sequence[TokenLogprob], tokenizer: Tokenizer, text: str
 ) -> Iterator[ScoredToken]:
-    """Yield the tokens of a prompt, with starts in its text.
+    """Yield the tokens of a prompt, each with the start of its text in the prompt's text.
 
     Args:
         logprobs: log probabilities of all tokens but the first.
-        text: text of the prompt, as the client sent it or receives it; with or without special tokens.
+        text: text of the prompt, with or without special tokens.
     """
     detokenizer, place = tokenizer.detokenizer(skip_special_tokens=False), 0
     for token_id, logprob in zip(token_ids, chain([None], logprobs), strict=True):

@@ -1,4 +1,4 @@
-"""What a reply has only because its client asks: token ids, log probabilities of the prompt, usage in each chunk."""
+"""Optional parts of a reply: token ids, log probabilities of the prompt, and token counts in each chunk."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class Extras(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client's reply has in addition.
+    """The optional parts that one client asked for.
 
     Attributes:
-        token_ids: whether it has the token ids of prompts and texts.
+        token_ids: whether the reply has the token ids of prompts and texts.
         names_ids: whether log probabilities name tokens as "token_id:ID".
         prompt_logprobs: number of most likely tokens to report for each token of a prompt; None: report none.
         usage: whether each chunk of a stream has the token counts so far.

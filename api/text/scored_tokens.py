@@ -78,7 +78,7 @@ def score(start: int, token_id: int, logprob: TokenLogprob | None, token_bytes: 
 
 
 class _Span(msgspec.Struct):
-    """A piece of text that one token completed, with its tokens: several if they together form a character.
+    """A piece of text with its tokens: one token, or the several tokens that together form a character.
 
     Attributes:
         start, end: characters from the start of the whole text; equal while the piece has no text.
@@ -93,7 +93,7 @@ class TokenSpans:
     """The tokens of one choice that are not assigned to a piece of the answer yet.
 
     Args:
-        token_bytes: returns a token's bytes.
+        token_bytes: function that returns a token's bytes.
         reasoning, tools: parsers of the text, or None. Their markers are not content.
 
     Attributes:
@@ -126,7 +126,7 @@ class TokenSpans:
         self._text += text
 
     def add_end(self, token_id: int, logprob: TokenLogprob) -> None:
-        """Add the token that ends the text and is not part of it."""
+        """Add the token that ends the text. The token has no text."""
         token = self._score(token_id, logprob)
         self._spans.append(_Span(token.start, token.start, [token]))
 
@@ -153,14 +153,17 @@ class TokenSpans:
             self._skip(at + len(text))
 
     def call(self) -> None:
-        """Note that the next piece is part of a tool call. `end_event` or the next content skips its text."""
+        """Record that the next piece is part of a tool call.
+
+        The text of the piece is skipped later: by `end_event`, or when `content` takes the next content.
+        """
         self._marked, self._marker = True, self._call_end
 
     def end_event(self, *, in_call: bool) -> None:
-        """Note the end of an event's pieces.
+        """Record that all pieces of an event have been added.
 
         Args:
-            in_call: whether the last piece was part of a tool call; all text so far is skipped then.
+            in_call: whether the last piece was part of a tool call. If so, all text so far is skipped.
         """
         if in_call:
             self._skip(len(self._text))

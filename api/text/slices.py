@@ -1,7 +1,8 @@
-"""Formats large lists of a reply in slices, so that other requests go on in between.
+"""Formats large lists of replies in slices, so that other requests run in between.
 
-The log probabilities of a few prompts are megabytes of JSON, and the event loop runs nothing else while it makes them. Only one
-slice of all requests is made in a round of the event loop. Knows nothing of what the lists hold.
+The log probabilities of a few prompts are megabytes of JSON. If they were formatted at once, they would block
+the event loop. Instead, at most about one slice is formatted in each iteration of the event loop. The items
+of the lists may be of any type.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Slices:
-    """Takes the large lists of all requests in turns, a slice at a time."""
+    """Schedules the formatting of large lists: after each slice, another request has its turn."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()  # fair: the slice of whoever waits longest comes next
         self._spent = 0
 
     async def of(self, items: Iterable[ItemT], weight: int = 1) -> AsyncIterator[list[ItemT]]:
-        """Yield items in lists, and let others run after each slice.
+        """Yield the items in slices, and let other requests run after each slice.
 
         Args:
-            weight: numbers that belong to one item; 0: the items are part of a slice already.
+            weight: amount of work for one item, in formatted numbers; 0: the work is already counted.
         """
         size, rest = max(1, SLICE // max(1, weight)), iter(items)
         while some := list(islice(rest, size)):
@@ -45,10 +46,10 @@ class Slices:
 
 
 class ListWriter:
-    """A list of a reply as JSON, which grows.
+    """Builds a list of a reply as JSON, item by item.
 
     Args:
-        slices: takes turns with those of other requests.
+        slices: scheduler of the work, shared by all requests.
     """
 
     def __init__(self, slices: Slices) -> None:
@@ -60,7 +61,7 @@ class ListWriter:
         """Append items.
 
         Args:
-            form: returns what stands for an item in the reply.
+            form: function that converts an item to its form in the reply.
             weight: as in `Slices.of`.
         """
         async for some in self._slices.of(items, weight):
@@ -70,5 +71,5 @@ class ListWriter:
             self.num_items += len(some)
 
     def json(self) -> Any:
-        """Return the list for a field of a reply: a `msgspec.Raw`, which is encoded as it is."""
+        """Return the list as a `msgspec.Raw`, which can be the value of a field in a reply."""
         return msgspec.Raw(b"[" + self._items + b"]")

@@ -1,8 +1,9 @@
 """Ends a text at the first match of regular expressions, even if the match arrives in several pieces.
 
-The patterns become one automaton without empty moves (Glushkov, 1961), whose states are the bits of an integer. It reads
-each character once, in time that the number of states bounds: no pattern is slow to match. Python's parser reads the
-patterns, and Python matches single characters, so classes, escapes and flags mean what they mean in `re`.
+The patterns are compiled to one Glushkov automaton, whose set of states is stored in the bits of an integer.
+The automaton reads each character once. The time per character is limited by the number of states, so no
+pattern is slow. Python's own parser reads the patterns, and `re` matches the single characters. So classes,
+escapes and flags have the same meaning as in `re`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _REFUSED = {
 
 
 class PatternError(ValueError):
-    """A pattern that cannot end a text; says why."""
+    """A pattern cannot be used to end a text. The message gives the reason."""
 
 
 class _Part(NamedTuple):
@@ -59,7 +60,7 @@ _EMPTY = _Part(True, 0, 0)
 
 
 class StopAutomaton:
-    """An automaton that finds the first match of any of several patterns. It may be shared.
+    """An automaton that finds the first match of any of several patterns. Several searches may share it.
 
     Args:
         patterns: regular expressions, with the label to report for each.
@@ -69,7 +70,8 @@ class StopAutomaton:
         ends: pairs of states that read the last character of a match, and the pattern's label.
 
     Raises:
-        PatternError: a pattern is invalid, matches the empty text, needs more than an automaton, or has too many states.
+        PatternError: a pattern is invalid, matches the empty text, has too many states, or has features that
+            an automaton cannot match.
     """
 
     def __init__(self, patterns: Sequence[tuple[str, str]]) -> None:
@@ -97,7 +99,7 @@ class StopAutomaton:
         return found
 
     def after(self, states: int) -> int:
-        """Return the states that can read the next character after these have read theirs."""
+        """Return the states that can read the next character after `states` have read one."""
         found = 0
         for i in _bits(states):
             found |= self._follow[i]
@@ -222,7 +224,7 @@ class StopPatterns:
         return self._held
 
     def _read(self, char: str) -> tuple[int, str] | None:
-        """Read a character; return the start and the label of the match that it completes, if any."""
+        """Read a character. If it completes a match, return the start and the label of the match."""
         automaton = self._automaton
         readers = automaton.readers(char)
         taken, still_open = 0, []

@@ -1,4 +1,4 @@
-"""What ends a text besides its stop strings, and whether the text keeps it."""
+"""Stop conditions of a text other than stop strings, and whether the text includes the stop that ended it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class StopFields(Protocol):
 
 
 class Stops(msgspec.Struct, frozen=True, kw_only=True):
-    """What ends a text besides stop strings and tokens, and whether the text keeps what ends it.
+    """Stop conditions of a text other than stop strings.
 
     Attributes:
-        patterns: regular expressions at whose first match the text ends.
-        keep: whether the stop string, the match or the token that ends the text is part of it.
+        patterns: regular expressions. The text ends at the first match.
+        keep: whether the text includes the stop string, the match or the token that ended it.
         silent: end tokens that are never part of the text.
     """
 

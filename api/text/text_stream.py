@@ -32,13 +32,14 @@ class TextStream:
 
     Args:
         detokenizer: a new detokenizer; must not be shared.
-        stop: strings that end the text. They are ignored within the first `min_tokens` tokens, as patterns are.
-        stops: patterns that end the text too, and whether the text keeps what ends it.
+        stop: strings that end the text. Within the first `min_tokens` tokens, strings and patterns are
+            ignored.
+        stops: patterns that end the text, and whether the text includes the stop that ended it.
         reasoning, tools: new parsers, or None.
         one_call: whether to end the text after the first tool call.
         call_reason: finish reason to report in place of "stop" if the text has a tool call.
-        token_bytes: returns a token's bytes. If given, each piece of content carries its tokens with their
-            log probabilities (`ScoredContent`). None: the request asks for no log probabilities.
+        token_bytes: function that returns a token's bytes. If given, each piece of content has its tokens and
+            their log probabilities (`ScoredContent`). None: the request asks for no log probabilities.
 
     Attributes:
         finish_reason: "stop", "length" or `call_reason` once the text has ended, None before. The engine may
@@ -155,9 +156,9 @@ class TextStream:
 
     @property
     def _counts(self) -> bool:
-        """Whether tokens must be counted one by one.
+        """Whether the tokens of an event must be counted one by one.
 
-        They must if the text may end inside an event, or if an event may be only partly reasoning.
+        This is necessary if the text may end inside an event, or if only a part of an event may be reasoning.
         """
         return self._stop_strings is not None or self._one_call or self._reasoning is not None
 
@@ -181,7 +182,7 @@ class TextStream:
                     deltas += self._parse_content(part.text, False)
             if ended:
                 deltas += self._parse_content("", True)
-        return self._note_calls(deltas)
+        return self._record_calls(deltas)
 
     def _parse_content(self, text: str, ended: bool) -> list[Delta]:
         if self._tools is None:
@@ -191,7 +192,7 @@ class TextStream:
             deltas += self._tools.finish()
         return deltas
 
-    def _note_calls(self, deltas: list[Delta]) -> list[Delta]:
+    def _record_calls(self, deltas: list[Delta]) -> list[Delta]:
         """Record whether the deltas contain a tool call.
 
         If only one call is wanted, end the text before the second.
@@ -206,7 +207,7 @@ class TextStream:
 
     @staticmethod
     def _scored(spans: TokenSpans, deltas: Sequence[Delta]) -> list[Delta]:
-        """Return the deltas with each piece of content replaced by one that carries its tokens."""
+        """Return the deltas, with each content delta replaced by a `ScoredContent`, which has its tokens."""
         scored: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, ContentDelta):

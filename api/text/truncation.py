@@ -18,8 +18,9 @@ class Truncation:
     """The truncation that a request asks for.
 
     Args:
-        length: number of last tokens to keep; FIT: as many as leave room for the output; None: all.
-        max_tokens: most new tokens; None: any number.
+        length: number of tokens to keep at the end of the prompt; FIT: as many as leave room for the output;
+            None: all.
+        max_tokens: maximum number of new tokens; None: no maximum.
 
     Raises:
         RequestError: `length` is 0.
@@ -37,7 +38,10 @@ class Truncation:
 
     @property
     def texts(self) -> PromptEncoder:
-        """The encoder of prompts. One that truncates takes prompts that are longer than the context."""
+        """The encoder of prompts.
+
+        If prompts are truncated, the encoder accepts prompts longer than the context.
+        """
         generator = self._generator
         if self._length is None:
             return generator.texts

@@ -38,8 +38,8 @@ class TokenizationService:
     """Tokenizes prompts and chats, and converts tokens to text.
 
     Args:
-        generator: provides the tokenizer.
-        chat: renders messages, so that the tokens equal those of a chat request.
+        generator: generator with the tokenizer.
+        chat: chat service that renders messages, so that the tokens equal those of a chat request.
     """
 
     def __init__(self, generator: Generator, chat: ChatService) -> None:

@@ -42,7 +42,7 @@ def chosen_endpoint(path: Path, given: str | None) -> str:
         given: value of `--endpoint`, with or without `/v1`; None: the endpoint that the first line names.
 
     Raises:
-        click.UsageError: batches cannot have this endpoint, or the first line names another one.
+        click.UsageError: batches do not support the endpoint, or the first line names another endpoint.
     """
     named = endpoint_of(path)
     endpoint = named if given is None else _with_v1(given)

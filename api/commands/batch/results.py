@@ -37,9 +37,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def results_command(
     batch_id: str, output: Path | None, errors: Path | None, url: str | None, api_key: str | None
 ) -> None:
-    """Get the results of a batch that has ended, one line for each request, by its custom_id.
+    """Download the results of a batch, one line for each request, by its custom_id.
 
-    Files are written whole or not at all. The exit code is 1 if there is no output, or not yet.
+    Files are written whole or not at all. The exit code is 1 if the batch has not ended or has no output.
     """
     server = BatchServer(Remote(url, api_key))
     job = server.get(batch_id)

@@ -118,7 +118,7 @@ def run_command(
         setup_logging(config.log_level)  # inside, so that log lines are printed above the bar
         if folder.is_resumed:
             meter.note(f"going on with what is in {folder.path}")
-        shown = _Shown(meter)
+        shown = _Progress(meter)
         work = FileRun(file, subject, endpoint, output, errors, shown.show)
         try:
             record = run_to_end(_until_signal(work.run(engine, config, plugins)))
@@ -134,8 +134,8 @@ def run_command(
     _report(record, output, errors)
 
 
-class _Shown:
-    """Shows the state of the run, and remembers the last one."""
+class _Progress:
+    """Shows the progress of the run, and stores the latest progress for the final message."""
 
     def __init__(self, meter: LineMeter) -> None:
         self._meter = meter
@@ -152,14 +152,14 @@ class _Shown:
 
     @property
     def how_far(self) -> str:
-        """The last progress as text for the end of a message; "" if there is none."""
+        """The latest progress as text to append to a message; "" if there is none."""
         if self._last is None or not self._last.num_total:
             return ""
         return f": {_counts(self._last)} are done"
 
 
 async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord | signal.Signals:
-    """Return the result of `work`, or the signal that stopped it. A signal cancels the work."""
+    """Run `work` until it ends or a signal arrives, which cancels it. Return its result or the signal."""
     task = asyncio.create_task(work)
     came: list[signal.Signals] = []
 

@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 
 class BatchError(LLMFWError):
-    """A batch did not complete, or has no results (yet)."""
+    """A batch did not complete, or has no results."""
 
 
 def wait_for_end(server: BatchServer, batch_id: str) -> Job:
@@ -48,7 +48,7 @@ def report_end(server: BatchServer, job: Job) -> None:
     """Print how a batch ended, and how to get its results.
 
     Raises:
-        BatchError: the batch has not completed; the message is the same text.
+        BatchError: the batch did not complete; the message says how the batch ended.
     """
     if job["status"] == "failed":
         raise BatchError(f"{job['id']} has failed: its file cannot be run, for the reasons above")
@@ -87,7 +87,7 @@ def _wait(server: BatchServer, batch_id: str, meter: LineMeter) -> Job:
 
 
 def _patiently(ask: Callable[[], Job], meter: LineMeter) -> Job:
-    """Call `ask`; if its error may be temporary, try again for up to GIVE_UP_AFTER_S."""
+    """Return the result of `ask`. Retries errors that may be temporary, for up to GIVE_UP_AFTER_S."""
     given_up_at = None
     while True:
         try:

@@ -26,7 +26,8 @@ def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:
 def count_in_words(job: dict[str, Any]) -> str:
     """Return a batch's counts as text, as in "3 of 5 lines, 1 of them failed".
 
-    Of a batch that was cut short, says how many lines have a result, because the others count as failed.
+    If the batch was cut short, the text counts the lines with a result instead, because all others count as
+    failed.
     """
     done, failed, total = counts_of(job)
     if job.get("status") in _CUT_SHORT:

@@ -49,14 +49,17 @@ def _wrong_signatures(component: type[Any], interface: type[Any]) -> Iterator[st
         given = getattr(component, name)
         if inspect.isfunction(function) and callable(given):
             yield from _wrong_call(
-                name, function, given, further=_further(component, interface, name, function)
+                name, function, given, further=_extra_keywords(component, interface, name, function)
             )
             if inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(given):
                 yield f"{name} is not an async function, as the interface's is"
 
 
-def _further(component: type[Any], interface: type[Any], name: str, promised: Any) -> Collection[str]:
-    """Return the keywords that a method receives in addition to the interface's: `options`, or none."""
+def _extra_keywords(component: type[Any], interface: type[Any], name: str, promised: Any) -> Collection[str]:
+    """Return the keyword arguments that a method receives in addition to those of the interface.
+
+    This is `options` for the constructor of a component that declares `Options`.
+    """
     own = getattr(component, "Options", None)
     has_own = own is not None and own is not getattr(interface, "Options", None)
     is_told = "options" in inspect.signature(promised).parameters
@@ -99,7 +102,7 @@ def _wrong_options(component: type[Any], interface: type[Any]) -> Iterator[str]:
 
 
 def _wrong_defaults(struct: type[msgspec.Struct]) -> Iterator[str]:
-    """Yield a problem for each default that would be rejected as a value."""
+    """Yield a problem for each option whose default is not a valid value of the option."""
     for field in msgspec.structs.fields(struct):
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:

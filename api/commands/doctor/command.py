@@ -25,12 +25,12 @@ from .examination import Examined, Finding, examine, installed_plugins
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
-    """Load every plugin and import every component, each plugin in a process of its own, and say what is wrong.
+    """Load every plugin, import every component, and report the problems.
 
-    Checks whether each component loads, whether its class exists and implements its interface, which methods
-    are missing or cannot be called as the interface does, its options and their defaults, and how long the
-    import takes. A component that lacks a package is listed, but is not a problem. The exit code is 1 if
-    there are problems.
+    Each plugin is loaded in a separate process. For each component, checks whether its class can be imported
+    and implements its interface, whether all methods exist and accept the interface's arguments, and whether
+    the options have valid defaults. Also measures how long the import takes. A component that lacks a package
+    is listed, but is not a problem. The exit code is 1 if there are problems.
     """
     examined: list[Examined] = []
     findings: list[Finding] = []

@@ -21,7 +21,7 @@ SLOW_S = 10.0
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing found out about a plugin or component.
+    """A finding about a plugin or component.
 
     Attributes:
         level: "problem", "lacks", "slow" or "note".
@@ -35,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """An examined component, with the seconds that its import took; None if it was not imported."""
+    """An examined component. `seconds` is the duration of its import; None if a package is missing."""
 
     component: str
     package: str

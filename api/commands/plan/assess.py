@@ -97,7 +97,10 @@ class Model:
 
 
 def help_for(model: Model, settings: Settings, device: Device, wanted: int) -> list[str]:
-    """Return changes, each of which alone makes a sequence of `wanted` tokens fit, as text."""
+    """Return changes of the settings or of the device, as text.
+
+    Each change alone makes a sequence of `wanted` tokens fit.
+    """
     found = []
     for flag, changed in _changes(model, settings):
         if (num_tokens := _num_tokens(model, changed, device)) >= wanted:

@@ -75,7 +75,9 @@ def plan_command(
     The memory of steps is an estimate that has not been checked on a GPU.
     """
     ctx = click.get_current_context()
-    found = look_at(_folder(ctx, model_of(model, model_option)), device, dtype, kv_dtype, lengths, values)
+    found = assess_folder(
+        _folder(ctx, model_of(model, model_option)), device, dtype, kv_dtype, lengths, values
+    )
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
@@ -93,7 +95,7 @@ def _folder(ctx: click.Context, name: str) -> Path:
     return model_files(path)
 
 
-def look_at(
+def assess_folder(
     folder: Path, device: Device, dtype: str, kv_dtype: str, lengths: tuple[int, ...], values: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the result of `assess.describe` for the model in a folder.

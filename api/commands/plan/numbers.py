@@ -61,8 +61,8 @@ class ModelNumbers:
         folder: folder of config.json.
         architecture: name of the model's class.
         dtype: dtype of the checkpoint; one of `DTYPE_BYTES`.
-        layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: sizes, as the KV cache
-            stores them.
+        layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: dimensions of the model.
+            The number of KV heads and the head sizes are those that the KV cache stores.
         context: longest sequence, in tokens, that the model supports; None if the config does not give it.
         quantised: whether the weights are stored in a quantized type.
         windows: length of a sliding window in tokens → number of layers with such a window.

@@ -16,10 +16,10 @@ class Kind:
 
     Attributes:
         name: the kind of component as registered, or "command" or "route".
-        summary: what the generated code does, for listings.
+        summary: description of the generated code, for listings.
         use: shell command that uses it; "{name}" stands for the component's name.
         class_suffix: suffix of the class's name.
-        promises: what the package's test checks, as a phrase.
+        promises: description of what the package's test checks, as a phrase.
     """
 
     name: str
