@@ -31,7 +31,7 @@ def admin_routes(admin: AdminService, *, strict: bool = False) -> list[HTTPRoute
 
 
 def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
-    @get("/admin/policy", opt=describe("Which scheduling policy is in force.", reply=PolicyInfo))
+    @get("/admin/policy", opt=describe("Return the scheduling policy in use.", reply=PolicyInfo))
     async def get_policy() -> ASGIApp:
         return json_response(await admin.policy())
 
@@ -39,7 +39,7 @@ def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
         "/admin/policy",
         status_code=200,
         request_max_body_size=SMALL_BODY_BYTES,
-        opt=describe("Put another scheduling policy in force.", body=PolicyRequest, reply=PolicyInfo),
+        opt=describe("Switch to another scheduling policy.", body=PolicyRequest, reply=PolicyInfo),
     )
     async def set_policy(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), PolicyRequest)
@@ -48,7 +48,7 @@ def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
 
     @get(
         "/admin/requests/{request_id:str}",
-        opt=describe("What was decided about a request.", reply=TraceReply),
+        opt=describe("Return the scheduling decisions about a request.", reply=TraceReply),
     )
     async def trace_request(request_id: str) -> ASGIApp:
         return json_response(await admin.trace(request_id))
@@ -59,7 +59,7 @@ def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
 def _cache_routes(admin: AdminService) -> list[HTTPRouteHandler]:
     @get(
         "/admin/cache",
-        opt=describe("What the prefix cache holds.", reply=CacheReply, query={"most": int}),
+        opt=describe("List the contents of the prefix cache.", reply=CacheReply, query={"most": int}),
     )
     async def view_cache(request: Request[Any, Any, Any]) -> ASGIApp:
         return json_response(await admin.cache(_read_most(request.query_params.get("most"))))
@@ -67,7 +67,7 @@ def _cache_routes(admin: AdminService) -> list[HTTPRouteHandler]:
     @post(
         "/admin/cache/flush",
         status_code=200,
-        opt=describe("Empty the prefix cache, but for what is in use or pinned.", reply=CacheReply),
+        opt=describe("Empty the prefix cache, except pages in use or pinned.", reply=CacheReply),
     )
     async def flush_cache() -> ASGIApp:
         return json_response(await admin.flush())
@@ -79,7 +79,7 @@ def _pin_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
     @post(
         "/admin/cache/pins",
         status_code=200,
-        opt=describe("Keep a prefix from eviction.", body=PinRequest, reply=PinInfo),
+        opt=describe("Pin a prefix, so that it is not evicted.", body=PinRequest, reply=PinInfo),
     )
     async def pin_prefix(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), PinRequest)
@@ -89,7 +89,7 @@ def _pin_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
     @delete(
         "/admin/cache/pins/{pin_id:str}",
         status_code=200,
-        opt=describe("Let a pinned prefix go.", reply=PinInfo),
+        opt=describe("Unpin a prefix.", reply=PinInfo),
     )
     async def unpin_prefix(pin_id: str) -> ASGIApp:
         return json_response(await admin.unpin(pin_id))

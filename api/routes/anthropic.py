@@ -30,7 +30,7 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
         "/v1/messages",
         status_code=200,
         exception_handlers=ANTHROPIC_HANDLERS,
-        opt=describe("Answer messages, as Anthropic does.", body=MessagesRequest, reply=Message, chunk=Event),
+        opt=describe("Create a message (Anthropic's API).", body=MessagesRequest, reply=Message, chunk=Event),
     )
     async def create_message(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), MessagesRequest)
@@ -51,7 +51,9 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
         "/v1/messages/count_tokens",
         status_code=200,
         exception_handlers=ANTHROPIC_HANDLERS,
-        opt=describe("Count the tokens of messages.", body=CountTokensRequest, reply=TokenCount),
+        opt=describe(
+            "Count the tokens of messages (Anthropic's API).", body=CountTokensRequest, reply=TokenCount
+        ),
     )
     async def count_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), CountTokensRequest)

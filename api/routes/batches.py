@@ -31,7 +31,7 @@ def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRou
         "/v1/batches",
         status_code=200,
         request_max_body_size=SMALL_BODY_BYTES,
-        opt=describe("Answer the requests of a file.", body=CreateBatchRequest, reply=Batch),
+        opt=describe("Create a batch from a file of requests.", body=CreateBatchRequest, reply=Batch),
     )
     async def create_batch(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_nested(await read_json(request), CreateBatchRequest, ("output_expires_after",))
@@ -50,14 +50,14 @@ def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRou
         query = read_page_query(request.query_params, prefix="batch_", most=MAX_PAGE, default=DEFAULT_PAGE)
         return json_response(await batches.list(query))
 
-    @get("/v1/batches/{batch_id:str}", opt=describe("Return a batch as it is now.", reply=Batch))
+    @get("/v1/batches/{batch_id:str}", opt=describe("Return a batch.", reply=Batch))
     async def retrieve_batch(batch_id: str) -> ASGIApp:
         return json_response(await batches.get(batch_id))
 
     @post(
         "/v1/batches/{batch_id:str}/cancel",
         status_code=200,
-        opt=describe("Let a batch end with the results that it has.", reply=Batch),
+        opt=describe("Cancel a batch, and keep the results so far.", reply=Batch),
     )
     async def cancel_batch(batch_id: str) -> ASGIApp:
         return json_response(await batches.cancel(batch_id))

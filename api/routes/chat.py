@@ -28,7 +28,7 @@ def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHan
     @post(
         "/v1/chat/completions",
         status_code=200,
-        opt=describe("Answer a chat.", body=ChatRequest, reply=ChatCompletion, chunk=ChatChunk),
+        opt=describe("Create a chat completion.", body=ChatRequest, reply=ChatCompletion, chunk=ChatChunk),
     )
     async def create_chat_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_generation(await read_json(request), ChatRequest)

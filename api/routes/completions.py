@@ -28,7 +28,7 @@ def completion_routes(completions: CompletionService, *, strict: bool = False) -
     @post(
         "/v1/completions",
         status_code=200,
-        opt=describe("Continue prompts.", body=CompletionRequest, reply=Completion, chunk=Completion),
+        opt=describe("Create a completion.", body=CompletionRequest, reply=Completion, chunk=Completion),
     )
     async def create_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_generation(await read_json(request), CompletionRequest)

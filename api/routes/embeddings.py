@@ -26,7 +26,7 @@ def embedding_routes(embeddings: EmbeddingService, *, strict: bool = False) -> l
     @post(
         "/v1/embeddings",
         status_code=200,
-        opt=describe("Embed texts.", body=EmbeddingRequest, reply=EmbeddingList),
+        opt=describe("Create embeddings.", body=EmbeddingRequest, reply=EmbeddingList),
     )
     async def create_embedding(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), EmbeddingRequest)

@@ -41,7 +41,7 @@ def _list_routes(files: FileService) -> list[HTTPRouteHandler]:
         status_code=200,
         request_max_body_size=None,
         middleware=[Lingering],
-        opt=describe("Store a file.", body=FileFields, body_media_type=MEDIA_TYPE, reply=FileObject),
+        opt=describe("Upload a file.", body=FileFields, body_media_type=MEDIA_TYPE, reply=FileObject),
     )
     async def create_file(request: Request[Any, Any, Any]) -> ASGIApp:
         form = file_form(body_chunks(request), form_boundary(request))
@@ -65,11 +65,11 @@ def _list_routes(files: FileService) -> list[HTTPRouteHandler]:
 
 
 def _item_routes(files: FileService) -> list[HTTPRouteHandler]:
-    @get("/v1/files/{file_id:str}", opt=describe("What is known of a file.", reply=FileObject))
+    @get("/v1/files/{file_id:str}", opt=describe("Return a file's metadata.", reply=FileObject))
     async def retrieve_file(file_id: str) -> ASGIApp:
         return json_response(await files.get(file_id))
 
-    @delete("/v1/files/{file_id:str}", status_code=200, opt=describe("Remove a file.", reply=DeletedFile))
+    @delete("/v1/files/{file_id:str}", status_code=200, opt=describe("Delete a file.", reply=DeletedFile))
     async def delete_file(file_id: str) -> ASGIApp:
         return json_response(await files.delete(file_id))
 
@@ -77,7 +77,9 @@ def _item_routes(files: FileService) -> list[HTTPRouteHandler]:
         "/v1/files/{file_id:str}/content",
         http_method=[HttpMethod.GET, HttpMethod.HEAD],
         status_code=200,
-        opt=describe("A file's bytes, all or those of a range.", reply=Binary, media_type=CONTENT_TYPE),
+        opt=describe(
+            "Download a file's contents, or a byte range of them.", reply=Binary, media_type=CONTENT_TYPE
+        ),
     )
     async def file_content(request: Request[Any, Any, Any], file_id: str) -> ASGIApp:
         return await _content(files, request, file_id)

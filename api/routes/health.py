@@ -18,14 +18,14 @@ def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
     """Return the route handlers of `/health` and `/health_generate`."""
     probe = Probe(client)
 
-    @get("/health", opt=describe("Whether requests can be answered.", reply=dict[str, str]))
+    @get("/health", opt=describe("Report whether the server can answer requests.", reply=dict[str, str]))
     async def health() -> ASGIApp:
         _check(client)
         return _ok()
 
     @get(
         "/health_generate",
-        opt=describe("Whether the engine computes a token, or a vector.", reply=dict[str, str]),
+        opt=describe("Check the engine by computing one token, or one vector.", reply=dict[str, str]),
     )
     async def health_generate() -> ASGIApp:
         _check(client)

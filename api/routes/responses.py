@@ -44,7 +44,9 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
     @post(
         "/v1/responses",
         status_code=200,
-        opt=describe("Answer, and remember it.", body=ResponsesRequest, reply=Response, chunk=StreamEvent),
+        opt=describe(
+            "Create a response, and store it.", body=ResponsesRequest, reply=Response, chunk=StreamEvent
+        ),
     )
     async def create_response(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_request(await read_json(request))
@@ -69,7 +71,7 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
     @post(
         "/v1/responses/input_tokens",
         status_code=200,
-        opt=describe("Count a prompt's tokens.", body=InputRequest, reply=InputTokens),
+        opt=describe("Count the tokens of an input.", body=InputRequest, reply=InputTokens),
     )
     async def count_input_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_input(await read_json(request))
@@ -99,7 +101,7 @@ def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
     @delete(
         "/v1/responses/{response_id:str}",
         status_code=200,
-        opt=describe("Remove a stored response.", reply=DeletedResponse),
+        opt=describe("Delete a stored response.", reply=DeletedResponse),
     )
     async def delete_response(response_id: str) -> ASGIApp:
         await responses.delete(response_id)
@@ -108,7 +110,7 @@ def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
     @post(
         "/v1/responses/{response_id:str}/cancel",
         status_code=200,
-        opt=describe("Stop a background response.", reply=Response),
+        opt=describe("Cancel a background response.", reply=Response),
     )
     async def cancel_response(response_id: str) -> ASGIApp:
         return _json(await responses.cancel(response_id))
