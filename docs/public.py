@@ -111,7 +111,6 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "StorageError",
         "StorageFullError",
         "ContentLostError",
-        "ContentLostError",
         "OverloadedError",
         "TenantLimitError",
         "DeadlineError",
