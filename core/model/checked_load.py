@@ -232,10 +232,9 @@ class _TensorNames:
                 self._beyond[layer].add(name)
 
     def layer(self, name: str) -> tuple[str, int] | None:
-        """Return the surplus layer that a tensor belongs to: the prefix of its list of layers, and its
-        number.
+        """Return the layer of a stored tensor, if its number is beyond the model's last layer; else None.
 
-        Returns None unless the number is beyond the last layer of the model.
+        The layer is given as the name prefix of its list of layers, and its number in that list.
         """
         for prefix, count in self._counts.items():
             number = self._number(name, prefix)

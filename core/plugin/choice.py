@@ -107,7 +107,7 @@ def create(registry: Registry, kind: str, name: str, options: Mapping[str, Optio
         options: "kind.key" → value; options of other kinds are ignored.
 
     Raises:
-        ConfigError: the component does not exist, lacks an option, or does not allow an option's value.
+        ConfigError: the component or an option does not exist, or it does not allow an option's value.
         ComponentError: the component cannot be imported or built.
     """
     entry = registry.find(kind, name)

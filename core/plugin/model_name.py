@@ -59,7 +59,8 @@ def resolve_model(
     Raises:
         ModelError: the folder has no config.json, or the name is none of the three.
         LostComponentError: the name is that of a plugin that did not load.
-        ConfigError: several plugins register the name, or the source lacks an option.
+        ConfigError: several plugins register the name; an option of the source is unknown, missing or has
+            the wrong type; or options of the kind "model" are given for a folder or a hub id.
         ComponentError: the registered source cannot be imported or built, or does not return the model's
             folder.
     """

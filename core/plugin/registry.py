@@ -161,7 +161,7 @@ class Entry:
         Strings are converted to the type that the component declares; lists and objects are JSON text.
 
         Raises:
-            ConfigError: the component lacks an option, a value has the wrong type, or a required option is
+            ConfigError: an option is unknown, a value has the wrong type, or a required option is
                 missing.
             ComponentError: as in `load`.
         """
