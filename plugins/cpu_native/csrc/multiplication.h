@@ -42,7 +42,8 @@ struct Job {
     int64_t fetched;         // bytes to prefetch per word of input, if weights are in the cache
 };
 
-// Prefetches data that is read only once into the L1 cache. The outer caches keep the data of the rest of the process.
+// Prefetches into the L1 cache only, for data that is read once. So the outer caches keep the other data of the
+// process.
 inline void prefetch_once(const char* at) { __builtin_prefetch(at, 0, 0); }
 
 // Returns what is read AHEAD bytes after `weights`: these have `left` bytes, and `next` is read after them.
