@@ -32,7 +32,7 @@ struct EndsRun {
     const LlmfwStep* step;
 };
 
-// Add the phases before the first layer, and those after the final norm.
+// Adds the phases before the first layer, and those after the final norm.
 void add_embeddings(Program& program, const EndsRun& run);
 void add_head(Program& program, const EndsRun& run);
 

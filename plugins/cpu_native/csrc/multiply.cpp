@@ -10,8 +10,7 @@
 namespace llmfw {
 namespace {
 
-constexpr int64_t WIDENED_BLOCKS = 3;  // minimum number of row blocks for which a panel's weights are converted to
-                                       // float32 in advance
+constexpr int64_t WIDENED_BLOCKS = 3;  // row blocks from which weights are converted to float32 in advance
 
 // SINGLE: float32.
 // PAIR: pairs of bfloat16, with one instruction.

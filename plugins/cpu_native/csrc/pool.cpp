@@ -97,8 +97,7 @@ struct Hand {
 
     // Prefetches some bytes; returns false if nothing is left to prefetch.
     bool fetch() {
-        constexpr int64_t ENOUGH = 128 << 10, EACH = 256;  // bytes per region: both together are half of a small L2
-                                                           // cache
+        constexpr int64_t ENOUGH = 128 << 10, EACH = 256;  // bytes per region; two are half of a small L2
         if (fetched >= next.bytes || fetched >= ENOUGH) return false;
         for (const char* at : next.at)
             for (int64_t i = 0; at && i < EACH; i += 64) __builtin_prefetch(at + fetched + i, 0, 2);

@@ -58,7 +58,7 @@ struct Run {
     const LlmfwStep* step;
 };
 
-// Add the phases of a layer before its attention, those after it, and the final norm.
+// Adds the phases of a layer before its attention, those after it, and the final norm.
 void add_before_attention(Program& program, const Run& run, int64_t layer);
 void add_after_attention(Program& program, const Run& run, int64_t layer);
 void add_final_norm(Program& program, const Run& run);
