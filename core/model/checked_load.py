@@ -155,7 +155,7 @@ def load_checked(
 def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
     """Raise ModelError if the config has more layers than the files have tensors.
 
-    Creating so many layers could take hours.
+    Creating layers without tensors could take hours.
     """
     num_layers = getattr(hf_config.get_text_config(decoder=True), "num_hidden_layers", 0)
     if isinstance(num_layers, int) and num_layers > num_tensors > 0:
