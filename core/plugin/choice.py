@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ComponentError, ConfigError
 
+from .containment import raise_if_process_ends
 from .registry import Entry, Registry
 
 BuiltT = TypeVar("BuiltT")
@@ -63,7 +64,8 @@ class Choice:
             return Rejection(str(error), error)
         except ConfigError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; it is reported
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; it is reported
+            raise_if_process_ends(error)
             broken = ComponentError(f"{entry} failed: {type(error).__name__}: {error}")
             return Rejection(str(broken), broken)
         return Rejection(found) if isinstance(found, str) else found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
 from llmfw.core.interfaces.model_source import ModelSource
 
+from .containment import raise_if_process_ends
 from .registry import Registry, refuse_options
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def resolve_model(
         path = Path(source.folder())
     except ConfigError:
         raise
-    except (Exception, SystemExit) as error:  # a plugin may raise anything; it is reported
+    except BaseException as error:  # a plugin may raise anything; it is reported
+        raise_if_process_ends(error)
         raise ComponentError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
     folder = _model_folder(path, str(entry))
     return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)
