@@ -110,7 +110,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ConflictError",
         "StorageError",
         "StorageFullError",
-        "ContentLostError",
+        "StorageDamagedError",
         "ContentLostError",
         "OverloadedError",
         "TenantLimitError",
