@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .base.errors import OverloadedError as OverloadedError
     from .base.errors import PluginError as PluginError
     from .base.errors import RequestError as RequestError
+    from .base.errors import StorageDamagedError as StorageDamagedError
     from .base.errors import StorageError as StorageError
     from .base.errors import StorageFullError as StorageFullError
     from .base.errors import TenantLimitError as TenantLimitError
@@ -124,6 +125,7 @@ _HOMES = {
         "ComponentFailedError",
         "PluginError",
         "RequestError",
+        "StorageDamagedError",
         "StorageError",
         "StorageFullError",
         "TenantLimitError",

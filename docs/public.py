@@ -110,6 +110,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ConflictError",
         "StorageError",
         "StorageFullError",
+        "StorageDamagedError",
         "ContentLostError",
         "OverloadedError",
         "TenantLimitError",

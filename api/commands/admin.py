@@ -10,6 +10,7 @@ from urllib.parse import quote
 import click
 
 from llmfw.api.settings.click_types import WholeNumber
+from llmfw.api.settings.environment import warn_of_unknown
 from llmfw.core.base.unreadable import unreadable
 from llmfw.core.terminal.tables import Cell, Column, plain, print_table
 
@@ -44,9 +45,12 @@ _OPTIONS = (
 def ask(method: str, path: str, url: str | None, api_key: str | None, **options: Any) -> _Reply:
     """Send a request to the server; return the JSON object in the reply.
 
+    Warns of unknown environment variables, as the key may be in one.
+
     Raises:
         RemoteError: the server cannot be reached, or answers with an error.
     """
+    warn_of_unknown(click.get_current_context())
     with Remote(url, api_key, " or ".join(_KEY_VARIABLES)).requests() as client:
         reply = client.request(method, path, **options)
         check(reply)

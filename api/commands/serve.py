@@ -12,9 +12,7 @@ import click
 
 from llmfw.api.settings.command import SettingsCommand
 from llmfw.api.settings.component_options import OPTIONS, say_where_from
-from llmfw.api.settings.environment import warning_of
 from llmfw.api.settings.loaded_plugins import plugins_of
-from llmfw.api.settings.option import SettingOption
 from llmfw.api.settings.options import model_of, model_option, setting_options
 from llmfw.api.settings.shown_config import shown_config
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -39,9 +37,6 @@ def serve_command(model: str | None, model_option: str | None, show_config: bool
     if show_config:
         click.echo(shown_config(ctx, name), nl=False)
         return
-    options = [each for each in ctx.command.params if isinstance(each, SettingOption)]
-    if warning := warning_of(os.environ, options):
-        click.echo(f"warning: {warning}", err=True)
     plugins = plugins_of(ctx)
     for broken in plugins.broken:
         click.echo(f"warning: {broken}", err=True)

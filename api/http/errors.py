@@ -27,6 +27,7 @@ from llmfw.core.base.errors import (
     NotFoundError,
     OverloadedError,
     RequestError,
+    StorageDamagedError,
     StorageError,
     StorageFullError,
     TenantLimitError,
@@ -42,6 +43,7 @@ STATUS: dict[type[LLMFWError], int] = {
     ConflictError: 409,
     RequestError: 400,
     StorageFullError: 507,
+    StorageDamagedError: 500,
     ContentLostError: 500,
     StorageError: 503,
     TenantLimitError: 429,
@@ -116,10 +118,15 @@ def body_of(error: Exception) -> ErrorBody:
     return ErrorBody(detail)
 
 
-_STORAGE_CODES = {StorageFullError: "storage_full", ContentLostError: "file_lost"}
+_STORAGE_CODES = {
+    StorageFullError: "storage_full",
+    StorageDamagedError: "storage_damaged",
+    ContentLostError: "file_lost",
+}
 
 _STORAGE = {
     "file_lost": "the server's storage has lost the content of this file; upload it again, or ask the operator to restore it",
+    "storage_damaged": "the server's storage is damaged; ask the operator to restore it, its log says how",
     "storage_full": "the server's storage has no room for this; delete files that you do not need, or ask the operator "
     "for more room",
     "storage_unavailable": "the server's storage cannot be used now; its log says why",
@@ -166,9 +173,13 @@ def error_response(error: Exception) -> Response[bytes]:
     )
 
 
+_LASTING = (StorageFullError, StorageDamagedError, ContentLostError)
+"""Errors of a store that last until someone acts."""
+
+
 def retry_advice(error: Exception, status: int) -> dict[str, str]:
     """Return headers that tell the client whether and when to retry the request."""
-    if isinstance(error, StorageError) and not isinstance(error, StorageFullError | ContentLostError):
+    if isinstance(error, StorageError) and not isinstance(error, _LASTING):
         return RETRY_SOON
     if isinstance(error, ConflictError):
         return RETRY_SOON if error.passing else NO_RETRY

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from .environment import warn_of_unknown
 from .other_servers_flags import advice, nearest
 
 
@@ -23,6 +26,11 @@ class SettingsCommand(click.Command):
             if found := next(filter(None, map(advice, names)), None):
                 raise click.UsageError(found, ctx) from error
             raise _unknown(error, self, ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, after a warning of unknown environment variables."""
+        warn_of_unknown(ctx)
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under the headings of their settings."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+
+import click
 
 from .option import ENVIRONMENT, SettingOption
 
@@ -20,6 +23,23 @@ OTHERS = (
 
 _QUIET = re.compile(r"LLMFW_(TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT_\d+_.*)", re.DOTALL)
 """Variables without a warning: of the tests, and of Kubernetes for a service with the name llmfw."""
+
+
+_WARNED = "llmfw.unknown_variables"
+
+
+def warn_of_unknown(ctx: click.Context) -> None:
+    """Print a warning that names the unknown environment variables that are set, once in a command line.
+
+    Variables of any setting of `llmfw serve` are known to all commands, because commands share an environment.
+    """
+    if ctx.meta.setdefault(_WARNED, False):
+        return
+    ctx.meta[_WARNED] = True
+    from .options import model_option, setting_options  # brings the settings, which most commands do without
+
+    if warning := warning_of(os.environ, [model_option(), *setting_options()]):
+        click.echo(f"warning: {warning}", err=True)
 
 
 def warning_of(environ: Mapping[str, str], options: Iterable[SettingOption]) -> str | None:

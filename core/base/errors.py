@@ -16,6 +16,7 @@
     │   └── ConflictError      the request conflicts with an operation in progress
     ├── StorageError           a store cannot do this now; a retry may succeed
     │   ├── StorageFullError   a store has no space left
+    │   ├── StorageDamagedError  a store's own files are damaged
     │   └── ContentLostError   the content of a stored file is gone or damaged
     ├── OverloadedError        the queue is full; a retry may succeed
     │   └── TenantLimitError   one key or user has reached its limit of requests
@@ -129,6 +130,10 @@ class StorageError(LLMFWError):
 
 class StorageFullError(StorageError):
     """A store has no space for the data."""
+
+
+class StorageDamagedError(StorageError):
+    """A store's own files, such as a database, are damaged. A retry does not help before the operator restores them."""
 
 
 class ContentLostError(StorageError):

@@ -55,6 +55,7 @@ class FileStore(ABC):
         KeyError: from every method with an id: no file has this id.
         StorageError: from every method: the operation is not possible now; nothing has changed.
         StorageFullError: from every method: the store has no space left; nothing has changed.
+        StorageDamagedError: from every method: the store's own files are damaged; a retry does not help.
         ContentLostError: from `read`: the store lists the file, but its content is gone or damaged.
     """
 

@@ -34,6 +34,7 @@ from .checkpoint import (
     unequal_experts,
 )
 from .config_file import check_experts, check_numbers, read_settings, refuse_named_weights
+from .head_numbers import check_heads
 from .load_failure import explained, why_not
 from .model_kind import unknown_kind
 
@@ -95,7 +96,7 @@ def read_config(path: str) -> Any:
     """Return a model's config.
 
     Raises:
-        ModelError: the config does not exist, cannot be read, has an impossible number or names an unknown
+        ModelError: the config does not exist, cannot be read, has impossible numbers or names an unknown
             quantization method; or the model is an adapter.
     """
     refuse_adapters(path)
@@ -111,7 +112,9 @@ def read_config(path: str) -> Any:
             f"model {path!r} has no config that transformers can read: {explained(error)}"
         ) from error
     refuse_unknown_quantization(hf_config, path)
-    check_experts(path, hf_config.get_text_config(decoder=True))
+    text_config = hf_config.get_text_config(decoder=True)
+    check_experts(path, text_config)
+    check_heads(path, text_config)
     return hf_config
 
 

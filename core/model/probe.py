@@ -104,6 +104,12 @@ class _Recorder:
         self._note_unusual(module, index, kwargs)
         self._check_positive(index, softcap, "soft cap")
         self._check_positive(index, scaling, "scale")
+        if query.shape[1] % key.shape[1]:
+            self.problems.append(
+                f"layer {index} has {query.shape[1]} heads for queries and {key.shape[1]} for keys; correct its config, the "
+                "first number must be a multiple of the second"
+            )
+            return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
         return attend_causally(query, key, value)
 
     def _window(self, index: int, mask: torch.Tensor | None, named: int | None) -> int | None:

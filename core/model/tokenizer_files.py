@@ -17,6 +17,7 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 from .small_files import check_files, read_json, read_text
 from .template_files import find_chat_template
 from .tokenizer_check import check_special_tokens, check_unknown_text, check_vocabulary, switch_dropout_off
+from .tokenizer_class import check_class
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
     check_vocabulary(folder, backend)
     switch_dropout_off(folder, backend)
     check_unknown_text(folder, backend)
+    if present[0].name == "tokenizer.json":
+        check_class(folder, backend, config)
     special_tokens = _special_tokens(folder, "tokenizer_config.json", "special_tokens_map.json")
     eos = backend.token_to_id(special_tokens.get("eos_token", ""))
     if eos is not None and eos not in eos_token_ids:

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from llmfw.core import ConfigError, StorageError, StorageFullError
+from llmfw.core import ConfigError, StorageDamagedError, StorageError, StorageFullError
 
 from .soundness import how_to_replace
 
@@ -40,7 +40,7 @@ def explained(error: sqlite3.Error | OSError, path: Path) -> StorageError:
             "end that transaction, or the process, and try again"
         )
     if code_of(error) in DAMAGED:
-        return StorageError(f"{str(path)!r} is damaged ({_reason(error)}): {how_to_replace(path)}")
+        return StorageDamagedError(f"{str(path)!r} is damaged ({_reason(error)}): {how_to_replace(path)}")
     return StorageError(f"{str(path)!r} cannot be read or written: {_reason(error)}")
 
 

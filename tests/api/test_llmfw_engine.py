@@ -10,6 +10,8 @@ from pathlib import Path
 import llmfw_engine
 import pytest
 
+import llmfw.api
+
 
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
@@ -40,3 +42,38 @@ def test_without_it_the_command_runs() -> None:
         [sys.executable, "-m", "llmfw_engine", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("llmfw, version ")
+
+
+INTERRUPTED = """
+import builtins, os, signal, sys
+import llmfw_engine
+
+plain, at, handler = builtins.__import__, sys.argv[1], sys.argv[2]
+
+def importing(name, *args, **kwargs):
+    if name == at:
+        os.kill(os.getpid(), signal.SIGINT)
+    return plain(name, *args, **kwargs)
+
+if handler == "ignored":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+builtins.__import__, sys.argv[1:] = importing, ["--version"]
+llmfw_engine.main()
+"""
+
+
+def interrupted(module: str, handler: str) -> tuple[int, str]:
+    """Run `llmfw --version` with a SIGINT as it imports a module; return its exit code and standard error.
+
+    The module is that of this checkout: an editable install keeps a copy of it, which may be older.
+    """
+    environment = os.environ | {"PYTHONPATH": str(Path(llmfw.api.__file__).parents[2])}
+    command = [sys.executable, "-c", INTERRUPTED, module, handler]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("module", ["importlib.metadata", "llmfw.api.cli", "click"])
+def test_ctrl_c_while_it_imports_is_one_line(module: str) -> None:
+    assert interrupted(module, "default") == (130, "\nStopped by Ctrl-C\n")
+    assert interrupted(module, "ignored") == (0, "")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.base.errors import ConfigError, StorageError
+from llmfw.core.base.errors import ConfigError, StorageDamagedError
 from llmfw.core.testing.batch_model import job, line
 from llmfw.core.testing.file_model import put, read
 from llmfw.core.testing.response_model import response
@@ -221,7 +221,7 @@ async def test_a_damaged_page_of_a_large_database_loses_nothing_else(
     overwrite_a_page(path)
     store = SqliteBatches(tmp_path)
     assert (await store.get("batch_1")).id == "batch_1"
-    with pytest.raises(StorageError, match=r"batches.db' is damaged \(.*restore a copy") as caught:
+    with pytest.raises(StorageDamagedError, match=r"batches.db' is damaged \(.*restore a copy") as caught:
         async for _ in store.results("batch_1").lines(failed=False):
             pass
     assert "\n" not in str(caught.value)
@@ -241,7 +241,7 @@ async def test_damage_that_comes_later_is_named(tmp_path: Path) -> None:
     with (tmp_path / "files.db").open("r+b") as file:
         file.seek(4096)
         file.write(os.urandom((tmp_path / "files.db").stat().st_size - 4096))
-    with pytest.raises(StorageError, match=r"files.db' is damaged \(.*restore a copy"):
+    with pytest.raises(StorageDamagedError, match=r"files.db' is damaged \(.*restore a copy"):
         await read(store, "file-1")
     store._file.close()
     store._statements._thread.shutdown()

@@ -28,6 +28,10 @@ DEFAULT_MEM_FRACTION = {"cuda": 0.88, "cpu": 0.3}
 DEFAULT_MAX_RUNNING = {"cuda": 512, "cpu": 128}
 DEFAULT_CHUNK = {"cuda": 8192, "cpu": 512}
 DEFAULT_GRAPH_SIZE = 512
+NUM_TABLES = 2
+"""Page tables on the host: the scheduler's and the executor's."""
+ROW_BYTES = 128
+"""Further memory of a sequence on the host: the numbers that steps keep for each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ def decide_capacity(
             "The pool holds %d tokens, less than the context of %d: longer requests are refused.",
             *(max_model_len, model.context_length),
         )
+    _check_tables(max_running, max_model_len, page_size)
     return Capacity(
         num_pages=num_pages,
         max_model_len=max_model_len,
@@ -101,6 +106,17 @@ def decide_capacity(
         chunked=chunked,
         max_graph_size=graph_size,
     )
+
+
+def _check_tables(max_running: int, max_model_len: int, page_size: int) -> None:
+    """Raise ConfigError if the page tables of so many sequences do not fit into the host's memory."""
+    needed = max_running * (NUM_TABLES * 4 * -(-max_model_len // page_size) + ROW_BYTES)
+    free = available_memory(torch.device("cpu"))
+    if needed > free:
+        raise ConfigError(
+            f"--max-running-requests is {max_running}; page tables of so many sequences, of up to {max_model_len} tokens "
+            f"each, take {gigabytes(needed)}, and {gigabytes(free)} of memory are free; lower it"
+        )
 
 
 def shape_of(model: LoadedModel) -> ModelShape:

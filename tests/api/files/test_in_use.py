@@ -21,6 +21,7 @@ from llmfw.core.base.errors import (
     ConflictError,
     ContentLostError,
     NotFoundError,
+    StorageDamagedError,
     StorageError,
     StorageFullError,
 )
@@ -230,6 +231,7 @@ def test_the_sdks_own_retries_delete_a_file_once_its_job_is_cancelled(tmp_path, 
     [
         (StorageFullError("no inode left in /srv"), 507, "storage_full", ("x-should-retry", "false")),
         (ContentLostError("/srv/a is gone"), 500, "file_lost", ("x-should-retry", "false")),
+        (StorageDamagedError("/srv/a is damaged"), 500, "storage_damaged", ("x-should-retry", "false")),
         (StorageError("/srv/a is locked"), 503, "storage_unavailable", ("retry-after", "1")),
     ],
 )

@@ -1,4 +1,4 @@
-"""Environment variables that look like settings and are none are named as a server starts."""
+"""Environment variables that look like settings and are none are named by each command that reads settings."""
 
 from __future__ import annotations
 
@@ -41,10 +41,30 @@ def test_known_variables_are_quiet(name: str) -> None:
     assert warning_of({name: "1"}, OPTIONS) is None
 
 
-def test_serve_warns_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["serve", "./missing"],
+        ["serve", "--show-config"],
+        ["batch", "run", __file__, "./missing", "--output", "./out"],
+        ["plan", "./missing", "--device", "h100"],
+        ["cache", "show", "--url", "http://127.0.0.1:1"],
+        ["policy", "show", "--url", "http://127.0.0.1:1"],
+    ],
+    ids=lambda args: " ".join(args[:2]),
+)
+def test_commands_that_read_settings_warn_once(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    """A setting of the server alone, such as a port, is known to the other commands, too."""
     monkeypatch.setenv("LLMFW_CONTXT_LENGTH", "1")
-    result = CliRunner().invoke(build_cli(), ["serve", "./missing"])
+    monkeypatch.setenv("LLMFW_PORT", "8000")
+    result = CliRunner().invoke(build_cli(), command)
     lines = [line for line in result.stderr.splitlines() if "LLMFW" in line]
     assert lines == [
         "warning: llmfw does not know the environment variable LLMFW_CONTXT_LENGTH (did you mean LLMFW_CONTEXT_LENGTH?)"
     ]
+
+
+@pytest.mark.parametrize("command", [["serve", "--help"], ["chat", "--url", "http://127.0.0.1:1"]])
+def test_help_and_other_commands_do_not_warn(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setenv("LLMFW_CONTXT_LENGTH", "1")
+    assert "LLMFW_CONTXT" not in CliRunner().invoke(build_cli(), command).stderr

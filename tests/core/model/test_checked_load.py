@@ -122,6 +122,13 @@ def test_pickled_files_are_checked_too(llama: Path, is_sharded: bool) -> None:
     assert "surplus: model.layers.1.extra" in refusal(llama)
 
 
+def test_a_stale_pickle_beside_safetensors_is_unread(llama: Path) -> None:
+    expected = packed_logits(load(llama), 300)
+    tensors = load_file(llama / "model.safetensors")
+    torch.save({name: tensor + 1 for name, tensor in tensors.items()}, llama / "pytorch_model.bin")
+    assert torch.equal(packed_logits(load(llama), 300), expected)
+
+
 @pytest.mark.parametrize(("family", "number"), [(DEEPSEEK, 3), (DEEPSEEK, 61), (GLM, 46)])
 def test_heads_for_more_tokens_are_passed_over(
     family: tuple[str, dict[str, Any]], number: int, tmp_path: Path

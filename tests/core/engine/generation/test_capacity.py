@@ -77,6 +77,20 @@ def test_on_a_cpu_they_are_refused_before_they_are_allocated(
     assert decide_capacity(fitting, llama, torch.device("cpu")).num_pages == 131072
 
 
+def test_page_tables_are_refused_before_they_are_allocated(
+    llama: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "available_memory", lambda _: 16 * GIB)
+    config = EngineConfig(model="m", max_total_tokens=131072, max_running_requests=10**8)
+    with pytest.raises(
+        ConfigError,
+        match=r"--max-running-requests is 100000000; .* up to 131072 tokens each, take 97668\.17 GB, and 16\.00 GB of .* lower",
+    ):
+        decide_capacity(config, llama, torch.device("cpu"))
+    fitting = EngineConfig(model="m", max_total_tokens=131072, max_running_requests=16_000)
+    assert decide_capacity(fitting, llama, torch.device("cpu")).max_running == 16_000
+
+
 def test_keys_and_values_of_eight_bits_are_counted_as_such(gpu: None, llama: LoadedModel) -> None:
     plain, small = (decide(llama, kv_cache_dtype=name).num_pages for name in ("auto", "fp8_e5m2"))
     assert 0 <= small - 2 * plain < 4

@@ -1,0 +1,81 @@
+"""Refuses a config whose numbers of heads, or widths of heads, contradict each other.
+
+transformers would build such a model, and torch would fail in the first forward pass with shapes that no file names; or
+it would compute with keys and values that belong to no query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from llmfw.core.base.errors import ModelError
+
+LATENT = "kv_lora_rank"
+"""Field of models with latent attention. They have as many heads for keys as for queries, whatever the config says."""
+
+
+def check_heads(path: str, text_config: Any) -> None:
+    """Refuse key heads that do not share the query heads equally, and heads too narrow for their rotary embedding.
+
+    Args:
+        path: name of the model for the message.
+        text_config: the config of the decoder or encoder, as transformers reads it.
+
+    Raises:
+        ModelError: two numbers contradict each other; the message names both.
+    """
+    if getattr(text_config, "is_heterogeneous", False):
+        return  # heads differ between layers, and transformers gives no number for all of them
+    for reason in (_uneven_groups(text_config), _odd_rotary(text_config)):
+        if reason:
+            raise ModelError(f"model {path!r} cannot be served: {reason}")
+
+
+def _uneven_groups(text_config: Any) -> str | None:
+    heads = getattr(text_config, "num_attention_heads", None)
+    shared = getattr(text_config, "num_key_value_heads", None)
+    is_used = "num_key_value_heads" in getattr(type(text_config), "__dataclass_fields__", {})
+    if not is_used or type(heads) is not int or type(shared) is not int or getattr(text_config, LATENT, None):
+        return None
+    if shared < 1 or heads % shared == 0:
+        return None
+    return f"num_key_value_heads is {shared} in its config; it must divide {heads}, its num_attention_heads"
+
+
+def _odd_rotary(text_config: Any) -> str | None:
+    """Return which odd width of heads is rotated as a whole; None if there is none.
+
+    A rotary embedding rotates pairs of numbers. If it rotates a part of a head, transformers rounds that part up.
+    """
+    rotary = getattr(text_config, "rope_parameters", None)
+    if not isinstance(rotary, dict):
+        return None
+    wanted = "its rotary embedding needs an even number"
+    latent = getattr(text_config, "qk_rope_head_dim", None)
+    if type(latent) is int:
+        return f"qk_rope_head_dim is {latent} in its config; {wanted}" if latent % 2 else None
+    width, source = _head_width(text_config)
+    if width is None or width % 2 == 0 or not any(int(width * part) == width for part in _parts(rotary)):
+        return None
+    return f"{source} in its config; {wanted}"
+
+
+def _head_width(text_config: Any) -> tuple[int | None, str]:
+    """Return the width of a head, and the fields that decide it with their values."""
+    width = getattr(text_config, "head_dim", None)
+    if type(width) is int:
+        return width, f"head_dim is {width}"
+    size, heads = (getattr(text_config, name, None) for name in ("hidden_size", "num_attention_heads"))
+    if type(size) is not int or type(heads) is not int or heads < 1:
+        return None, ""
+    width = size // heads
+    return width, f"hidden_size / num_attention_heads is {size} / {heads} = {width}"
+
+
+def _parts(rotary: dict[str, Any]) -> Iterator[float]:
+    """Yield the part of a head that is rotated, for each type of layer."""
+    by_layer = [each for each in rotary.values() if isinstance(each, dict)]
+    for each in by_layer or [rotary]:
+        part = each.get("partial_rotary_factor")
+        yield 1.0 if part is None else float(part)
