@@ -89,10 +89,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             _check(name, getattr(self, name), _within(getattr(self, name), -2, 2), "between -2 and 2")
         penalty = self.repetition_penalty
         _check("repetition_penalty", penalty, 0 < penalty <= 100, "above 0 and at most 100")
-        for token, bias in self.logit_bias.items():
-            _check(
-                f"logit_bias.{token}", bias, token >= 0 and _within(bias, -100, 100), "between -100 and 100"
-            )
+        if self.logit_bias:
+            _check_biases(self.logit_bias)
         for i, text in enumerate(self.stop):
             _check(f"stop[{i}]", text, bool(text), "a string that is not empty")
         if self.seed is not None:
@@ -108,6 +106,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         """Whether a presence, frequency or repetition penalty is set."""
         penalties = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1
         return bool(penalties)
+
+
+def _check_biases(biases: dict[int, float]) -> None:
+    values = biases.values()
+    # Takes a hundredth of the time of a loop. NaN is no minimum or maximum, but makes the sum NaN.
+    if min(biases) >= 0 and min(values) >= -100 and max(values) <= 100 and not math.isnan(sum(values)):
+        return
+    for token, bias in biases.items():
+        _check(f"logit_bias.{token}", bias, token >= 0 and _within(bias, -100, 100), "between -100 and 100")
 
 
 def _within(value: float, low: float, high: float) -> bool:

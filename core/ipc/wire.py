@@ -19,7 +19,6 @@ import msgspec
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import EngineFailed, FromEngine
 from llmfw.core.base.errors import EngineError, LLMFWError, RequestError
-from llmfw.core.base.request import ToEngine
 
 _PREFIX = 8  # bytes that hold the length of a frame
 _BUFFER = 4 * 2**20  # size of a socket's send buffer in bytes; the system may allow less
@@ -41,12 +40,10 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_client_decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
 _engine_decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 _launch_decoder = msgspec.msgpack.Decoder(Launch)
 
 encode = _encoder.encode
-decode_from_client = _client_decoder.decode
 decode_from_engine = _engine_decoder.decode
 
 

@@ -39,10 +39,10 @@ from llmfw.core.base.request import (
     StatsQuery,
     TokenEvent,
 )
+from llmfw.core.ipc.request_decoder import RequestDecoder
 from llmfw.core.ipc.wire import (
     Frames,
     Launch,
-    decode_from_client,
     decode_from_engine,
     encode,
     error_of,
@@ -67,7 +67,7 @@ SAMPLING = SamplingParams(
     ],
 )
 def test_what_a_client_sends_arrives_as_it_was(message: object) -> None:
-    assert decode_from_client(encode(message)) == message
+    assert RequestDecoder().decode(encode(message)) == message
 
 
 events = st.builds(
@@ -102,7 +102,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_a_command_arrives_as_it_was(command: Command) -> None:
-    assert decode_from_client(encode(Control(2**40, command))) == Control(2**40, command)
+    assert RequestDecoder().decode(encode(Control(2**40, command))) == Control(2**40, command)
 
 
 ANSWERS = [

@@ -129,3 +129,18 @@ def test_a_prompt_that_is_larger_than_a_sockets_buffer_arrives(clients: list[Cli
     output = clients[0].receive()
     assert isinstance(output, EventBatch)
     assert output.events[0].token_ids == prompt[:1]
+
+
+@pytest.mark.parametrize("prompt", [["a"], None, [[1]]])
+def test_an_unreadable_request_ends_alone(clients: list[Client], prompt: object) -> None:
+    """Routes of plugins build requests, whose types nothing checks. One such request ended the engine."""
+    first, second = clients
+    second.send(Request(id="good", prompt=[1, 2], sampling=SamplingParams(max_tokens=2)))
+    first.send({"type": "add", "id": "bad", "prompt": prompt, "sampling": {}})
+    answer = first.receive()
+    assert isinstance(answer, EventBatch)
+    [event] = answer.events
+    assert (event.id, event.error_kind) == ("bad", "EngineError")
+    assert event.error is not None
+    assert event.error.startswith("the engine cannot read request 'bad': Expected ")
+    assert isinstance(second.receive(), EventBatch)
