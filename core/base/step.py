@@ -203,11 +203,14 @@ class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
         token_ids: sampled tokens, in the order of `StepInput.sampled_rows`: [S].
         logprobs: log probabilities of the sampled tokens, by row, for sequences that ask for them.
         prompt_logprobs: log probabilities of `StepInput.scored`, by row.
+        not_finite: indices, among the S sampled tokens, of those whose logits hold NaN or infinity. These
+            tokens are meaningless.
     """
 
     token_ids: list[int]
     logprobs: dict[int, list[TokenLogprob]] = {}
     prompt_logprobs: dict[int, list[TokenLogprob]] = {}
+    not_finite: list[int] = []
 
 
 Part = StepInput | TokenMasks | StepOutput

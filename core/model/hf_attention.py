@@ -21,6 +21,7 @@ from transformers.modeling_utils import AttentionInterface
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.plugin.returned import WrongReturnError
 
 from .mask_rules import MaskFunction, MaskMarkers
 
@@ -87,7 +88,11 @@ class AttentionStep:
         s_aux: torch.Tensor | None = None,
         **kwargs: object,
     ) -> torch.Tensor:
-        """Return the backend's output in the shape that transformers expects."""
+        """Return the backend's output in the shape that transformers expects.
+
+        Raises:
+            WrongReturnError: the output has another shape, dtype or device than the interface says.
+        """
         index = module.layer_idx
         assert isinstance(index, int)
         layer = self._layers[index]
@@ -99,7 +104,19 @@ class AttentionStep:
             self._batch,
             s_aux,
         )
+        _, num_heads, num_tokens, _ = query.shape
+        expected = (num_tokens, num_heads, value.shape[-1])
+        if not isinstance(output, torch.Tensor) or output.shape != expected or output.dtype != query.dtype:
+            raise _wrong_output(output, expected, query.dtype)
         return output.unsqueeze(0)
+
+
+def _wrong_output(output: object, shape: tuple[int, ...], dtype: torch.dtype) -> WrongReturnError:
+    if not isinstance(output, torch.Tensor):
+        return WrongReturnError(f"forward() returned {type(output).__name__} in place of a tensor")
+    return WrongReturnError(
+        f"forward() returned {output.dtype} {list(output.shape)} in place of {dtype} {list(shape)}"
+    )
 
 
 def attend(

@@ -230,9 +230,15 @@ class SequencePages:
         seq.cache_node = node
         seq.num_shared_pages = len(pages)
 
-    def release(self, seq: SequenceState) -> None:
-        """Free a sequence's row and pages. Its computed tokens stay cached until evicted."""
-        self.publish(seq, min(seq.num_computed, seq.num_tokens))
+    def release(self, seq: SequenceState, *, is_cached: bool = True) -> None:
+        """Free a sequence's row and pages.
+
+        Args:
+            is_cached: whether its computed tokens stay cached until evicted; if not, only the pages that are in
+                the cache already stay there.
+        """
+        if is_cached:
+            self.publish(seq, min(seq.num_computed, seq.num_tokens))
         assert seq.cache_node is not None
         self.pool.free(self._row(seq)[seq.num_shared_pages :])
         self.cache.unlock(seq.cache_node)
