@@ -88,6 +88,11 @@ class TextStream:
         self.prompt_logprobs: list[TokenLogprob] | None = None
 
     @property
+    def may_call(self) -> bool:
+        """Whether the text is read for tool calls."""
+        return self._tools is not None
+
+    @property
     def scored_tokens(self) -> Sequence[ScoredToken]:
         """All tokens so far with their log probabilities; empty without `token_bytes`."""
         return self._spans.tokens if self._spans else ()

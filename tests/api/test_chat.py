@@ -67,6 +67,21 @@ def test_the_sdk_puts_a_stream_together(sdk: openai.OpenAI) -> None:
     assert [choice.finish_reason for choice in reply.choices] == ["stop", "stop"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "content"),
+    [({}, ""), ({"tools": [TOOL]}, None), ({"tools": [TOOL], "tool_choice": "none"}, "")],
+)
+def test_content_is_null_until_calls_are_ruled_out(server: Served, fields: Any, content: str | None) -> None:
+    """As in OpenAI's streams of calls: clients such as the AI SDK begin a text at the first string, be it empty."""
+    first, *_ = chunks_of(server, CALL, **fields)
+    assert first["choices"][0]["delta"]["content"] == content
+
+
+def test_a_stream_of_calls_has_no_content(server: Served) -> None:
+    chunks = chunks_of(server, CALL, tools=[TOOL])
+    assert not any(isinstance(chunk["choices"][0]["delta"].get("content"), str) for chunk in chunks)
+
+
 def test_chunks_come_in_the_order_that_clients_rely_on(server: Served) -> None:
     chunks = chunks_of(server, "abc", n=3, stream_options={"include_usage": True})
     roles = [chunk["choices"][0] for chunk in chunks[:3]]

@@ -23,7 +23,10 @@ OTHERS = {
     "api/settings/other_servers_flags.py": {flag for flags, _ in foreign_flags() for flag in flags},
     "core/model/tokenizer_files.py": {"--local-dir"},  # that of `hf download`, and the next two
     "core/plugin/model_name.py": {"--local-dir", "--revision"},
-    "docs/clients.md": {"--batch_size", "--model_args", "--apply_chat_template"},  # lm-evaluation-harness's
+    "docs/clients.md": {
+        *("--batch_size", "--model_args", "--apply_chat_template"),  # lm-evaluation-harness's
+        *("--openai-api-base", "--openai-api-key"),  # aider's
+    },
     "plugins/cpu_native/build.py": {"--install"},  # xcode-select's
 }
 
