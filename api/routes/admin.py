@@ -11,11 +11,11 @@ from litestar.types import ASGIApp
 
 from llmfw.api.admin.service import AdminService
 from llmfw.api.http.body import decode_checked, report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.admin import CacheReply, PinRequest, PolicyRequest, TraceReply
 from llmfw.api.server.limits import SMALL_BODY_BYTES
 from llmfw.core.base.control import PinInfo, PolicyInfo
 from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response, read_json, while_connected
 

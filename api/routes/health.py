@@ -9,9 +9,9 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from llmfw.api.health.probe import Probe
-from llmfw.api.http.operation import describe
 from llmfw.core.base.errors import EngineDeadError, EngineRestartingError
 from llmfw.core.client.client import EngineClient
+from llmfw.core.interfaces.operation import describe
 
 
 def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:

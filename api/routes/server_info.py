@@ -6,12 +6,12 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.server_info import EngineState, ServerInfo, Version
 from llmfw.api.text.generation import Generator
 from llmfw.core.base.about import version
 from llmfw.core.base.control import GetPolicy, PolicyInfo
 from llmfw.core.client.client import EngineClient
+from llmfw.core.interfaces.operation import describe
 
 from .models import root_of
 from .respond import json_response

@@ -14,6 +14,8 @@ import httpx
 import pytest
 from litestar import get
 
+from llmfw.core.plugin.plugins import load_plugins
+
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
 from .batches.rig import chat_line, jsonl
@@ -36,6 +38,14 @@ TABLE = {
     "GET /plugin/hello": SHARED,
     "GET /metrics": SHARED,
     "GET /openapi.json": SHARED,
+    "POST /invocations": SHARED,
+    "POST /pooling": SHARED,
+    "POST /score": SHARED,
+    "POST /v1/score": SHARED,
+    "POST /rerank": SHARED,
+    "POST /v1/rerank": SHARED,
+    "POST /v2/rerank": SHARED,
+    "POST /v2/embed": SHARED,
     "GET /version": SHARED,
     "GET /get_model_info": SHARED,
     "GET /model_info": SHARED,
@@ -94,12 +104,13 @@ def hello() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    pooling = [(plugin, path) for plugin, path in load_plugins().routes if plugin == "api_pooling"]
     with serving(
         EchoEngine(),
         byte_tokenizer(tmp_path_factory.mktemp("model")),
         api_key=(("alice", ALICE), ("bob", BOB)),
         admin_api_key=ROOT,
-        plugin_routes=[("hello", f"{__name__}:hello")],
+        plugin_routes=[("hello", f"{__name__}:hello"), *pooling],
     ) as served:
         yield served
 

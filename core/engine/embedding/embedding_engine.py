@@ -25,6 +25,7 @@ from ..generation.deferrable_budget import DeferrableBudget
 from .embed_queue import EmbedQueue
 from .encoder import Encoder
 from .matryoshka import load_matryoshka
+from .pooling import prompt_names
 
 logger = logging.getLogger(__name__)
 
@@ -307,4 +308,5 @@ def _describe(config: EngineConfig, encoder: Encoder, device: torch.device, batc
         embedding_size=text_config.hidden_size,
         is_matryoshka=matryoshka is not None,
         matryoshka_dimensions=matryoshka or (),
+        prompt_names=prompt_names(config.model),
     )
