@@ -101,7 +101,7 @@ class Answering:
             max_messages=config.max_messages,
         )
         self.completions = CompletionService(self.generator, fingerprint)
-        self.embeddings = EmbeddingService(self.generator)
+        self.embeddings = EmbeddingService(self.generator, self.chat)
         self.responses = ResponseService(
             self.chat, memory, config.served_model_name, client.info.max_running_requests
         )

@@ -64,8 +64,8 @@ class Answers(Controller):
         vectors: list[list[float]] = []
         count = 0
         if body.input:
-            inner = {"input": body.input, "dimensions": body.dimensions}
-            vectors, count = await _embed(api, request, inner, {})
+            vectors, count = await _embed(api, request, {"input": body.input}, {})
+            vectors = [_cut(vector, body.dimensions) for vector in vectors]
         reply = {
             "model": body.model,
             "embeddings": [_of_length_1(vector) for vector in vectors],
@@ -134,7 +134,6 @@ async def _embed(
     api: ServerAPI, request: HTTPRequest, inner: Json, names: dict[str, str]
 ) -> tuple[list[list[float]], int]:
     """Return the vectors of texts, and their number of tokens."""
-    inner = {name: value for name, value in inner.items() if value is not None}
     try:
         reply = await api.while_connected(
             request, api.call(EMBEDDINGS, {**inner, "encoding_format": "float"})
@@ -160,6 +159,16 @@ def _loaded(api: ServerAPI, body: AnswerBody, ignored: list[str], fields: Fields
 
 def _end(reader: ReplyReader) -> Json:
     return {"done": True, "done_reason": reader.reason, **reader.figures()}
+
+
+def _cut(vector: list[float], dimensions: int | None) -> list[float]:
+    """Return the first dimensions of a vector, whatever the model: Ollama cuts the vectors of each."""
+    if dimensions is not None and not 1 <= dimensions <= len(vector):
+        raise RequestError(
+            f"dimensions is {dimensions}; this model's vectors can be cut to 1 to {len(vector)}",
+            param="dimensions",
+        )
+    return vector[:dimensions]
 
 
 def _of_length_1(vector: list[float]) -> list[float]:

@@ -25,6 +25,9 @@ ROUTES = (
     ("PUT", "/admin/policy"),
     ("GET", "/admin/cache"),
     ("POST", "/admin/cache/flush"),
+    ("GET", "/flush_cache"),
+    ("POST", "/flush_cache"),
+    ("GET", "//flush_cache/"),
     ("POST", "/admin/cache/pins"),
     ("DELETE", "/admin/cache/pins/a"),
     ("GET", "/admin/requests/a"),
@@ -100,6 +103,7 @@ def test_without_any_key_this_machine_s_clients_may(serve: Serve) -> None:
         {"x-forwarded-for": "admin"},
         {"origin": "https://a.example"},
         {"host": "rebound.example:80"},
+        {"sec-fetch-site": "cross-site"},
     ],
 )
 def test_without_any_key_others_are_told_how_to_open_it(serve: Serve, headers: dict[str, str]) -> None:

@@ -83,6 +83,19 @@ def has_modules(model: str) -> bool:
     return _find(model, "modules.json") is not None
 
 
+def prompt_names(model: str) -> tuple[str, ...]:
+    """Return the names of the prompts that config_sentence_transformers.json has, without empty ones.
+
+    Raises:
+        ModelError: the file is no JSON object, or its prompts are none.
+    """
+    content = _read(model, "config_sentence_transformers.json")
+    prompts = content.get("prompts") or {} if isinstance(content, dict) else content or {}
+    if not isinstance(prompts, dict):
+        raise ModelError(f"model {model!r}: config_sentence_transformers.json must have an object of prompts")
+    return tuple(sorted(str(name) for name, text in prompts.items() if text))
+
+
 def load_pooling(model: str) -> Pooling:
     """Return the pooling that the model's files specify; without such files, the mean of all tokens.
 

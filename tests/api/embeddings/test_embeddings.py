@@ -17,6 +17,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.model.tokenizer_files import load_tokenizer
 
+from ...doubles.embedding import serving_with
 from ...doubles.serving import SERVED_NAME, Served, serving, wait_until
 
 SENTENCES = [
@@ -73,8 +74,25 @@ def test_tokens_are_as_good_as_text(folder: str, sdk: openai.OpenAI) -> None:
     np.testing.assert_allclose(vectors(sdk, tokens[0]), vectors(sdk, SENTENCES[0]), rtol=0, atol=1e-6)
 
 
-def test_fewer_dimensions_are_cut_and_normalized(sdk: openai.OpenAI) -> None:
-    whole, cut = vectors(sdk, SENTENCES), vectors(sdk, SENTENCES, dimensions=100)
+def test_a_model_that_lists_dimensions_is_cut_to_these(folder: str, tmp_path: Path) -> None:
+    with serving_with(folder, tmp_path, matryoshka_dimensions=[128, 64]) as served, served.openai() as client:
+        assert vectors(client, "a", dimensions=64).shape == (1, 64)
+        assert vectors(client, "a", dimensions=384).shape == (1, 384)
+        with pytest.raises(openai.BadRequestError, match="can be cut to 64, 128"):
+            vectors(client, "a", dimensions=100)
+
+
+def test_a_model_not_trained_for_it_is_never_cut(sdk: openai.OpenAI) -> None:
+    assert vectors(sdk, "a", dimensions=384).shape == (1, 384)
+    with pytest.raises(openai.BadRequestError, match="is_matryoshka") as caught:
+        vectors(sdk, "a", dimensions=100)
+    assert caught.value.param == "dimensions"
+
+
+def test_fewer_dimensions_are_cut_and_normalized(folder: str, tmp_path: Path, sdk: openai.OpenAI) -> None:
+    with serving_with(folder, tmp_path, is_matryoshka=True) as served, served.openai() as client:
+        cut = vectors(client, SENTENCES, dimensions=100)
+    whole = vectors(sdk, SENTENCES)
     expected = whole[:, :100] / np.linalg.norm(whole[:, :100], axis=1, keepdims=True)
     np.testing.assert_allclose(cut, expected, rtol=0, atol=1e-5)
 
@@ -118,6 +136,8 @@ def test_2048_inputs_are_answered_and_2049_are_refused(sdk: openai.OpenAI) -> No
         ({"input": "a", "dimensions": 385}, "dimensions", "1 to 384"),
         ({"input": "a", "dimensions": 0}, "dimensions", "dimensions is 0"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", "hex"),
+        ({"input": "a", "add_generation_prompt": True}, "add_generation_prompt", "needs messages"),
+        ({"input": "a", "messages": []}, "messages", "both given"),
         ({"input": "a", "truncate_prompt_tokens": 9}, "truncate_prompt_tokens", "never cut"),
     ],
 )

@@ -141,6 +141,23 @@ def test_flushing_keeps_what_is_pinned(llama: Path) -> None:
     assert (left.num_tokens, left.num_pinned) == (60, 60)
 
 
+def test_only_an_idle_engine_empties_its_whole_cache(llama: Path) -> None:
+    engine = build_engine(llama, max_total_tokens=512)
+    run(engine, [LONG])
+    engine.add(Request(id="a", prompt=LONG[:20], sampling=SamplingParams(max_tokens=9, ignore_eos=True)))
+    with pytest.raises(RequestError, match="0 requests run and 1 wait") as caught:
+        engine.control(FlushCache(only_idle=True))
+    assert caught.value.code == "requests_running"
+    engine.step()
+    with pytest.raises(RequestError, match="1 requests run and 0 wait"):
+        engine.control(FlushCache(only_idle=True))
+    engine.abort("a")
+    run(engine, [[5] * 9])
+    left = engine.control(FlushCache(only_idle=True))
+    assert isinstance(left, CacheView)
+    assert left.num_tokens == 0
+
+
 def test_more_than_the_share_cannot_be_pinned(llama: Path) -> None:
     engine = build_engine(llama, max_total_tokens=400)
     pin(engine, LONG[:60])
