@@ -38,6 +38,8 @@ class TextStream:
         reasoning, tools: new parsers, or None.
         one_call: whether to end the text after the first tool call.
         call_reason: finish reason to report in place of "stop" if the text has a tool call.
+        keeps_reasoning: whether the text keeps the reasoning as it is, with its markers. The tokens of the
+            reasoning are counted all the same.
         token_bytes: function that returns a token's bytes. If given, each piece of content has its tokens and
             their log probabilities (`ScoredContent`). None: the request asks for no log probabilities.
 
@@ -64,6 +66,7 @@ class TextStream:
         tools: ToolParser | None = None,
         one_call: bool = False,
         call_reason: str = "tool_calls",
+        keeps_reasoning: bool = False,
         token_bytes: TokenBytes | None = None,
     ) -> None:
         self._detokenizer = detokenizer
@@ -78,7 +81,9 @@ class TextStream:
         self._call_reason = call_reason
         self._thinking = reasoning is not None and reasoning.in_reasoning
         self._called = False
-        self._spans = TokenSpans(token_bytes, reasoning, tools) if token_bytes else None
+        self._keeps_reasoning = keeps_reasoning
+        apart = None if keeps_reasoning else reasoning
+        self._spans = TokenSpans(token_bytes, apart, tools) if token_bytes else None
         self.finish_reason: str | None = None
         self.stopped_by: str | int | None = None
         self.token_ids: list[int] = []
@@ -153,6 +158,8 @@ class TextStream:
                 text += self._stop_strings.finish()
         deltas: Sequence[Delta] = self._parse(text, ended) if self._parses else _content(text)
         self._count_reasoning(deltas, len(event.token_ids))
+        if self._keeps_reasoning:
+            deltas = _content(text)
         if ended and self.finish_reason is None:
             self.finish_reason = str(event.finish_reason)
         if self.finish_reason == "stop" and self._called:

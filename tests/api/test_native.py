@@ -45,12 +45,19 @@ def test_the_prompt_s_come_from_the_place_asked_for_and_the_first_has_no_value(s
         [score(id, 0).logprob, id, None] for id in (67, 68)
     ]
     assert [top and top[0][1] for top in meta["input_top_logprobs"]] == [None, 67, 68]
-    assert generate(server, **fields, logprob_start_len=9)["meta_info"]["input_token_logprobs"] == []
+    assert generate(server, **fields, logprob_start_len=4)["meta_info"]["input_token_logprobs"] == []
+
+
+def test_a_place_beyond_the_prompt_is_refused(server: Served) -> None:
+    body = {"input_ids": [[65, 66], [67]], "return_logprob": True, "logprob_start_len": 2}
+    error = server.post("/generate", body).json()["error"]
+    assert error["param"] == "logprob_start_len"
+    assert "2, and a prompt has 1 tokens" in error["message"]
 
 
 def test_the_prompt_is_not_scored_unasked(server: Served) -> None:
     meta = generate(server, text="ab", return_logprob=True, logprob_start_len=-1)["meta_info"]
-    assert "input_token_logprobs" not in meta
+    assert meta["input_token_logprobs"] == []
     assert server.engine.requests[-1].prompt_logprobs is None
 
 

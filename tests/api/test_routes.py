@@ -109,9 +109,9 @@ def test_native_streams_hold_the_text_so_far(server: Served) -> None:
 
 
 def test_native_fields_that_change_nothing_are_reported(server: Served) -> None:
-    body = {"text": "Hi", "rid": "x", "sampling_params": {"mirostat_tau": 5}}
+    body = {"text": "Hi", "no_logs": True, "sampling_params": {"mirostat_tau": 5}}
     ignored = server.post("/generate", body).headers["llmfw-ignored-params"]
-    assert ignored == "rid, sampling_params.mirostat_tau"
+    assert ignored == "no_logs, sampling_params.mirostat_tau"
 
 
 def test_model_info_says_what_runs(server: Served) -> None:

@@ -22,6 +22,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose reasoning has both names."""
+    tokenizer = byte_tokenizer(tmp_path_factory.mktemp("model"))
+    with serving(EchoEngine(), tokenizer, reasoning_field="both") as served:
+        yield served
+
+
 def message(server: Served, text: str, **fields: Any) -> dict[str, Any]:
     return dict(server.chat(text, **fields).json()["choices"][0]["message"])
 
@@ -82,6 +90,22 @@ def test_unstreamed_reasoning_comes_in_one_piece(server: Served, text: str) -> N
     whole = [delta["reasoning_content"] for delta in pieces if delta["reasoning_content"]]
     assert whole == ["".join(thoughts)]
     assert message(server, text, stream_reasoning=False) == message(server, text)
+
+
+@pytest.mark.parametrize("more", [{}, {"stream_reasoning": False}])
+def test_both_names_are_in_each_delta(both: Served, more: dict[str, Any]) -> None:
+    pieces = deltas(both, THOUGHT, **more)
+    assert all(delta["reasoning_content"] == delta["reasoning"] for delta in pieces)
+    thoughts = [delta["reasoning"] for delta in pieces if delta["reasoning"] is not None]
+    assert "".join(thoughts) == "Hmm."
+    assert "".join(delta.get("content", "") for delta in pieces) == "Yes."
+    if more:
+        assert thoughts == ["Hmm."]
+    assert [delta["reasoning"] for delta in deltas(both, "Hi")] == [None] * 4  # role, H, i, end
+    whole = message(both, THOUGHT, **more)
+    assert whole["reasoning_content"] == whole["reasoning"] == "Hmm."
+    plain = message(both, "Hi", **more)
+    assert plain["reasoning_content"] is plain["reasoning"] is None
 
 
 def test_log_probabilities_do_not_depend_on_the_reasoning_shown(server: Served) -> None:

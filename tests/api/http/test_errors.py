@@ -178,10 +178,10 @@ def test_a_wrong_completion_is_a_400_that_names_the_field(
     [
         ({}, "text"),
         ({"text": "a", "input_ids": [1]}, "input_ids"),
-        ({"text": "a", "sampling_params": {"max_new_tokens": 0}}, "max_new_tokens"),
+        ({"text": "a", "sampling_params": {"max_new_tokens": -1}}, "max_new_tokens"),
         ({"text": "a", "sampling_params": {"top_p": "x"}}, "sampling_params.top_p"),
         ({"text": "a", "sampling_params": {"regex": ""}}, "sampling_params.regex"),
-        ({"text": "a", "sampling_params": {"n": 2}}, "sampling_params.n"),
+        ({"text": "a", "sampling_params": {"n": 0}}, "sampling_params.n"),
         ({"text": []}, "text"),
         ({"input_ids": []}, "input_ids"),
         ({"input_ids": [1, [2]]}, "input_ids"),
