@@ -18,8 +18,8 @@ from .tenants import OUTPUT_WEIGHT, Tenants
 def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]]:
     """Return the sampled tokens to keep from a plan with drafts, as a list for each sequence that samples.
 
-    A list holds the token sampled after the last known one, and another token for each correct draft before
-    the first wrong one.
+    A sequence's list starts with the token sampled after its last known token. It has one more token for each
+    drafted token before the first wrong one.
     """
     kept, first = [], 0
     for p in plan.parts:
@@ -40,14 +40,14 @@ def take_sampled(
     tenants: Tenants,
     kept: Sequence[Sequence[int]] = (),
 ) -> tuple[list[TokenEvent], list[tuple[SequenceState, FinishReason]]]:
-    """Append the sampled tokens of a plan to their sequences.
+    """Append the sampled tokens of a plan to their sequences, and charge the sequences' tenants.
 
     Args:
         kept: tokens from `kept_tokens`, if the plan has drafts.
 
     Returns:
-        An event for each sequence that has not ended since the plan was launched; and the sequences that end
-        with this event, with their finish reasons.
+        An event for each sequence that sampled a token and has not ended since the plan was launched; and the
+        sequences that end with these events, with their finish reasons.
     """
     sampling, tokens = plan.sampling, output.token_ids
     indices = plan.indices if plan.is_decode else plan.indices[plan.samples]
