@@ -1,7 +1,7 @@
-"""Commands that an administrator sends to a running engine, and the engine's answers. Plain data, sent like
-requests.
+"""Commands that an administrator sends to a running engine, and the engine's answers.
 
-A `Control` carries a `Command` and a number to the engine. The `ControlAnswer` has the same number.
+They are plain data, and are sent like requests. A `Control` carries a `Command` and a number to the engine.
+The `ControlAnswer` has the same number.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from .request import EventBatch
 
 
 class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
-    """Totals of the calls of one component of a plugin, in one process, since it started.
+    """Totals of the calls of one component of a plugin in one process, since the process started.
 
     Attributes:
         kind, name, plugin: kind and name of the component, and its plugin.

@@ -118,7 +118,7 @@ def _check_biases(biases: dict[int, float]) -> None:
 
 
 def _within(value: float, low: float, high: float) -> bool:
-    return low <= value <= high and math.isfinite(value)  # integers may be beyond the doubles
+    return low <= value <= high and math.isfinite(value)  # in this order: isfinite fails for huge integers
 
 
 def _check(param: str, value: object, good: bool, expected: str) -> None:
@@ -172,8 +172,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         priority: priority, for policies that use it; a request with a larger value runs earlier.
         logprobs: number of most likely tokens to report with the log probability of each new token; None:
             report none.
-        prompt_logprobs: as `logprobs`, but for the tokens of the prompt, reported on the first event; the
-            prompt then bypasses the prefix cache.
+        prompt_logprobs: as `logprobs`, but for the tokens of the prompt, reported on the first event. The
+            engine then computes the whole prompt, even if a prefix of it is cached.
         grammar: grammar that the output must match; None: no constraint.
         thinking: markers of the model's thinking; set if a grammar applies only after the thinking, or if the
             thinking has a budget.
@@ -234,7 +234,7 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """Ends the requests with these ids. Their pages are freed after the step in flight."""
+    """Ends the requests with these ids without an event, and frees their pages. Ignores unknown ids."""
 
     ids: list[str]
 
@@ -258,8 +258,10 @@ ToEngine = Request | EmbedRequest | Abort | StatsQuery | Control
 
 
 class TokenLogprob(msgspec.Struct, array_like=True):
-    """Log probability of a token: the natural logarithm of the softmax of the model's own logits over the
-    vocabulary, before temperature, penalties, bias and grammar.
+    """Log probability of a token: the natural logarithm of the softmax of its logit over the vocabulary.
+
+    Uses the model's own logits, before temperature, penalties, bias and grammar, unless the request sets
+    `constrained_logprobs`.
 
     Attributes:
         logprob: log probability of the token.
@@ -307,7 +309,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
             end the request.
         retry_after_s: with a temporary error, seconds after which the same request may succeed.
         restarted: whether the request starts over because the engine died; all earlier events are then void.
-            The client sends this only to requests with `may_restart`.
+            Set only by an `EngineClient`, and only for requests with `may_restart`.
     """
 
     id: str

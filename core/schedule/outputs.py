@@ -22,8 +22,8 @@ NOT_FINITE = EngineError("the model computed NaN or infinity for this request; t
 def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]]:
     """Return the sampled tokens to keep from a plan with drafts, as a list for each sequence that samples.
 
-    A list holds the token sampled after the last known one, and another token for each correct draft before
-    the first wrong one.
+    A sequence's list starts with the token sampled after its last known token. It has one more token for each
+    drafted token before the first wrong one.
     """
     kept, first = [], 0
     for p in plan.parts:
@@ -51,15 +51,15 @@ def take_sampled(
     kept: Sequence[Sequence[int]] = (),
     broken: Collection[str] = (),
 ) -> tuple[list[TokenEvent], list[tuple[SequenceState, FinishReason]]]:
-    """Append the sampled tokens of a plan to their sequences.
+    """Append the sampled tokens of a plan to their sequences, and charge the sequences' tenants.
 
     Args:
         kept: tokens from `kept_tokens`, if the plan has drafts.
         broken: ids from `not_finite`; these sequences end with an error.
 
     Returns:
-        An event for each sequence that has not ended since the plan was launched; and the sequences that end
-        with this event, with their finish reasons.
+        An event for each sequence that sampled a token and has not ended since the plan was launched; and the
+        sequences that end with these events, with their finish reasons.
     """
     sampling, tokens = plan.sampling, output.token_ids
     indices = plan.indices if plan.is_decode else plan.indices[plan.samples]

@@ -55,9 +55,9 @@ logger = logging.getLogger(__name__)
 
 MAX_NAMED = 10  # requests named in one log line
 PUBLISHED_AT_ONCE = 512
-"""Minimum number of tokens that an unfinished prompt adds to the prefix cache at once. With a node for each
-small piece, a long prompt would become a chain of thousands of nodes, which each further piece would have to
-traverse."""
+"""Minimum number of tokens that an unfinished prompt adds to the prefix cache at once. If each small piece
+became a node, a long prompt would become a chain of thousands of nodes, and adding each further piece would
+have to traverse the chain."""
 
 
 class Scheduler:
@@ -79,7 +79,7 @@ class Scheduler:
             the next is planned.
 
     Attributes:
-        live, deferrable: the sequences of each class.
+        live, deferrable: the sequences of each class (see `deferral`).
         tenants: usage counters of the tenants.
     """
 
@@ -184,9 +184,9 @@ class Scheduler:
 
         Args:
             alone: limits of deferrable sequences in a step without live ones; None: the whole step.
-            piece: maximum number of prompt tokens that split prompts (`SequenceState.is_cut`) compute in total in this
-                step while other sequences decode; None: no limit.
-            score_cost: number of tokens that a prompt token counts as if its log probability is requested.
+            piece: maximum number of tokens that all split prompts (`SequenceState.is_cut`) together compute
+                in this step while other sequences decode; None: no limit.
+            score_cost: cost, in tokens, of a prompt token whose log probability is requested.
         """
         assert self._speculation is None or not self._num_launched, "drafts need tokens that are known"
         self._pages.take_moved()
