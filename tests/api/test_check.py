@@ -86,7 +86,7 @@ def test_it_runs_from_the_shell_whatever_is_set_for_pytest(tmp_path: Path):
     command = [sys.executable, "-m", "llmfw.api", "check", "reasoning_parser", "qwen3"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "  ok       what is between the marks is reasoning\n" in done.stdout
+    assert "  ok       text between the tags is reasoning\n" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["pytest.ini"]
 
 
@@ -97,7 +97,7 @@ def test_a_promise_that_is_broken_is_named_with_the_reason(install_plugin):
     head, *lines = done.stdout.splitlines()
     assert "reasoning parser 'mine' of plugin 'ours'" in head
     assert "foreign 1.2" in head
-    assert "  FAILED   text without marks comes back unchanged" in lines
+    assert "  FAILED   text without tags is returned unchanged" in lines
     assert any("assert" in line and "It is sunny." in line for line in lines)
     assert any("does not have the capability closing" in line for line in lines if "  skipped" in line)
     assert lines[-1].startswith("BROKEN: ")
@@ -107,7 +107,7 @@ def test_what_does_not_end_is_stopped(install_plugin):
     install_plugin("ours", HANGS)
     done = check("reasoning_parser mine --timeout 0.3 --json")
     assert done.exit_code == 1
-    broken = promises(done)["test_nothing_comes_of_nothing"]
+    broken = promises(done)["test_empty_text_gives_no_deltas"]
     assert "after 0.3 s (--timeout) it had not come to an end" in broken["reason"]
 
 
@@ -132,8 +132,8 @@ def test_what_a_part_declares_is_what_its_tests_know(install_plugin):
     done = check("reasoning_parser mine --json")
     assert done.exit_code == 0
     found = promises(done)
-    assert found["test_the_examples_are_split_rightly"]["outcome"] == "ok"
-    assert "closing" in found["test_reasoning_that_never_ends_is_reasoning"]["reason"]
+    assert found["test_the_examples_are_split_correctly"]["outcome"] == "ok"
+    assert "closing" in found["test_unclosed_text_is_reasoning"]["reason"]
 
 
 def test_a_part_may_bring_a_test_class_of_its_own(install_plugin):

@@ -79,12 +79,10 @@ def test_a_route_that_a_server_can_have_is_asked(check_route: Routes) -> None:
     for name in ("load", "busy"):
         done = check_route(name)
         assert done.exit_code == 0, done.output
-        assert "  ok       who asks without parameters gets an answer" in done.stdout
+        assert "  ok       a GET without parameters is answered" in done.stdout
     done = check_route("Words")
     assert done.exit_code == 0
-    assert (
-        "skipped  who asks without parameters gets an answer: it has no GET without parameters" in done.stdout
-    )
+    assert "skipped  a GET without parameters is answered: it has no GET without parameters" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_the_kit_takes_a_source_with_options_as_it_was_built(tmp_path):
             return self.run
 
     source = Run(options=Run.Options(run=str(tmp_path)))
-    ModelSourceTests().test_the_folder_is_there_and_stays_the_same(source)
+    ModelSourceTests().test_the_folder_is_absolute_and_stable(source)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_without_tools_every_text_comes_back(family: type[ToolParser]) -> None:
     calls=st.lists(st.tuples(names, arguments_texts), min_size=1, max_size=4),
     places=st.lists(st.integers(0, 500)),
 )
-def test_what_the_call_format_writes_is_read(
+def test_the_parser_reads_its_call_format(
     family: type[ToolParser], calls: list[tuple[str, str]], places: list[int]
 ) -> None:
     form = family.call_format
@@ -99,7 +99,7 @@ def test_what_the_call_format_writes_is_read(
 
 
 @pytest.mark.parametrize("family", WITH_FORMAT)
-def test_arguments_are_given_out_before_they_are_complete(family: type[ToolParser]) -> None:
+def test_arguments_are_streamed_before_completion(family: type[ToolParser]) -> None:
     form = family.call_format
     assert form is not None
     text = form.before + form.begin.replace("{name}", "run") + '{"code": "x = '

@@ -106,4 +106,4 @@ def test_each_reasoning_parser_has_examples_for_the_check_of_an_installed_one(en
     found: Sequence[Any] = declared(parser, "examples", ())
     examples = [ReasoningExample(*example) for example in found]
     assert any(example.reasoning and example.content for example in examples)
-    ReasoningParserTests().test_the_examples_are_split_rightly(parser, examples)
+    ReasoningParserTests().test_the_examples_are_split_correctly(parser, examples)
