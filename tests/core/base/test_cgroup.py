@@ -54,7 +54,7 @@ def test_memory_high_is_a_limit(tmp_path: Path) -> None:
     assert memory_limit(tree(tmp_path, "0::/", files)) == MemoryLimit(2 * GIB, GIB)
 
 
-def test_a_full_group_has_nothing_left(tmp_path: Path) -> None:
+def test_a_full_cgroup_has_no_memory_left(tmp_path: Path) -> None:
     files = {"memory.max": GIB, "memory.current": 2 * GIB}
     assert memory_limit(tree(tmp_path, "0::/", files)) == MemoryLimit(GIB, 0)
 
@@ -82,7 +82,7 @@ def test_a_path_from_outside_the_container(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["max", "", "x", V1_UNLIMITED])
-def test_what_is_no_number_is_no_limit(tmp_path: Path, text: object) -> None:
+def test_invalid_numbers_mean_no_limit(tmp_path: Path, text: object) -> None:
     assert memory_limit(tree(tmp_path, "0::/\ngarbage", {"memory.max": text})) is None
 
 

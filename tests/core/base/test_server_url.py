@@ -25,7 +25,7 @@ def test_a_scheme_may_be_left_out(typed: str, url: str) -> None:
 @pytest.mark.parametrize(
     "typed", ["", ":30000", "http://", "http://[", "ftp://x", "a b", "h:3oooo", "h:99999", "h:0"]
 )
-def test_what_is_no_url_is_refused_with_an_example(typed: str) -> None:
+def test_an_invalid_url_is_refused_with_an_example(typed: str) -> None:
     with pytest.raises(ValueError, match=r"not a URL.*must look like") as caught:
         server_url(typed)
     assert repr(typed) in str(caught.value)

@@ -10,6 +10,6 @@ def test_similar_name_is_suggested() -> None:
     assert did_you_mean("lpn", iter(["fcfs", "lpm"])) == ". Did you mean 'lpm'?"
 
 
-def test_nothing_is_suggested_without_a_similar_name() -> None:
+def test_dissimilar_names_are_not_suggested() -> None:
     assert nearest("radix", ["fcfs", "lpm"]) is None
     assert did_you_mean("radix", []) == ""

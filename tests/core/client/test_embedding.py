@@ -57,7 +57,7 @@ async def test_cancelling_aborts(client: EngineClient) -> None:
     assert (await client.stats()).num_waiting == 0
 
 
-async def test_a_request_of_the_other_kind_ends_with_the_reason(client: EngineClient) -> None:
+async def test_a_request_for_another_task_is_refused(client: EngineClient) -> None:
     asked = Request(id="a", prompt=[5], sampling=SamplingParams())
     with pytest.raises(LLMFWError, match="task is 'embed'"):
         [event async for event in client.generate(asked)]

@@ -38,7 +38,7 @@ def test_the_limit_counts_the_last_hour_only() -> None:
     assert restarts.total == 2
 
 
-def test_five_failed_starts_in_a_row_are_the_end() -> None:
+def test_five_failed_starts_in_a_row_give_up() -> None:
     restarts = Restarts(RestartPolicy())
     restarts.note_start(failed=True)
     restarts.note_start(failed=False)

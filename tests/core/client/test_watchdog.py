@@ -47,7 +47,7 @@ def test_waiting_and_building_may_take_any_time(rig: Rig, phase: Phase) -> None:
     assert rig.looks(3600, beats=1) is None
 
 
-def test_a_long_step_is_a_hang_after_the_timeout(rig: Rig) -> None:
+def test_a_long_step_hangs_after_the_timeout(rig: Rig) -> None:
     rig.enter(Phase.STEP, 8000)
     assert rig.looks(299, beats=1) is None
     hang = rig.looks(3, beats=1)
@@ -76,12 +76,12 @@ def test_a_process_that_neither_beats_nor_computes_hangs(rig: Rig, phase: Phase)
     assert not hang.is_stopped
 
 
-def test_native_code_that_computes_without_beats_is_no_hang(rig: Rig) -> None:
+def test_computing_native_code_is_no_hang(rig: Rig) -> None:
     rig.enter(Phase.STEP)
     assert rig.looks(200, ticks=1) is None
 
 
-def test_an_import_without_beats_has_the_time_of_a_step(rig: Rig) -> None:
+def test_imports_may_take_as_long_as_steps(rig: Rig) -> None:
     rig.enter(Phase.BUILDING)
     assert rig.looks(290) is None
     assert rig.looks(20) is not None
@@ -93,7 +93,7 @@ def test_a_process_stopped_while_it_builds_is_found(rig: Rig) -> None:
     assert rig.looks(11) is not None
 
 
-def test_time_in_which_the_watchdog_slept_does_not_count(rig: Rig) -> None:
+def test_suspended_time_does_not_count(rig: Rig) -> None:
     rig.enter(Phase.STEP)
     for _ in range(9):
         rig.now += 3600

@@ -85,7 +85,7 @@ def test_a_costly_grammar_is_refused_with_its_reason(rig: Rig, source: str, code
     assert rig.prove("ok 2").source == "ok 2"
 
 
-def test_what_the_backend_says_comes_through(rig: Rig) -> None:
+def test_backend_errors_reach_the_caller(rig: Rig) -> None:
     with pytest.raises(RequestError, match="refused after"):
         rig.prove("refuse")
     with pytest.raises(BackendFailureError, match="OSError: out of paper") as caught:
@@ -93,7 +93,7 @@ def test_what_the_backend_says_comes_through(rig: Rig) -> None:
     assert "hostile_grammar.py" in caught.value.detail
 
 
-def test_slow_grammars_of_one_tenant_leave_another_its_own(rig: Rig) -> None:
+def test_slow_grammars_of_one_tenant_delay_none_else(rig: Rig) -> None:
     async def attack() -> int:
         bombs = [
             asyncio.create_task(rig.prover.prove(GrammarSpec("regex", f"spin {i}"), "a")) for i in range(4)

@@ -30,7 +30,7 @@ def thawed() -> Iterator[None]:
     gc.enable()
 
 
-def test_what_is_there_is_put_aside_and_garbage_is_not() -> None:
+def test_settle_freezes_live_objects_and_frees_garbage() -> None:
     kept, dead = cycle(), weakref.ref(cycle())
     garbage.settle()
     assert dead() is None
@@ -44,7 +44,7 @@ def test_cycles_that_come_later_are_collected() -> None:
     assert later() is None
 
 
-def test_nothing_is_collected_during_an_import_and_everything_after_it() -> None:
+def test_imports_pause_collection_and_freeze_their_objects() -> None:
     with garbage.importing():
         assert not gc.isenabled()
         brought = cycle()

@@ -17,13 +17,13 @@ FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-def test_an_unknown_dtype_is_an_error_that_names_the_right_ones() -> None:
+def test_an_unknown_dtype_names_the_known_ones() -> None:
     message = "--kv-cache-dtype is 'int8'; it must be auto or one of float32, bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2"
     with pytest.raises(ConfigError, match=message):
         choose_kv_dtype("int8", torch.bfloat16)
 
 
-def test_it_is_said_before_the_model_is_looked_for() -> None:
+def test_the_dtype_is_checked_before_the_model() -> None:
     with pytest.raises(ConfigError, match="--kv-cache-dtype is 'fp4'"):
         build_engine("no such folder", kv_cache_dtype="fp4")
 
@@ -36,7 +36,7 @@ def test_names_and_bytes_belong_together() -> None:
 
 @pytest.mark.parametrize("stored_as", FP8)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_what_is_too_large_becomes_the_largest(dtype: torch.dtype, stored_as: torch.dtype) -> None:
+def test_too_large_numbers_saturate(dtype: torch.dtype, stored_as: torch.dtype) -> None:
     largest = torch.finfo(stored_as).max
     numbers = torch.tensor([largest, 60000.0, torch.inf, -60000.0, -torch.inf], dtype=dtype)
     assert encode(numbers, stored_as).double().tolist() == [largest] * 3 + [-largest] * 2

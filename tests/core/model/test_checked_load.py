@@ -250,7 +250,7 @@ def test_a_broken_config_is_one_line(llama: Path, text: str) -> None:
         ({"rope_parameters": {"rope_type": "zzz", "factor": 2.0}}, "rope_parameters.rope_type is 'zzz'"),
     ],
 )
-def test_what_is_wrong_with_a_config_is_named(llama: Path, change: dict[str, Any], expected: str) -> None:
+def test_a_wrong_config_value_is_named(llama: Path, change: dict[str, Any], expected: str) -> None:
     file = llama / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     assert expected in refusal(llama)

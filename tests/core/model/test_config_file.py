@@ -99,7 +99,7 @@ def test_factors_of_layers_are_above_zero(field: str, value: float) -> None:
     check_numbers("m", {field: 0.5, "moe_router_logit_softcapping": 0.0, "logit_scale": "inv_sqrt_d_model"})
 
 
-def test_what_models_do_have_is_right() -> None:
+def test_valid_special_numbers_are_accepted() -> None:
     settings = {"time_step_limit": [0.0, INFINITY], "max_position_embeddings": -1, "attention_factor": None}
     check_numbers("m", settings | {"sliding_window": -1, "num_experts": 0, "pad_token_id": -1})
 
@@ -120,7 +120,7 @@ def test_deep_json_is_one_line(folder: Path, depth: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "\xff", "[]", "3", "null"])
-def test_what_is_no_json_object(folder: Path, text: str) -> None:
+def test_invalid_json_configs_are_refused(folder: Path, text: str) -> None:
     (folder / "config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(
         ModelError,
@@ -141,7 +141,7 @@ def test_a_config_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", ["num_labels", "num_local_experts", "n_head"])
-def test_a_count_that_would_fill_the_memory_is_refused(folder: Path, name: str) -> None:
+def test_counts_that_would_exhaust_memory_are_refused(folder: Path, name: str) -> None:
     with pytest.raises(ModelError, match=rf"{name} is 1000000000 .* must be at most 100,000"):
         check_numbers(str(folder), {name: 10**9})
     check_numbers(str(folder), {name: 8, "max_position_embeddings": 10**7, "num_tokens_per_image": 10**6})
@@ -172,7 +172,7 @@ def test_weights_named_by_the_config_are_refused(folder: Path, name: Any) -> Non
     assert f"names {name!r} as transformers_weights; remove" in refusal(folder, transformers_weights=name)
 
 
-def test_a_check_of_transformers_is_shown_without_its_name(folder: Path) -> None:
+def test_transformers_check_errors_are_shown_in_plain_text(folder: Path) -> None:
     text = refusal(folder, hidden_size=33)
     assert "its numbers do not fit together: The hidden size (33) is not a multiple" in text
     assert "StrictDataclass" not in text

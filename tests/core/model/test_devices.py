@@ -54,7 +54,7 @@ def test_without_proc_all_memory_is_available(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-def test_threads_are_those_of_the_container(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_follow_the_container_s_limit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(2)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     limit_threads(root)

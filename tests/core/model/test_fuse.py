@@ -53,7 +53,7 @@ def test_a_subclass_of_linear_is_left_alone() -> None:
     assert merge_projections(layer) == 0
 
 
-def test_a_part_still_shows_its_weight() -> None:
+def test_merged_projections_still_show_their_weights() -> None:
     layer = Layer()
     weight = layer.k_proj.weight.clone()
     merge_projections(layer)

@@ -58,7 +58,7 @@ def test_a_pointer_in_a_file_s_place(weights: Path) -> None:
     assert f"{weights} is damaged, or not a safetensors file: " in refusal(weights.parent)
 
 
-def test_no_file_at_all_is_told_in_transformers_words(weights: Path) -> None:
+def test_missing_weights_keep_transformers_message(weights: Path) -> None:
     weights.unlink()
     assert "no file named model.safetensors" in refusal(weights.parent)
 
@@ -103,7 +103,7 @@ def test_fields_that_do_not_fit(tmp_path: Path, kind: str, changes: dict[str, ob
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_exception_says_what_to_do() -> None:
+def test_an_unknown_exception_suggests_a_remedy() -> None:
     assert explained(ZeroDivisionError("division by zero")) == (
         "ZeroDivisionError: division by zero; compare its config.json with the original"
     )

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not has_fast_bfloat16(), reason="without instruc
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("shape", [(1, 48), (3, 48), (1, 70, 48), (513, 48)])
-def test_a_packed_product_is_the_same_to_the_last_bit(shape: tuple[int, ...], bias: bool) -> None:
+def test_packed_products_are_bit_identical(shape: tuple[int, ...], bias: bool) -> None:
     linear = nn.Linear(48, 80, bias, dtype=torch.bfloat16)
     hidden = torch.randn(shape).bfloat16()
     with torch.inference_mode():

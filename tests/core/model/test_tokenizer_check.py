@@ -62,7 +62,7 @@ def test_an_empty_vocabulary_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 5, 5000])
-def test_an_added_token_keeps_the_id_of_its_file(folder: Path, number: int) -> None:
+def test_added_tokens_must_keep_their_file_s_id(folder: Path, number: int) -> None:
     """The package gives it the next free one, without a word."""
     edit(folder, lambda content: content["added_tokens"].append(added("<x>", number)))
     assert f"gives the added token '<x>' the id {number}" in refusal(folder)
@@ -73,7 +73,7 @@ def test_added_tokens_that_follow_the_others_are_right(folder: Path) -> None:
     assert load_tokenizer(str(folder)).encode("<x>") == [4]
 
 
-def test_an_end_token_that_is_not_there_is_refused(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_end_token_is_refused(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<end>", "bos_token": "<start>"}')
     assert "no token '<end>', its eos_token, and no config names another id" in refusal(folder)
     (folder / "generation_config.json").write_text('{"eos_token_id": 1}')
@@ -99,7 +99,7 @@ def test_a_chat_template_is_a_text(folder: Path, template: object) -> None:
     "name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"]
 )
 @pytest.mark.parametrize("kind", ["loop", "folder", "dangling"])
-def test_a_file_that_is_none_is_named(folder: Path, name: str, kind: str) -> None:
+def test_a_name_that_is_no_file_is_reported(folder: Path, name: str, kind: str) -> None:
     file = folder / name
     file.unlink(missing_ok=True)
     if kind == "folder":
@@ -115,7 +115,7 @@ def test_bytes_that_are_no_text_are_named(folder: Path) -> None:
     assert "chat_template.jinja is UTF-16" in refusal(folder)
 
 
-def test_a_tokenizer_that_cannot_be_converted_is_one_line(folder: Path) -> None:
+def test_an_unconvertible_tokenizer_is_refused(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("a\n")
     assert "cannot be read" in refusal(folder)

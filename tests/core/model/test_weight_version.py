@@ -36,6 +36,6 @@ def test_a_second_file_is_another_version(tmp_path: Path) -> None:
     assert weight_version(str(tmp_path)) != before
 
 
-def test_weights_that_are_not_read_have_none(tmp_path: Path) -> None:
+def test_unread_weights_have_no_version(tmp_path: Path) -> None:
     assert weight_version(str(tmp_path)) == ""
     assert weight_version(str(model(tmp_path)), "dummy") == "dummy"

@@ -84,7 +84,7 @@ def drive(policy: type[SchedulePolicy], seed: int, overlap: bool, deferrable: fl
 @pytest.mark.parametrize("deferrable", [0.0, 0.4])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("policy", [BoundedLPM, BoundedSJF])
-def test_no_request_is_overtaken_more_often_than_the_bound_says(
+def test_no_request_is_overtaken_beyond_the_bound(
     policy: type[SchedulePolicy], overlap: bool, deferrable: float
 ) -> None:
     found = [drive(policy, seed, overlap, deferrable) for seed in range(of_length(4, 25))]

@@ -216,7 +216,7 @@ def test_random_numbers_never_end_the_process(
 
 
 @pytest.mark.parametrize("content", [b"", b"\x01\x00\x00\x00\xc1", b"GGUF" * 30])
-def test_what_is_no_recording_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_invalid_recordings_are_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "steps"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="is no recording of steps"):

@@ -35,7 +35,8 @@ def test_a_page_cannot_be_freed_twice_at_once() -> None:
         pool.free(np.concatenate([page, page]))
 
 
-def test_pages_are_new_in_ascending_order_and_it_is_known_which_were_used() -> None:
+def test_the_pool_counts_pages_ever_used() -> None:
+    """New pages are given out in ascending order."""
     pool = KVPool(10, 1)
     pool.free(pool.allocate(4))
     assert pool.num_ever_used == 4
