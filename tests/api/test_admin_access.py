@@ -74,13 +74,13 @@ def test_the_admin_key_opens_every_route(serve: Serve) -> None:
             assert httpx.get(f"{served.url}/v1/models", headers=bearer(key)).status_code == 200
 
 
-def test_without_an_admin_key_the_only_key_is_enough(serve: Serve) -> None:
+def test_the_only_key_is_also_admin(serve: Serve) -> None:
     with serve(api_key="user") as served:
         assert is_open(served, **bearer("user"))
         assert not is_open(served)
 
 
-def test_without_an_admin_key_no_tenant_of_several_is_enough(serve: Serve) -> None:
+def test_several_tenants_need_an_admin_key(serve: Serve) -> None:
     with serve(api_key=(("ann", "one"), ("bob", "two"))) as served:
         for key in ("one", "two"):
             error = error_of(httpx.get(f"{served.url}/admin/cache", headers=bearer(key)), 403)
@@ -102,7 +102,7 @@ def test_without_any_key_this_machine_s_clients_may(serve: Serve) -> None:
         {"host": "rebound.example:80"},
     ],
 )
-def test_without_any_key_others_are_told_how_to_open_it(serve: Serve, headers: dict[str, str]) -> None:
+def test_without_keys_outsiders_learn_about_admin_keys(serve: Serve, headers: dict[str, str]) -> None:
     with serve() as served:
         for method, path in ROUTES:
             error = error_of(httpx.request(method, served.url + path, headers=headers), 403)
@@ -160,7 +160,7 @@ def test_other_names_do_not(host: bytes) -> None:
     assert status_of(("127.0.0.1", 5), host=host) == 403
 
 
-def test_a_unix_socket_passes_and_a_closed_connection_does_not() -> None:
+def test_unix_sockets_pass_and_closed_connections_do_not() -> None:
     assert status_of(None, ("/run/llmfw.sock", None)) == 200
     assert status_of(None) == 403
     assert status_of(None, None) == 403

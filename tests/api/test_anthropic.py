@@ -64,7 +64,7 @@ def post(server: Served, body: dict[str, Any], path: str = "/v1/messages") -> ht
     return server.post(path, base | body)
 
 
-def test_a_message_is_what_the_client_s_type_says(server: Served) -> None:
+def test_a_message_matches_the_client_s_type(server: Served) -> None:
     message = Message.model_validate(post(server, {}).json(), strict=True)
     assert message.id.startswith("msg_")
     assert (message.model, message.role, message.type) == (SERVED_NAME, "assistant", "message")
@@ -83,7 +83,7 @@ def test_the_end_has_a_reason(client: anthropic.Anthropic) -> None:
     assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "lo")
 
 
-def test_usage_counts_what_the_cache_had_apart(client: anthropic.Anthropic) -> None:
+def test_usage_separates_cached_input(client: anthropic.Anthropic) -> None:
     for read in (0, 10):
         usage = ask(client, "Anthropic's").usage
         assert usage.cache_read_input_tokens == read
@@ -102,7 +102,7 @@ def test_the_client_puts_a_stream_together(client: anthropic.Anthropic) -> None:
     assert (message.stop_reason, message.usage.output_tokens) == ("end_turn", 11)
 
 
-def test_a_stream_has_the_events_in_anthropic_s_order(server: Served) -> None:
+def test_a_stream_has_anthropic_s_event_order(server: Served) -> None:
     reply = post(server, {"stream": True, "messages": [{"role": "user", "content": "Hello there"}]})
     frames = [frame.split("\n") for frame in reply.text.removesuffix("\n\n").split("\n\n")]
     events = [
@@ -122,7 +122,7 @@ def test_a_stream_has_the_events_in_anthropic_s_order(server: Served) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_thinking_is_a_block_of_its_own(client: anthropic.Anthropic, stream: bool) -> None:
+def test_thinking_is_a_separate_block(client: anthropic.Anthropic, stream: bool) -> None:
     fields: Any = {"thinking": THINKING, "messages": [{"role": "user", "content": "Hmm.</think>Yes."}]}
     fields |= {"model": SERVED_NAME, "max_tokens": 50}
     if stream:
@@ -160,7 +160,7 @@ def test_without_parallel_calls_there_is_one(client: anthropic.Anthropic) -> Non
     assert [block.type for block in message.content] == ["tool_use"]
 
 
-def test_with_tool_choice_none_text_is_not_read_as_a_call(client: anthropic.Anthropic) -> None:
+def test_tool_choice_none_leaves_calls_as_text(client: anthropic.Anthropic) -> None:
     message = ask(client, CALL, tools=[TOOL], tool_choice={"type": "none"})
     assert [block.type for block in message.content] == ["text"]
 
@@ -209,7 +209,7 @@ def test_neighbours_of_one_role_are_one_turn(mirror: Served) -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_many_neighbours_take_no_more_time_than_they_are(role: str) -> None:
+def test_merging_many_messages_takes_linear_time(role: str) -> None:
     messages = [{"role": role, "content": "a"}] * 50_000  # one by one to the last: minutes
     begin = time.process_time()
     [message] = conversation_of(None, messages, set())
@@ -252,7 +252,7 @@ def test_tokens_are_counted_as_a_message_has_them(client: anthropic.Anthropic) -
     )
 
 
-def test_what_changes_nothing_is_reported(server: Served) -> None:
+def test_ignored_fields_are_reported_in_a_header(server: Served) -> None:
     block = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
     use = {"type": "tool_use", "id": "x", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "x", "content": "no", "is_error": True}
@@ -310,7 +310,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "message"), WRONG)
-def test_a_wrong_field_is_named_in_anthropic_s_envelope(server: Served, body: Any, message: str) -> None:
+def test_errors_use_anthropic_s_envelope(server: Served, body: Any, message: str) -> None:
     reply = post(server, body)
     error = reply.json()["error"]
     assert (reply.status_code, reply.json()["type"]) == (400, "error")
@@ -318,7 +318,7 @@ def test_a_wrong_field_is_named_in_anthropic_s_envelope(server: Served, body: An
     assert message in error["message"]
 
 
-def test_a_last_message_of_the_assistant_s_is_continued(server: Served) -> None:
+def test_a_final_assistant_message_is_continued(server: Served) -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     assert post(server, {"messages": messages}).status_code == 200
     assert server.tokenizer.decode(server.engine.requests[-1].prompt) == "b"
@@ -340,7 +340,7 @@ def test_errors_are_the_client_s_exceptions(client: anthropic.Anthropic) -> None
     assert unknown.value.type == "not_found_error"
 
 
-def test_a_body_that_is_no_json_is_a_400(server: Served) -> None:
+def test_an_invalid_json_body_is_400(server: Served) -> None:
     reply = httpx.post(
         f"{server.url}/v1/messages", content=b"{", headers={"content-type": "application/json"}
     )
@@ -356,7 +356,7 @@ class Failing(EchoEngine):
         return super().step()
 
 
-def test_a_failure_of_the_engine_is_an_error_event_of_the_stream(tmp_path: Path) -> None:
+def test_an_engine_failure_is_an_error_event(tmp_path: Path) -> None:
     messages: Any = [{"role": "user", "content": "Hello"}]
     with serving(Failing(), byte_tokenizer(tmp_path)) as served, client_of(served) as client:
         stream = client.messages.create(model=SERVED_NAME, max_tokens=9, messages=messages, stream=True)
@@ -365,7 +365,7 @@ def test_a_failure_of_the_engine_is_an_error_event_of_the_stream(tmp_path: Path)
         assert failed.value.type == "api_error"
 
 
-def test_when_the_client_goes_the_engine_stops(server: Served) -> None:
+def test_a_disconnect_aborts_the_request(server: Served) -> None:
     body = {"max_tokens": 200, "stream": True, "messages": [{"role": "user", "content": "x" * 200}]}
     before = len(server.engine.aborted)
     with httpx.stream("POST", f"{server.url}/v1/messages", json=body) as reply:

@@ -142,7 +142,7 @@ def errors_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     ]
 
 
-def test_what_needs_no_plugin_is_not_stopped_by_any(packages: Path) -> None:
+def test_plugin_free_commands_ignore_broken_plugins(packages: Path) -> None:
     done = command(packages, "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("llmfw")
@@ -154,9 +154,8 @@ def listed(packages: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("plugin", AT_LOAD)
-def test_a_plugin_that_does_not_load_is_one_line_with_package_version_and_cause(
-    listed: subprocess.CompletedProcess[str], plugin: str
-) -> None:
+def test_a_broken_plugin_is_one_line(listed: subprocess.CompletedProcess[str], plugin: str) -> None:
+    """It names package, version and cause."""
     assert listed.returncode == 0
     [broken] = [broken for broken in json.loads(listed.stdout)["broken"] if broken["name"] == plugin]
     assert (broken["package"], broken["version"]) == (f"ext-{plugin}", "1.2")
@@ -172,12 +171,12 @@ def with_endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_needs_no_plugin_does_not_wait_for_one_that_is_slow_to_import(with_endless: Path) -> None:
+def test_plugin_free_commands_ignore_slow_plugins(with_endless: Path) -> None:
     done = command(with_endless, "--version")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_who_waits_for_a_plugin_is_told_which_while_it_is_imported(with_endless: Path) -> None:
+def test_a_slow_import_is_named_while_waiting(with_endless: Path) -> None:
     process = subprocess.Popen(
         [*LLMFW_API, "plugins"], env=environment(with_endless), stderr=subprocess.PIPE, text=True
     )
@@ -234,9 +233,7 @@ def test_who_waits_for_a_plugin_is_told_which_while_it_is_imported(with_endless:
         ),
     ],
 )
-def test_a_server_that_needs_a_broken_part_ends_with_one_line(
-    packages: Path, args: str, code: int, cause: str
-) -> None:
+def test_a_needed_broken_component_ends_the_server(packages: Path, args: str, code: int, cause: str) -> None:
     done = command(packages, "serve", "--port", "0", *args.split())
     assert done.returncode == code, done.stderr
     assert ("Usage:" in done.stderr) == (code == 2)
@@ -247,9 +244,7 @@ def test_a_server_that_needs_a_broken_part_ends_with_one_line(
     assert re.search(cause, line), line
 
 
-def test_a_store_that_fails_as_the_server_starts_ends_it_with_one_line(
-    packages: Path, tmp_path: Path
-) -> None:
+def test_a_store_failing_at_start_ends_the_server(packages: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"vocab_size": 1000}')
     args = (str(tmp_path), "--load-format", "dummy", "--port", "0", "--response-store", "unread")
     done = command(packages, *args, python=(sys.executable, serve_echo.__file__))
@@ -286,7 +281,7 @@ def server(packages: Path) -> Iterator[Process]:
 
 
 @pytest.mark.slow
-def test_a_server_that_needs_none_of_them_starts_and_says_once_what_is_broken(server: Process) -> None:
+def test_unneeded_broken_plugins_are_reported_once(server: Process) -> None:
     for name, (_, cause) in AT_LOAD.items():
         [line] = [line for line in server.lines if f"warning: plugin {name!r}" in line]
         assert re.match(rf"warning: plugin '{name}' \(ext-{name} 1\.2\) did not load: .*{cause}", line)
@@ -298,7 +293,7 @@ def test_a_server_that_needs_none_of_them_starts_and_says_once_what_is_broken(se
 
 
 @pytest.mark.slow
-def test_a_part_that_raises_at_its_first_use_fails_its_request_and_no_other(server: Process) -> None:
+def test_a_failing_component_fails_only_its_request(server: Process) -> None:
     messages = {"messages": [{"role": "user", "content": "Hi"}]}
     reply = httpx.post(f"{server.url}/v1/chat/completions", json=messages, timeout=20)
     assert (reply.status_code, reply.json()["error"]["code"]) == (500, "plugin_error")

@@ -51,7 +51,7 @@ def promises(done: Result) -> dict[str, Any]:
     return {promise["name"]: promise for promise in json.loads(done.stdout)["promises"]}
 
 
-def test_every_kind_of_part_has_a_test_class():
+def test_every_kind_has_a_conformance_kit():
     assert set(KITS) == set(INTERFACES)
 
 
@@ -73,14 +73,14 @@ SLOW = (
 
 
 @pytest.mark.parametrize("part", [*FAST, *(pytest.param(part, marks=pytest.mark.long) for part in SLOW)])
-def test_a_bundled_part_keeps_its_promises(part):
+def test_bundled_components_pass_their_kits(part):
     done = check(part)
     assert done.exit_code == 0, done.output
     assert "\nOK: " in done.stdout
     assert "FAILED" not in done.stdout
 
 
-def test_it_runs_from_the_shell_whatever_is_set_for_pytest(tmp_path: Path):
+def test_checks_ignore_the_user_s_pytest_settings(tmp_path: Path):
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     env = os.environ | {"PYTEST_ADDOPTS": "--no-such-option"}
     command = [sys.executable, "-m", "llmfw.api", "check", "reasoning_parser", "qwen3"]
@@ -90,7 +90,7 @@ def test_it_runs_from_the_shell_whatever_is_set_for_pytest(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["pytest.ini"]
 
 
-def test_a_promise_that_is_broken_is_named_with_the_reason(install_plugin):
+def test_a_broken_promise_is_named_with_its_reason(install_plugin):
     install_plugin("ours", LOSES)
     done = check("reasoning_parser mine")
     assert done.exit_code == 1
@@ -103,7 +103,7 @@ def test_a_promise_that_is_broken_is_named_with_the_reason(install_plugin):
     assert lines[-1].startswith("BROKEN: ")
 
 
-def test_what_does_not_end_is_stopped(install_plugin):
+def test_an_endless_test_is_stopped(install_plugin):
     install_plugin("ours", HANGS)
     done = check("reasoning_parser mine --timeout 0.3 --json")
     assert done.exit_code == 1
@@ -111,7 +111,7 @@ def test_what_does_not_end_is_stopped(install_plugin):
     assert "after 0.3 s (--timeout) it had not come to an end" in broken["reason"]
 
 
-def test_a_part_that_cannot_be_built_is_told_once(install_plugin):
+def test_a_construction_error_is_printed_once(install_plugin):
     install_plugin("ours", RAISES)
     done = check("reasoning_parser mine")
     assert done.exit_code == 1
@@ -126,7 +126,7 @@ def test_tracebacks_are_printed_on_demand(install_plugin):
     assert "raise OSError('no disk')" in check("reasoning_parser mine --verbose").stdout
 
 
-def test_what_a_part_declares_is_what_its_tests_know(install_plugin):
+def test_a_class_may_declare_fixture_values(install_plugin):
     declares = "    conformance = {'examples': [('Yes.', '', 'Yes.')]}\n"
     install_plugin("ours", KEEPS + declares)
     done = check("reasoning_parser mine --json")
@@ -136,7 +136,7 @@ def test_what_a_part_declares_is_what_its_tests_know(install_plugin):
     assert "closing" in found["test_unclosed_text_is_reasoning"]["reason"]
 
 
-def test_a_part_may_bring_a_test_class_of_its_own(install_plugin):
+def test_a_component_may_bring_its_test_class(install_plugin):
     own = (
         "    conformance = __name__ + ':MyTests'\nimport pytest\n"
         "from llmfw.core.testing import ReasoningParserTests\nclass MyTests(ReasoningParserTests):\n"
@@ -149,14 +149,14 @@ def test_a_part_may_bring_a_test_class_of_its_own(install_plugin):
     assert "mine is broken" in promises(done)["test_my_own_promise"]["reason"]
 
 
-def test_fixtures_can_be_set_and_unknown_ones_are_named(install_plugin):
+def test_fixtures_can_be_set_by_name(install_plugin):
     done = check("reasoning_parser qwen3 --set exmples=[]")
     assert done.exit_code == 2
     assert "no fixture 'exmples'" in done.output
     assert "Did you mean 'examples'?" in done.output
 
 
-def test_where_nothing_can_be_checked_the_exit_code_says_so():
+def test_checking_nothing_is_exit_code_2():
     done = check("attention triton")
     assert done.exit_code == 2
     assert "NOTHING CHECKED" in done.stdout or "needs triton" in done.output
@@ -171,20 +171,20 @@ def test_where_nothing_can_be_checked_the_exit_code_says_so():
         ("policy lpm -o attention.workspace_mb=3", "option 'attention.workspace_mb' is not one of a policy"),
     ],
 )
-def test_what_cannot_be_run_says_why_and_what_there_is(line, message):
+def test_an_impossible_check_explains_itself(line, message):
     done = check(line)
     assert done.exit_code == 2
     assert re.search(message.replace("?", r"\?"), " ".join(done.output.split()))
 
 
-def test_a_part_that_lacks_a_package_says_so(install_plugin):
+def test_a_missing_requirement_is_named(install_plugin):
     install_plugin("ours", KEEPS.replace(':Mine")', ":Mine\", needs=('no_such_module',))"))
     done = check("reasoning_parser mine")
     assert done.exit_code == 2
     assert "needs no_such_module, which is not installed" in done.output
 
 
-def test_a_class_that_lacks_a_method_says_which(install_plugin):
+def test_a_missing_method_is_named(install_plugin):
     install_plugin("ours", POLICY + "    pass\n")
     done = check("policy mine")
     assert done.exit_code == 1

@@ -40,7 +40,7 @@ def test_an_environment_that_is_not_utf8_is_refused() -> None:
 
 
 @pytest.mark.parametrize("args", [("serve", "--api-key", NOT_UTF8), ("serve", f"--api-key={NOT_UTF8}")])
-def test_a_key_that_is_not_utf8_is_not_shown(args: tuple[str, ...]) -> None:
+def test_a_non_utf_8_key_is_not_printed(args: tuple[str, ...]) -> None:
     assert r"x\xff" not in run(*args).stderr
     assert "is not UTF-8" in run(*args).stderr
     assert r"x\xff" not in run("serve", LLMFW_API_KEY=NOT_UTF8).stderr

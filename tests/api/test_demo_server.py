@@ -65,7 +65,7 @@ def test_a_completion_with_the_seeds_parameters_is_answered(sdk: openai.OpenAI) 
     assert "\n\n" not in reply.choices[0].text
 
 
-def test_with_a_seed_the_text_is_the_same_alone_and_in_company(sdk: openai.OpenAI) -> None:
+def test_a_seed_gives_equal_text_under_load(sdk: openai.OpenAI) -> None:
     def sample(seed: int) -> str:
         reply = sdk.completions.create(model=SERVED_NAME, prompt="Once", seed=seed, max_tokens=24)
         return reply.choices[0].text
@@ -77,14 +77,14 @@ def test_with_a_seed_the_text_is_the_same_alone_and_in_company(sdk: openai.OpenA
     assert len(set(together)) > 1
 
 
-def test_choices_of_one_request_differ_and_begin_with_the_one_of_its_seed(sdk: openai.OpenAI) -> None:
+def test_choices_use_consecutive_seeds(sdk: openai.OpenAI) -> None:
     fields: dict[str, Any] = {"model": SERVED_NAME, "prompt": "Once", "max_tokens": 24}
     three = [choice.text for choice in sdk.completions.create(**fields, n=3, seed=7).choices]
     assert len(set(three)) == 3
     assert three[2] == sdk.completions.create(**fields, seed=9).choices[0].text
 
 
-def test_thinking_is_split_off_when_it_is_asked_for(sdk: openai.OpenAI) -> None:
+def test_thinking_is_separated_on_request(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.create(
         model=SERVED_NAME,
         messages=[{"role": "user", "content": "9.11 and 9.8, which is greater?"}],
@@ -132,7 +132,7 @@ def test_a_tool_is_called(sdk: openai.OpenAI) -> None:
     assert json.loads(call.function.arguments) == {"city": "Paris"}
 
 
-def test_a_response_is_the_chat_s_answer_and_can_be_continued(sdk: openai.OpenAI) -> None:
+def test_a_response_equals_the_chat_and_continues(sdk: openai.OpenAI) -> None:
     chat = sdk.chat.completions.create(model=SERVED_NAME, messages=CAPITALS, temperature=0)
     text = CAPITALS[0]["content"]
     first = sdk.responses.create(model=SERVED_NAME, input=text, temperature=0)

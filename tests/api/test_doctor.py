@@ -98,7 +98,7 @@ def install_parts(
     return install
 
 
-def test_each_part_is_held_against_its_interface(install_parts):
+def test_components_are_checked_against_their_interface(install_parts):
     install_parts([*EXPECTED], PARTS)
     result = doctor("--json")
     found = json.loads(result.stdout)
@@ -111,7 +111,7 @@ def test_each_part_is_held_against_its_interface(install_parts):
 
 
 @pytest.mark.parametrize(("part", "num_problems"), [(WithOptions, 0), (Demanding, 1)])
-def test_a_part_that_has_options_may_be_built_with_them(part, num_problems):
+def test_components_may_require_options(part, num_problems):
     entry = Entry("file_store", "mine", f"{__name__}:{part.__name__}", "ours", "foreign", "1.2")
     assert (
         len([text for text in problems_of(entry) if text.startswith("__init__ cannot be called")])
@@ -119,7 +119,7 @@ def test_a_part_that_has_options_may_be_built_with_them(part, num_problems):
     )
 
 
-def test_parts_that_hang_or_end_the_process_are_told_and_the_others_examined(install_parts):
+def test_hanging_or_exiting_components_are_reported(install_parts):
     # Each class is made where its module is asked for it, as a slow module would be.
     source = PARTS + (
         "def __getattr__(name):\n"
@@ -140,7 +140,7 @@ def test_parts_that_hang_or_end_the_process_are_told_and_the_others_examined(ins
     )
 
 
-def test_a_part_that_lacks_something_is_listed_and_no_problem(install_plugin, monkeypatch):
+def test_missing_requirements_are_no_problem(install_plugin, monkeypatch):
     part = "register('fast', 'no_such_kernels.x:Fast', needs=['no_such_kernels'])"
     install_plugin("ours", f"print('noise')\n@hookimpl\ndef register_attention_backends(register): {part}")
     monkeypatch.setenv("LLMFW_PLUGINS", "ours")
@@ -151,7 +151,7 @@ def test_a_part_that_lacks_something_is_listed_and_no_problem(install_plugin, mo
     )
 
 
-def test_imports_that_take_long_are_told_with_their_seconds_and_are_no_problem(install_parts, monkeypatch):
+def test_slow_imports_are_reported_without_failing(install_parts, monkeypatch):
     install_parts(["fine"], PARTS)
     monkeypatch.setattr(examination, "SLOW_S", 0.0)
     result = doctor()
@@ -184,7 +184,7 @@ def test_imports_that_take_long_are_told_with_their_seconds_and_are_no_problem(i
         ),
     ],
 )
-def test_a_plugin_that_does_not_load_is_a_problem(install_plugin, monkeypatch, source, line):
+def test_an_unloadable_plugin_is_a_problem(install_plugin, monkeypatch, source, line):
     install_plugin("ours", source)
     monkeypatch.setenv("LLMFW_PLUGINS", "ours")
     result = doctor("--timeout", "2")
@@ -192,7 +192,7 @@ def test_a_plugin_that_does_not_load_is_a_problem(install_plugin, monkeypatch, s
     assert result.stdout.startswith(line)
 
 
-def test_the_bundled_light_parts_have_no_problem(monkeypatch):
+def test_bundled_light_components_have_no_problem(monkeypatch):
     monkeypatch.setenv("LLMFW_PLUGINS", "policies,store_memory,parsers_families")
     result = doctor("--json")
     found = json.loads(result.stdout)
@@ -200,7 +200,7 @@ def test_the_bundled_light_parts_have_no_problem(monkeypatch):
     assert len(found["components"]) == sum(len(plugin.components) for plugin in load_plugins().loaded)
 
 
-def test_a_package_that_forgot_its_entry_point_is_noted(install_parts, tmp_path, monkeypatch):
+def test_a_package_lacking_its_entry_point_is_noted(install_parts, tmp_path, monkeypatch):
     install_parts(["fine"], PARTS)
     about = tmp_path / "llmfw_forgot-1.0.dist-info"
     about.mkdir()

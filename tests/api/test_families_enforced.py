@@ -198,14 +198,14 @@ def test_gpt_oss_answers_by_a_schema_or_calls(gpt_oss: Served) -> None:
     assert found == {"stop", "tool_calls"}
 
 
-def test_gpt_oss_s_text_beside_strict_tools_is_the_final_channel_s(gpt_oss: Served) -> None:
+def test_gpt_oss_text_comes_from_the_final_channel(gpt_oss: Served) -> None:
     reply = gpt_oss.chat("Hi", tools=[STRICT], n=20, seed=3, max_tokens=300).json()
     ended = [choice for choice in reply["choices"] if choice["finish_reason"] != "length"]
     assert {choice["finish_reason"] for choice in ended} == {"stop", "tool_calls"}
     assert not any("<|" in (choice["message"]["content"] or "") for choice in ended)
 
 
-def test_a_budget_closes_gpt_oss_s_thinking_before_a_call(gpt_oss: Served) -> None:
+def test_a_budget_closes_gpt_oss_thinking_before_calls(gpt_oss: Served) -> None:
     for choice in choices(gpt_oss, tool_choice="required", thinking_budget=2):
         assert len(choice["message"]["reasoning_content"] or "") <= 2
         check_calls(choice["message"]["tool_calls"])

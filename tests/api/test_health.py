@@ -26,14 +26,14 @@ async def probed(engine: EchoEngine, num: int = 1, timeout_s: float = 5.0) -> li
         await client.close()
 
 
-async def test_those_who_ask_together_share_one_token() -> None:
+async def test_concurrent_probes_share_one_token() -> None:
     engine = EchoEngine(delay=0.05)
     assert await probed(engine, 20) == [None] * 20
     [request] = engine.requests
     assert request.sampling.max_tokens == 1
 
 
-async def test_an_engine_that_takes_too_long_is_complained_of() -> None:
+async def test_a_slow_engine_is_reported() -> None:
     [complaint] = await probed(EchoEngine(delay=1.0), timeout_s=0.1)
     assert complaint == "the engine has not computed one token within 0.1 s"
 

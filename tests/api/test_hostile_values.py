@@ -90,7 +90,7 @@ PURPOSE = BOUNDARY + b'Content-Disposition: form-data; name="purpose"\r\n\r\nbat
         b"filename*=utf-8''%FF",
     ],
 )
-def test_a_file_name_that_is_no_unicode_is_answered(http: httpx.Client, name: bytes) -> None:
+def test_non_unicode_file_names_are_answered(http: httpx.Client, name: bytes) -> None:
     part = BOUNDARY + b'Content-Disposition: form-data; name="file"; ' + name + b"\r\n\r\n{}\r\n--b--\r\n"
     reply = http.post(
         "/v1/files", content=PURPOSE + part, headers={"content-type": "multipart/form-data; boundary=b"}
@@ -140,9 +140,7 @@ def test_json_in_a_text_is_refused_by_field(http: httpx.Client, field: str, text
 @pytest.mark.parametrize(
     "arguments", ['{"x": "\\ud800"}', '{"x": 1e400}', "[" * 50_000, '{"x": ' + "9" * 5000 + "}"]
 )
-def test_arguments_of_calls_are_what_they_were(
-    tmp_path_factory: pytest.TempPathFactory, arguments: str
-) -> None:
+def test_call_arguments_stay_unchanged(tmp_path_factory: pytest.TempPathFactory, arguments: str) -> None:
     template = "{% for m in messages if m.tool_calls %}{{ m.tool_calls | tojson | length }}{% endfor %}"
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
     messages = [

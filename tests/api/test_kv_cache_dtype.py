@@ -31,7 +31,7 @@ def fp8_server() -> Iterator[Served]:
         yield served
 
 
-def test_greedy_replies_know_what_the_model_was_taught(fp8_server: Served) -> None:
+def test_greedy_fp8_replies_are_correct(fp8_server: Served) -> None:
     with fp8_server.openai() as sdk:
         for country, capital in (("France", "Paris"), ("Japan", "Tokyo"), ("Italy", "Rome")):
             question = f"What is the capital of {country}?"
@@ -65,7 +65,7 @@ def test_fingerprints_differ(fp8_server: Served, demo_server: Served) -> None:
     assert len(found) == 2
 
 
-def test_an_unknown_dtype_is_a_usage_error_that_names_the_right_ones() -> None:
+def test_an_unknown_dtype_lists_the_known_ones() -> None:
     result = CliRunner().invoke(build_cli(), ["serve", "demo", "--kv-cache-dtype", "int8"])
     assert result.exit_code == 2
     assert "'fp8_e4m3'" in result.output

@@ -22,7 +22,7 @@ def other(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_other_project_ends_the_command_in_one_line(other: Path) -> None:
+def test_the_other_project_is_reported_in_one_line(other: Path) -> None:
     code = "import sys, llmfw_engine; sys.argv[1:] = ['--version']; llmfw_engine.main()"
     environment = os.environ | {"PYTHONPATH": str(other)}
     done = subprocess.run(

@@ -85,7 +85,7 @@ def test_metrics_keep_names_labels_and_values(accept: str, parse: Parse) -> None
     }
 
 
-def test_the_text_format_gives_each_family_help_and_type() -> None:
+def test_metric_families_have_help_and_type() -> None:
     lines = scrape("", [], STATS).splitlines()
     assert "# HELP llmfw_running_requests Requests that have a place in the engine's steps." in lines
     assert "# TYPE llmfw_running_requests gauge" in lines

@@ -66,7 +66,7 @@ def test_an_unknown_option_stays_unknown():
         ("--no-enable-prefix-cachin", "Did you mean --no-enable-prefix-caching?"),
     ],
 )  # fmt: skip
-def test_a_misspelled_option_is_answered_with_what_was_meant(given: str, answer: str) -> None:
+def test_a_misspelled_option_suggests_the_nearest(given: str, answer: str) -> None:
     result = CliRunner().invoke(build_cli(), ["serve", "demo", given])
     assert result.exit_code == 2
     assert answer in result.stderr.splitlines()[-1]

@@ -81,7 +81,7 @@ def test_of_simultaneous_deletions_one_succeeds(tmp_path: Path, store: str) -> N
             assert httpx.get(url).status_code == 404
 
 
-def test_a_response_that_is_not_to_be_stored_is_not_there(sdk: openai.OpenAI) -> None:
+def test_store_false_does_not_store(sdk: openai.OpenAI) -> None:
     made = create(sdk, "hello", store=False)
     assert made.to_dict()["store"] is False
     with pytest.raises(openai.NotFoundError):
@@ -91,7 +91,7 @@ def test_a_response_that_is_not_to_be_stored_is_not_there(sdk: openai.OpenAI) ->
     assert caught.value.code == "previous_response_not_found"
 
 
-def test_a_conversation_with_a_deleted_turn_says_which(sdk: openai.OpenAI) -> None:
+def test_a_deleted_turn_is_named(sdk: openai.OpenAI) -> None:
     first = create(sdk, "a")
     second = create(sdk, "b", previous_response_id=first.id)
     sdk.responses.delete(first.id)
@@ -101,7 +101,7 @@ def test_a_conversation_with_a_deleted_turn_says_which(sdk: openai.OpenAI) -> No
         create(sdk, "c", previous_response_id=second.id)
 
 
-def test_input_items_are_listed_page_by_page_over_all_turns(sdk: openai.OpenAI) -> None:
+def test_input_items_are_paged_over_all_turns(sdk: openai.OpenAI) -> None:
     first = create(sdk, "a")
     second = create(sdk, [{"role": "user", "content": text} for text in "bcd"], previous_response_id=first.id)
     page = sdk.responses.input_items.list(second.id, limit=2, order="asc")
@@ -133,14 +133,14 @@ def wait_for(sdk: openai.OpenAI, response_id: str, status: str) -> Response:
     return sdk.responses.retrieve(response_id)
 
 
-def test_a_background_response_is_queued_at_once_and_completed_later(sdk: openai.OpenAI) -> None:
+def test_background_responses_are_queued_then_completed(sdk: openai.OpenAI) -> None:
     made = create(sdk, "hello", background=True)
     assert (made.status, made.output) == ("queued", [])
     assert wait_for(sdk, made.id, "completed").output_text == "hello"
     assert sdk.responses.cancel(made.id).status == "completed"
 
 
-def test_only_what_runs_in_the_background_can_be_cancelled(sdk: openai.OpenAI) -> None:
+def test_only_background_responses_can_be_cancelled(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="background"):
         sdk.responses.cancel(create(sdk, "hello").id)
 
@@ -212,7 +212,7 @@ def test_a_conversation_survives_a_restart(tmp_path: Path) -> None:
     assert second.output_text == "user:a|assistant:user:a||user:b|"
 
 
-def test_what_runs_when_the_server_ends_is_stored_as_failed(tmp_path: Path) -> None:
+def test_shutdown_stores_running_responses_as_failed(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     store = SqliteResponses(tmp_path, 2**20)
     engine = EchoEngine(delay=0.2)
@@ -227,7 +227,7 @@ def test_what_runs_when_the_server_ends_is_stored_as_failed(tmp_path: Path) -> N
     assert found["output"][0]["status"] == "incomplete"
 
 
-def test_what_ran_when_the_server_crashed_is_failed_after_a_restart(tmp_path: Path) -> None:
+def test_a_restart_marks_crashed_responses_failed(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     with serving(EchoEngine(), tokenizer, stores={"responses": SqliteResponses(tmp_path, 2**20)}) as served:
         made = create(served.openai(), "a")

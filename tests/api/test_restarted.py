@@ -53,14 +53,14 @@ def test_a_whole_reply_has_its_text_once(server: Served) -> None:
     assert len(server.engine.restarted) == 6
 
 
-def test_a_stream_is_never_started_anew(server: Served) -> None:
+def test_a_stream_is_never_restarted(server: Served) -> None:
     with server.openai() as sdk:
         stream = sdk.chat.completions.create(model="org/echo", stream=True, **CHAT)
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == TEXT
     assert not server.engine.restarted
 
 
-def test_a_background_response_goes_on_and_tells_its_followers(server: Served) -> None:
+def test_a_restarted_background_response_informs_its_followers(server: Served) -> None:
     with server.openai() as sdk:
         events = list(sdk.responses.create(model="org/echo", input=TEXT, background=True, stream=True))
     kinds = [event.type for event in events]

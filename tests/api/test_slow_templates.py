@@ -45,7 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     ],
     ids=["messages", "many messages", "kwargs"],
 )
-def test_a_slow_chat_is_refused_and_holds_up_nobody(served: Served, fields: dict[str, Any]) -> None:
+def test_a_slow_template_is_refused_without_delaying_others(served: Served, fields: dict[str, Any]) -> None:
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(served.post, "/tokenize", fields)
         others = [

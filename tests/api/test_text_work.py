@@ -31,7 +31,7 @@ async def test_texts_are_encoded_as_the_tokenizer_does(encoder, demo):
 
 
 @pytest.mark.parametrize("text", ["word " * 100_000, "1a" * 5000, "é" * 20_000])
-async def test_a_text_that_cannot_fit_is_not_encoded_whole(encoder, demo, monkeypatch, text):
+async def test_a_too_long_text_is_not_encoded_whole(encoder, demo, monkeypatch, text):
     encoded = []
     encode = demo.encode
     monkeypatch.setattr(
@@ -62,7 +62,7 @@ async def test_short_work_does_not_wait_for_long_work():
     assert begun == []
 
 
-def test_choices_are_limited_by_what_is_sent_for_them(server: Served):
+def test_the_choices_total_size_is_limited(server: Served):
     bias = {str(i % 250): 1 for i in range(250)}
     body = {"prompt": "a", "n": 128, "stop": ["b" * 256] * 256 + [], "logit_bias": bias}
     reply = server.post("/v1/completions", {**body, "prompt": ["a"] * 32})

@@ -38,7 +38,7 @@ class TestTokenIds:
         first = chunks[0]["choices"][0] if route == "completions" else chunks[0]
         assert first["prompt_token_ids"] == ids_of(server, "abé stop")
 
-    def test_unasked_there_are_none(self, server: Served, route: str) -> None:
+    def test_logprobs_are_absent_by_default(self, server: Served, route: str) -> None:
         body = ask(server, route, "ab", return_token_ids=False)
         assert "token_ids" not in body["choices"][0]
         assert not {"prompt_token_ids", "prompt_logprobs"} & (body.keys() | body["choices"][0].keys())

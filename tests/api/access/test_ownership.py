@@ -51,7 +51,7 @@ def visible(
         ("ann", NAMED, "bob", {"ann"}),
     ],
 )
-def test_a_request_sees_what_is_its_tenant_s(
+def test_a_request_sees_only_its_tenant_s_objects(
     tenant: str, keys: tuple[tuple[str, str], ...], adopter: str | None, expected: set[str] | None
 ) -> None:
     assert visible(tenant, keys, adopter) == expected

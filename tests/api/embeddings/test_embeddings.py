@@ -53,7 +53,7 @@ def vectors(sdk: openai.OpenAI, given: Any, **fields: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("fields", [{}, {"encoding_format": "float"}], ids=["base64", "float"])
-def test_vectors_are_those_of_sentence_transformers(folder: str, sdk: openai.OpenAI, fields: Any) -> None:
+def test_vectors_equal_sentence_transformers(folder: str, sdk: openai.OpenAI, fields: Any) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     reference = sentence_transformers.SentenceTransformer(folder, device="cpu")
     np.testing.assert_allclose(
@@ -61,7 +61,7 @@ def test_vectors_are_those_of_sentence_transformers(folder: str, sdk: openai.Ope
     )
 
 
-def test_a_sentence_is_the_same_alone_and_in_company(sdk: openai.OpenAI) -> None:
+def test_batching_does_not_change_vectors(sdk: openai.OpenAI) -> None:
     together = vectors(sdk, SENTENCES)
     for sentence, vector in zip(SENTENCES, together, strict=True):
         np.testing.assert_allclose(vectors(sdk, sentence)[0], vector, rtol=0, atol=1e-5)
@@ -79,7 +79,8 @@ def test_fewer_dimensions_are_cut_and_normalized(sdk: openai.OpenAI) -> None:
     np.testing.assert_allclose(cut, expected, rtol=0, atol=1e-5)
 
 
-def test_the_reply_has_openai_s_form_and_counts_tokens(folder: str, embedder: Served) -> None:
+def test_the_reply_has_openai_s_form(folder: str, embedder: Served) -> None:
+    """Its usage counts the tokens."""
     reply = embedder.post("/v1/embeddings", {"input": SENTENCES, "model": SERVED_NAME, "mood": "u"})
     assert reply.headers["llmfw-ignored-params"] == "mood"
     body = reply.json()
@@ -129,7 +130,7 @@ def test_a_wrong_body_is_refused_by_field(embedder: Served, body: Any, param: st
     assert words in error["message"]
 
 
-def test_an_input_that_is_too_long_is_refused_with_both_numbers(sdk: openai.OpenAI) -> None:
+def test_a_too_long_input_names_both_lengths(sdk: openai.OpenAI) -> None:
     assert vectors(sdk, [7] * 256).shape == (1, 384)
     with pytest.raises(openai.BadRequestError, match=r"256 tokens; input\[1\] has 302") as caught:
         vectors(sdk, ["a", "word " * 300])
@@ -141,7 +142,7 @@ def test_another_model_s_name_is_not_found(sdk: openai.OpenAI) -> None:
         sdk.embeddings.create(model="other", input="a")
 
 
-def test_an_input_of_megabytes_is_refused_before_it_is_encoded(embedder: Served) -> None:
+def test_huge_inputs_are_refused_before_encoding(embedder: Served) -> None:
     error = embedder.post("/v1/embeddings", {"input": ["a", "word " * 1_000_000]}).json()["error"]
     assert (error["param"], error["code"]) == ("input[1]", "context_length_exceeded")
     assert "5000000 characters" in error["message"]
@@ -169,14 +170,14 @@ def test_a_server_that_embeds_does_not_generate(embedder: Served, path: str, bod
     assert reply.json()["error"]["message"] == f"this server embeds; model {SERVED_NAME!r} cannot generate"
 
 
-def test_the_other_routes_say_what_the_model_is(embedder: Served, sdk: openai.OpenAI) -> None:
+def test_other_routes_describe_the_embedding_model(embedder: Served, sdk: openai.OpenAI) -> None:
     assert sdk.models.retrieve(SERVED_NAME).to_dict()["max_model_len"] == 256
     assert httpx.get(f"{embedder.url}/health").status_code == 200
     info = httpx.get(f"{embedder.url}/get_model_info").json()
     assert info["is_generation"] is False
 
 
-def test_a_client_that_goes_away_ends_its_request(embedder: Served) -> None:
+def test_a_disconnected_client_ends_its_request(embedder: Served) -> None:
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(
             f"{embedder.url}/v1/embeddings",

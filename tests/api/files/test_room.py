@@ -47,7 +47,7 @@ async def test_an_upload_ends_as_the_disk_fills(monkeypatch: pytest.MonkeyPatch)
     assert sum(taken) <= 2 * module.LOOK_BYTES
 
 
-def test_a_folder_that_is_gone_is_the_storage_s_failure(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No such file"):
         DiskRoom(str(tmp_path / "gone"), 100).check()
 

@@ -44,7 +44,7 @@ def test_every_field_is_known_or_refused_or_reported(fields: dict[str, object]) 
 
 
 @pytest.mark.parametrize("value", [b'"\xff"', b'"\\ud800"', b"1" * 5000, b"[" * 5000])
-def test_what_is_skipped_is_not_trusted(value: bytes) -> None:
+def test_invalid_ignored_values_are_refused_or_skipped(value: bytes) -> None:
     with suppress(RequestError):
         _, ignored = decode_generation(MESSAGES % value, ChatRequest)
         assert ignored == ["name"]
@@ -58,7 +58,7 @@ def test_a_wrong_value_s_path_is_the_param() -> None:
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=60))
-def test_the_header_holds_nothing_that_a_header_must_not(names: list[str]) -> None:
+def test_the_ignored_header_is_valid_ascii(names: list[str]) -> None:
     [value] = ignored_header(names).values()
     assert value.isascii()
     assert value.isprintable()

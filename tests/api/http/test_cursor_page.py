@@ -21,7 +21,7 @@ def read(**query: str) -> PageQuery:
     return read_page_query(query, prefix="x_", most=100, default=20)
 
 
-def test_a_query_says_which_page_is_wanted():
+def test_a_query_selects_the_page():
     assert read() == PageQuery(limit=20, after=None, newest_first=True)
     assert read(limit="100", after="x_1", order="asc") == PageQuery(
         limit=100, after="x_1", newest_first=False

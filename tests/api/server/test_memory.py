@@ -39,7 +39,7 @@ asyncio.run(main())
 pytestmark = pytest.mark.skipif(Memory()._libc is None, reason="needs glibc")
 
 
-def test_freed_memory_is_given_back_after_the_last_large_request(fresh_python: Callable[..., str]) -> None:
+def test_memory_is_returned_after_large_requests(fresh_python: Callable[..., str]) -> None:
     code = SPENDER.format(settle="pass", size=10_000, used="allocator.used()")
     spent, at_once, kept = map(float, fresh_python(code).split())
     assert spent > 190

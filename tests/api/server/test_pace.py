@@ -20,7 +20,7 @@ async def test_work_leaves_half_of_the_time_to_others():
     assert time.perf_counter() - started >= 0.119
 
 
-async def test_work_that_takes_longer_than_estimated_leaves_as_much_time():
+async def test_overrunning_work_leaves_equal_pauses():
     pace, begun = Pace(), []
 
     async def work() -> None:
@@ -63,7 +63,7 @@ async def test_expensive_work_does_not_count_against_cheap_work():
         task.cancel()
 
 
-async def test_work_that_is_overtaken_for_too_long_is_refused(monkeypatch):
+async def test_work_overtaken_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(module, "MAX_WAIT_S", 0.1)
     pace = Pace()
     await pace.turn(0.001)

@@ -24,11 +24,11 @@ def test_the_values_are_read_by_their_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("config", [{}, {**QWEN3, "do_sample": False}, {"top_p": None}])
-def test_a_model_that_is_not_to_be_sampled_has_none(tmp_path: Path, config: Any) -> None:
+def test_a_greedy_config_has_no_sampling_defaults(tmp_path: Path, config: Any) -> None:
     assert defaults_of(tmp_path, config) == {}
 
 
-def test_without_the_file_there_are_none(tmp_path: Path) -> None:
+def test_without_the_file_there_are_no_defaults(tmp_path: Path) -> None:
     assert load_sampling_defaults(str(tmp_path)) == {}
 
 

@@ -29,7 +29,7 @@ async def test_a_list_is_the_same_as_without_slices() -> None:
         assert msgspec.json.decode(await write(Slices(), num_items, 1)) == list(range(num_items))
 
 
-async def test_one_slice_of_all_requests_is_made_a_round() -> None:
+async def test_one_slice_runs_each_round() -> None:
     slices = Slices()
     works = [asyncio.create_task(write(slices, 10 * SLICE // 20, 20)) for _ in range(5)]
     assert await rounds_beside(*works) >= 5 * 10 - 1

@@ -254,7 +254,7 @@ def test_a_model_that_cannot_think_says_so(demo_template: Served, think: Any) ->
     assert (reply.status_code, "does not support thinking" in reply.json()["error"]) == (400, True)
 
 
-def test_fields_that_change_nothing_are_reported(ollama: Served) -> None:
+def test_ignored_fields_are_reported_in_a_header(ollama: Served) -> None:
     reply = chat(
         ollama, "Hi", keep_alive="5m", truncate=True, shift=None, options={"num_ctx": 4096, "num_gpu": 1}
     )
