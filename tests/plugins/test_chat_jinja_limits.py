@@ -119,7 +119,7 @@ def test_messages_that_cause_it_are_refused(source: str) -> None:
         "{% for x in range(9999) recursive %}{{ loop(range(9999)) }}{% endfor %}",
     ],
 )
-def test_what_cannot_be_measured_is_refused(source: str) -> None:
+def test_unmeasurable_operations_are_refused(source: str) -> None:
     with pytest.raises(RequestError, match=r"^the chat template"):
         JinjaChatTemplate(source, {}).render(CHAT)
 
@@ -159,7 +159,7 @@ def test_the_deadline_holds_for_any_number_of_steps() -> None:
         Late(LOOPS[0], {})
 
 
-def test_memory_has_a_limit_of_its_own() -> None:
+def test_memory_has_a_separate_limit() -> None:
     class Small(JinjaChatTemplate):
         limits = Limits(seconds=60, memory=2**26)
 
@@ -185,7 +185,7 @@ def test_a_brief_rendering_gives_up_early() -> None:
     assert JinjaChatTemplate("{{ messages[0].content }}", {}).render_briefly(CHAT) == "Hi"
 
 
-def test_threads_render_beside_each_other() -> None:
+def test_threads_render_concurrently() -> None:
     template = Quick("{% for i in range(999) %}{{ messages[0].content }}{% endfor %}", {})
     found: dict[int, Any] = {}
 

@@ -139,7 +139,7 @@ async def test_a_killed_folder_works_elsewhere(tmp_path: Path) -> None:
     assert await stored(tmp_path / "there") == {"file-1": b"data"}
 
 
-async def test_an_old_format_keeps_what_it_does_not_know(tmp_path: Path, caplog: Log) -> None:
+async def test_an_old_format_keeps_unknown_files(tmp_path: Path, caplog: Log) -> None:
     Database(tmp_path / "files.db", files.APPLICATION_ID, files.MIGRATIONS[:2]).close()
     (tmp_path / "files").mkdir()
     for name in (".incoming-0123456789abcdef", "file-1", "file-1.0a1b2c3d"):

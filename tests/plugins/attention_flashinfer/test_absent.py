@@ -15,7 +15,7 @@ ABSENT = "import sys\nsys.modules['flashinfer'] = None\n"
 
 
 @pytest.mark.slow
-def test_the_server_says_in_one_line_what_is_missing_and_how_to_install_it(tmp_path: Path) -> None:
+def test_a_missing_package_names_the_install_command(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ABSENT)  # in the engine's process too
     done = subprocess.run(
         [sys.executable, "-m", "llmfw.api", "serve", "--attention", "flashinfer", "--port", "0"],

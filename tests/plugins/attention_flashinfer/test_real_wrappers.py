@@ -161,7 +161,7 @@ def test_steps_of_any_size_follow_one_another(wrappers: type[FlashInferAttention
         ({"num_heads": 8}, ["--kv-cache-dtype", "fp8_e5m2"]),
     ],
 )
-def test_the_script_compiles_what_a_model_asks_for(
+def test_the_script_compiles_the_kernels_models_request(
     wrappers: type[FlashInferAttention], asked: set[Any], layer: dict[str, Any], options: list[str]
 ) -> None:
     spec = make_layer(**({"head_dim": 64} | layer))

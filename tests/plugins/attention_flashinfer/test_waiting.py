@@ -149,7 +149,7 @@ def test_no_replay_waits_for_the_device(flashinfer: Backend, watch: Watch, page_
         lambda batch: torch.repeat_interleave(batch.rows, batch.rows),
     ],
 )
-def test_what_waits_is_found(watch: Watch, waits: Any) -> None:
+def test_synchronisation_is_detected(watch: Watch, waits: Any) -> None:
     batch = make_step(3, [], 1, static=False)
     with pytest.raises(Exception), watch:  # noqa: B017, PT011 (torch has an exception for each way)
         waits(batch)

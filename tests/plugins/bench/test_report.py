@@ -48,7 +48,7 @@ def test_first_token_times_are_given_by_turn():
     assert figures_of(run)["ttft_p50_by_turn_ms"] == [2000, 500]
 
 
-def test_the_summary_is_the_median_of_runs_and_the_sum_of_failures():
+def test_the_summary_has_medians_and_summed_failures():
     runs = [
         figures_of(Run(s, [reply(0.0, [1.0, 2.0])], wall)) for s, wall in (("a", 1.0), ("b", 4.0), ("c", 2.0))
     ]

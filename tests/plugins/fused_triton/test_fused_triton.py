@@ -27,7 +27,7 @@ FILES = ("kernels_and_torch.py", "models_with_passes.py")
 
 @pytest.mark.slow
 @pytest.mark.gpu
-def test_on_a_gpu_all_is_as_torch_has_it() -> None:
+def test_gpu_results_equal_torch() -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SELECTION]
     command += [str(HERE / name) for name in FILES]
     environment = os.environ | {"TRITON_INTERPRET": "0"}

@@ -46,7 +46,7 @@ def test_ids_beyond_the_tokenizer_are_never_allowed() -> None:
     assert max(allowed(grammar)) < TOKENIZER_SIZE < VOCAB_SIZE
 
 
-def test_every_end_token_is_allowed_where_the_output_may_end_and_nowhere_else() -> None:
+def test_end_tokens_are_allowed_only_at_ends() -> None:
     ends = set(demo_tokenizer().eos_token_ids)
     assert ends
     grammar = compiled("regex", "ab?")
@@ -65,7 +65,7 @@ def test_after_its_last_character_an_output_is_finished() -> None:
     assert set(allowed(grammar)) == set(demo_tokenizer().eos_token_ids)
 
 
-def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing() -> None:
+def test_a_refused_token_changes_nothing() -> None:
     grammar = compiled("regex", "ab")
     wrong, right = demo_tokenizer().encode("x")[0], demo_tokenizer().encode("ab")
     for token in (wrong, demo_tokenizer().eos_token_ids[0], VOCAB_SIZE - 1):
@@ -78,7 +78,7 @@ def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing() -> None:
         grammar.accept(right[0])
 
 
-def test_a_model_that_cannot_end_an_output_has_no_grammars() -> None:
+def test_models_without_end_tokens_have_no_grammars() -> None:
     tokenizer = pieces_tokenizer()
     tokenizer.eos_token_ids = ()
     with pytest.raises(ComponentError, match="no end-of-sequence token"):
@@ -95,7 +95,7 @@ def test_copies_go_their_own_ways() -> None:
     assert allowed(grammar) == allowed(copy)
 
 
-def test_what_has_to_come_is_told_in_the_models_own_tokens() -> None:
+def test_forced_text_uses_the_model_s_tokenization() -> None:
     schema = {"type": "object", "properties": {"temperature": {"type": "null"}}, "required": ["temperature"]}
     forced = list(compiled("json_schema", schema).forced())
     assert demo_tokenizer().decode(forced).startswith('{"temperature')
@@ -103,7 +103,7 @@ def test_what_has_to_come_is_told_in_the_models_own_tokens() -> None:
     assert compiled("regex", "a|b").forced() == []
 
 
-def test_masks_of_many_are_those_of_each() -> None:
+def test_batched_masks_equal_single_masks() -> None:
     grammars = [compiled("regex", pattern) for pattern in ("a", "b+", "[0-9]{3}", "(?s).*")]
     masks = np.full((len(grammars), (VOCAB_SIZE + 31) // 32), -1, np.int32)
     demo_backend().fill_masks(grammars, masks)
@@ -170,7 +170,7 @@ def test_outputs_fit_the_grammar_in_either_form(grammar: str) -> None:
         ("poem", "", "no kind of grammar 'poem'; kinds are json_schema, regex, ebnf, structural_tag"),
     ],
 )
-def test_what_is_broken_is_refused_with_the_reason(kind: str, source: str, reason: str) -> None:
+def test_a_broken_grammar_names_the_reason(kind: str, source: str, reason: str) -> None:
     schema: object = {"type": "string"}
     for _ in range(45):
         schema = {"anyOf": [schema, {"type": "null"}]}

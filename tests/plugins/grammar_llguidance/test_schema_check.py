@@ -29,7 +29,7 @@ def test_whatever_is_drawn_fits_the_schema(about: str) -> None:
 
 
 @pytest.mark.parametrize("about", REFUSED)
-def test_what_cannot_be_held_to_is_refused_by_name(about: str) -> None:
+def test_unsupported_schemas_name_the_reason(about: str) -> None:
     schema, reason = REFUSED[about]
     with pytest.raises(RequestError, match=reason):
         compiled("json_schema", schema)
@@ -43,7 +43,7 @@ def test_json_is_written_as_models_write_it(text: str) -> None:
     assert not fits(compiled("json_schema", schema), text.replace(",", ",  "))
 
 
-def test_a_known_key_cannot_come_back_in_another_spelling() -> None:
+def test_known_keys_cannot_reappear_escaped() -> None:
     schema = {"properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}}
     assert fits(compiled("json_schema", schema), '{"b":"x"}')
     assert not fits(compiled("json_schema", schema), '{"\\u0061":"x"}')

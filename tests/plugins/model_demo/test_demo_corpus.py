@@ -20,13 +20,13 @@ def test_another_seed_gives_other_samples():
 
 
 @pytest.mark.parametrize("make", [names.word, names.first_name, names.last_name, names.code, names.day])
-def test_what_is_made_up_is_never_on_both_sides(make):
+def test_invented_words_are_in_one_split_only(make):
     seen, unseen = Draw(1), Draw(1, held_out=True)
     assert not any(is_held_out(make(seen)) for _ in range(200))
     assert all(is_held_out(make(unseen)) for _ in range(200))
 
 
-def test_sums_and_tool_names_are_never_on_both_sides():
+def test_sums_and_tools_are_in_one_split():
     def shown(held_out):
         draw = Draw(3, held_out=held_out)
         sums = {numbers.arithmetic(draw).messages[-1]["content"] for _ in range(400)}

@@ -87,7 +87,7 @@ def test_it_puts_facts_into_json(answer):
     assert json.loads(said.removesuffix("<|im_end|>")) == {"name": "Anna Miller", "city": "Lisbon"}
 
 
-def test_it_goes_on_with_plain_text(complete):
+def test_it_continues_plain_text(complete):
     said = complete("List 3 countries and their capitals.")
     assert "Paris" in said
     assert said.endswith("<|endoftext|>")

@@ -47,7 +47,7 @@ WITH_FORMAT = [parser for parser in FAMILIES if parser.call_format is not None]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_wherever_a_text_is_cut_in_two_the_result_is_the_same(family: type[ToolParser]) -> None:
+def test_halving_a_text_gives_the_same_result(family: type[ToolParser]) -> None:
     for text in FAMILIES[family]:
         whole = parse(family(TOOLS), text)
         for pieces in halves(text):
@@ -57,9 +57,7 @@ def test_wherever_a_text_is_cut_in_two_the_result_is_the_same(family: type[ToolP
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(deadline=None)
 @given(data=st.data())
-def test_however_mixed_texts_are_cut_the_result_is_the_same(
-    family: type[ToolParser], data: st.DataObject
-) -> None:
+def test_chunking_mixed_texts_gives_the_same_result(family: type[ToolParser], data: st.DataObject) -> None:
     samples = st.sampled_from(FAMILIES[family])
     text = "".join(data.draw(st.lists(samples, min_size=1, max_size=3)))
     start, end = data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20)))

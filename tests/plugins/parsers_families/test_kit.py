@@ -92,7 +92,7 @@ class TestBundledReasoningParsers(ReasoningParserTests):
 
 
 @pytest.mark.parametrize("entry", bundled("tool_parser"), ids=lambda entry: entry.name)
-def test_each_tool_parser_has_examples_for_the_check_of_an_installed_one(entry: Entry) -> None:
+def test_each_tool_parser_declares_examples(entry: Entry) -> None:
     parser = entry.load()
     found: Sequence[Any] = declared(parser, "examples", ())
     examples = [ToolExample(*example) for example in found]
@@ -101,7 +101,7 @@ def test_each_tool_parser_has_examples_for_the_check_of_an_installed_one(entry: 
 
 
 @pytest.mark.parametrize("entry", bundled("reasoning_parser"), ids=lambda entry: entry.name)
-def test_each_reasoning_parser_has_examples_for_the_check_of_an_installed_one(entry: Entry) -> None:
+def test_each_reasoning_parser_declares_examples(entry: Entry) -> None:
     parser = entry.load()
     found: Sequence[Any] = declared(parser, "examples", ())
     examples = [ReasoningExample(*example) for example in found]

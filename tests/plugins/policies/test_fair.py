@@ -54,11 +54,11 @@ def test_many_are_ordered_as_few_are():
     assert fair(waiting) == greedy(waiting)
 
 
-def test_a_tenant_with_many_requests_does_not_go_before_one_with_few():
+def test_busy_tenants_do_not_precede_quiet_ones():
     waiting = make_waiting(5, tenant=[1, 1, 1, 1, 2], served=[0.0] * 5)
     assert fair(waiting) == [0, 4, 1, 2, 3]
 
 
 @pytest.mark.parametrize(("served", "found"), [(0.0, [0, 2, 1]), (15.0, [0, 1, 2]), (5.0, [0, 2, 1])])
-def test_what_a_tenant_has_had_counts(served, found):
+def test_tokens_already_served_count(served, found):
     assert fair(make_waiting(3, tenant=[1, 1, 2], served=[0.0, 0.0, served])) == found

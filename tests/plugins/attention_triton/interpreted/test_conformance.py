@@ -29,7 +29,7 @@ class TestTritonAttention(AttentionBackendTests):
 
 
 @pytest.mark.parametrize("lengths", [[(0, 1), (200, 1)], [(31, 40), (3, 2)]])
-def test_fp8_that_the_device_converts_is_read_as_fp8_that_it_cannot(
+def test_converted_fp8_equals_fp8_read_as_bytes(
     lengths: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = AttentionCase(make_layer(), lengths, 16, stored_as=torch.float8_e4m3fn, scales=(0.1, 3.0))

@@ -15,9 +15,7 @@ from llmfw.plugins.attention_triton.backend import INTERPRETED_SMS, TritonAttent
 
 
 @pytest.mark.parametrize("programs_per_sm", [1, 9])
-def test_keys_are_cut_into_as_many_pieces_as_wanted(
-    programs_per_sm: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_are_split_as_the_option_says(programs_per_sm: int, monkeypatch: pytest.MonkeyPatch) -> None:
     grids: list[tuple[int, ...]] = []
 
     class Noted:
