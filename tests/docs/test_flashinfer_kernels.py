@@ -22,7 +22,7 @@ def kernels() -> ModuleType:
     return module
 
 
-def test_what_is_packed_is_found_where_flashinfer_looks(
+def test_flashinfer_finds_the_packed_kernels(
     kernels: ModuleType, tmp_path: Path, fresh_python: Callable[..., str]
 ) -> None:
     for name in ("page", "norm"):

@@ -57,7 +57,7 @@ def test_prefill(limits, prompt, tok_s):
     assert 8192 / seconds == pytest.approx(tok_s, rel=0.01)
 
 
-def test_a_cached_prefix_is_attended_to_but_not_computed(limits):
+def test_a_cached_prefix_is_attended_but_not_computed(limits):
     shape, rates = limits.LLAMA, limits.H200
     assert limits.prefill_seconds(shape, rates, 500, 30, 25) == pytest.approx(0.27, abs=0.01)
     plain, behind, whole = (limits.prefill_seconds(shape, rates, 8, *c) for c in ((30,), (30, 4000), (4030,)))

@@ -32,14 +32,14 @@ def test_before_it_is_installed_it_says_how_to(home):
     assert home.missing() == "it is not installed; `make peers` does that"
 
 
-def test_what_is_installed_is_so_until_its_versions_change(home):
+def test_an_installation_is_current_for_its_versions(home):
     home.install(lambda _: None)
     assert home.missing() is None
     assert home.is_current
     assert not replace(home, pinned={"packages": ["openvino==0"]}).is_current
 
 
-def test_the_error_of_the_command_that_failed_is_the_reason_that_is_kept(peer, home):
+def test_a_failed_command_s_error_is_kept(peer, home):
     def compile_it(home):
         home.run(["sh", "-c", "echo begun; echo 'x.c: error: no such thing'; echo ended; exit 3"])
 

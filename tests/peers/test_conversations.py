@@ -57,7 +57,7 @@ def test_anthropics_client_then_sends_the_whole_conversation(server: Served) -> 
             assert reply.content[0].to_dict()["text"] == text
 
 
-def test_a_summary_that_would_not_be_made_is_refused(server: Served) -> None:
+def test_an_unsupported_summary_is_refused(server: Served) -> None:
     body = {"messages": [USER], "max_tokens": 9, "compaction": {"type": "summarize"}}
     reply = server.post("/v1/messages", body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "compaction")
@@ -134,7 +134,7 @@ def test_a_role_that_the_template_writes_passes(template: str, prompt: str) -> N
 
 
 @pytest.mark.parametrize("template", [LOSING, MISTAKING, SHORTENING])
-def test_a_role_that_the_template_does_not_know_is_refused(template: str) -> None:
+def test_roles_unknown_to_the_template_are_refused(template: str) -> None:
     with pytest.raises(RequestError, match=r"messages\[1\].role is 'critic', which .* does not know"):
         critic(template)
 

@@ -39,7 +39,7 @@ class TestEndings:
         choice = last_choice(server, route, stream)
         assert (choice["matched_stop"], choice["stop_reason"]) == (EOS, None)
 
-    def test_an_end_by_length_matches_nothing(self, server: Served, route: str, stream: bool) -> None:
+    def test_an_end_by_length_has_no_stop(self, server: Served, route: str, stream: bool) -> None:
         choice = last_choice(server, route, stream, max_tokens=2)
         assert choice["matched_stop"] is choice["stop_reason"] is None
         assert choice["finish_reason"] == "length"
@@ -87,6 +87,6 @@ def test_a_token_beyond_the_end_is_a_reason(server: Served) -> None:
     assert choice["matched_stop"] == choice["stop_reason"] == EOS
 
 
-def test_a_scored_prompt_matches_nothing(server: Served) -> None:
+def test_a_scored_prompt_has_no_stop(server: Served) -> None:
     choice = ask(server, "completions", "ab", echo=True, max_tokens=0)["choices"][0]
     assert choice["matched_stop"] is choice["stop_reason"] is None

@@ -39,7 +39,7 @@ def test_head_keeps_the_connection_usable(server: Served) -> None:
             assert client.get("/v1/models").json()["object"] == "list"
 
 
-def test_head_of_what_is_missing_fails_as_get_does(server: Served) -> None:
+def test_head_fails_like_get(server: Served) -> None:
     for path, status in (("/v1/models/nope", 404), ("/nope", 404), ("/v1/chat/completions", 405)):
         assert send(server, "HEAD", path).status_code == send(server, "GET", path).status_code == status
 
@@ -60,7 +60,7 @@ def test_head_of_a_plugins_stream_ends(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "PROPFIND"])
-def test_any_method_on_an_unknown_path_is_an_unknown_url(server: Served, method: str) -> None:
+def test_unknown_paths_are_404_for_any_method(server: Served, method: str) -> None:
     for path in ("/nope", "/v1/nope", "/api/v9/nope"):
         reply = send(server, method, path)
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_url")

@@ -32,7 +32,7 @@ def deltas(server: Served, text: str, **fields: Any) -> list[dict[str, Any]]:
     return [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
 
 
-def test_reasoning_is_null_where_there_is_none(server: Served) -> None:
+def test_missing_reasoning_is_null(server: Served) -> None:
     assert message(server, "Hi")["reasoning_content"] is None
     assert message(server, THOUGHT)["reasoning_content"] == "Hmm."
     assert message(server, THOUGHT, separate_reasoning=False)["reasoning_content"] is None
@@ -84,7 +84,7 @@ def test_unstreamed_reasoning_comes_in_one_piece(server: Served, text: str) -> N
     assert message(server, text, stream_reasoning=False) == message(server, text)
 
 
-def test_log_probabilities_do_not_depend_on_the_reasoning_shown(server: Served) -> None:
+def test_logprobs_do_not_depend_on_shown_reasoning(server: Served) -> None:
     shown = [
         server.chat(THOUGHT, logprobs=True, **fields).json()["choices"][0]["logprobs"]
         for fields in ({}, {"include_reasoning": False}, {"stream_reasoning": False})
@@ -93,7 +93,7 @@ def test_log_probabilities_do_not_depend_on_the_reasoning_shown(server: Served) 
     assert shown[0] == shown[1] == shown[2]
 
 
-def test_reasoning_is_read_though_its_other_name_is_null(tmp_path: Any) -> None:
+def test_reasoning_is_read_despite_a_null_alias(tmp_path: Any) -> None:
     template = "{{ messages[0].reasoning_content }}"
     with serving(EchoEngine(), byte_tokenizer(tmp_path), template, reasoning_parser=None) as served:
         past = {"role": "assistant", "content": "a", "reasoning": "Hm", "reasoning_content": None}

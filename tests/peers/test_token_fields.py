@@ -23,7 +23,7 @@ def ids_of(server: Served, text: str) -> list[int]:
 
 @pytest.mark.parametrize("route", ROUTES)
 class TestTokenIds:
-    def test_a_reply_has_those_of_prompt_and_text(self, server: Served, route: str) -> None:
+    def test_a_reply_has_prompt_and_output_ids(self, server: Served, route: str) -> None:
         body = ask(server, route, "abé", return_token_ids=True)
         [choice] = body["choices"]
         assert choice["token_ids"] == [*ids_of(server, "abé"), EOS]
@@ -63,7 +63,7 @@ class TestPromptLogprobs:
     def test_other_numbers_are_refused(self, server: Served, route: str, value: object) -> None:
         assert error_of(server, route, "abc", prompt_logprobs=value)["param"] == "prompt_logprobs"
 
-    def test_a_stream_has_none_and_says_so(self, server: Served, route: str) -> None:
+    def test_streams_refuse_prompt_logprobs(self, server: Served, route: str) -> None:
         error = error_of(server, route, "abc", prompt_logprobs=0, stream=True)
         assert error["param"] == "prompt_logprobs"
         assert "stream" in error["message"]
@@ -153,14 +153,14 @@ def test_limits_of_tokens_reach_the_engine(server: Served, route: str) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 class TestTruncation:
-    def test_the_last_tokens_are_kept(self, server: Served, route: str) -> None:
+    def test_truncation_keeps_the_last_tokens(self, server: Served, route: str) -> None:
         body = ask(server, route, "abcdef", truncate_prompt_tokens=2)
         assert server.engine.requests[-1].prompt == ids_of(server, "ef")
         assert body["usage"]["prompt_tokens"] == 2
         ask(server, route, "abcdef", truncate_prompt_tokens=9)
         assert server.engine.requests[-1].prompt == ids_of(server, "abcdef")
 
-    def test_what_fits_the_context_is_kept(self, server: Served, route: str) -> None:
+    def test_truncation_keeps_as_much_as_fits(self, server: Served, route: str) -> None:
         context = server.engine.info.max_model_len
         ask(server, route, "ab" * context, truncate_prompt_tokens=-1, max_tokens=12)
         assert server.engine.requests[-1].prompt == ids_of(server, "ab" * (context // 2 - 6))
@@ -185,7 +185,7 @@ def test_the_echo_of_a_truncated_prompt_is_short(server: Served) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("field", [{"logprob_token_ids": [5]}, {"use_beam_search": True}])
-def test_what_is_not_there_is_refused(server: Served, route: str, field: dict[str, object]) -> None:
+def test_unsupported_fields_are_refused(server: Served, route: str, field: dict[str, object]) -> None:
     [name] = field
     error = error_of(server, route, "a", **field)
     assert (error["param"], error["code"]) == (name, "unsupported_parameter")

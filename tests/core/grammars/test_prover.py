@@ -93,7 +93,7 @@ def test_backend_errors_reach_the_caller(rig: Rig) -> None:
     assert "hostile_grammar.py" in caught.value.detail
 
 
-def test_slow_grammars_of_one_tenant_delay_none_else(rig: Rig) -> None:
+def test_slow_grammars_delay_no_other_tenant(rig: Rig) -> None:
     async def attack() -> int:
         bombs = [
             asyncio.create_task(rig.prover.prove(GrammarSpec("regex", f"spin {i}"), "a")) for i in range(4)

@@ -124,7 +124,7 @@ def test_changes_of_models_are_refused_in_one_line(client: ollama_client.Client,
     assert caught.value.status_code == 400
 
 
-def test_errors_of_streams_before_the_first_line_have_a_status(client: ollama_client.Client) -> None:
+def test_stream_errors_before_the_first_line_have_status(client: ollama_client.Client) -> None:
     with pytest.raises(ollama_client.ResponseError, match=r"options.temperature is -1") as caught:
         list(client.chat("demo", CAPITAL, options={"temperature": -1}, stream=True))
     assert caught.value.status_code == 400

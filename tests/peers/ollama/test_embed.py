@@ -55,7 +55,7 @@ def test_a_long_input_is_refused_never_cut(embedder: Served, path: str, name: st
     assert f"; {name} has" in reply.json()["error"]
 
 
-def test_models_say_what_they_can_do(embedder: Served, ollama: Served) -> None:
+def test_models_list_their_capabilities(embedder: Served, ollama: Served) -> None:
     shown = embedder.post("/api/show", {"model": SERVED_NAME}).json()
     assert shown["capabilities"] == ["embedding"]
     assert shown["model_info"][f"{shown['details']['family']}.embedding_length"] == 384

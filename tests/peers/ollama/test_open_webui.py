@@ -44,7 +44,7 @@ def test_a_chat_of_its_page_is_streamed(ollama: Served) -> None:
     assert lines[-1]["eval_count"] / lines[-1]["eval_duration"] > 0  # its tokens per second
 
 
-def test_an_error_is_a_text_that_it_can_show(ollama: Served) -> None:
+def test_errors_have_a_text_to_show(ollama: Served) -> None:
     reply = ollama.post("/api/chat", {"model": "gone", "messages": []})
     assert reply.status_code == 404
     assert reply.json() == {"error": f"model 'gone' not found; this server has {SERVED_NAME!r}"}

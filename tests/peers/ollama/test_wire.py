@@ -205,7 +205,7 @@ def test_formats_are_enforced(ollama: Served, format: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("route", [chat, generate], ids=["chat", "generate"])
-def test_what_would_change_the_answer_is_refused(ollama: Served, route, fields, words: str) -> None:
+def test_fields_changing_the_answer_are_refused(ollama: Served, route, fields, words: str) -> None:
     reply = route(ollama, "Hi", **fields)
     assert reply.status_code == 400
     assert reply.json().keys() == {"error"}
@@ -224,7 +224,7 @@ def test_what_would_change_the_answer_is_refused(ollama: Served, route, fields, 
         ({"suffix": "s"}, "no tokens for filling in text before a suffix"),
     ],
 )
-def test_prompts_refuse_what_they_cannot_honour(ollama: Served, fields: dict[str, Any], words: str) -> None:
+def test_unsupported_prompt_fields_are_refused(ollama: Served, fields: dict[str, Any], words: str) -> None:
     reply = generate(ollama, "Hi", **fields)
     assert (reply.status_code, words in reply.json()["error"]) == (400, True), reply.text
 
@@ -326,7 +326,7 @@ def test_a_late_failure_is_the_last_line(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_ends_its_request(
+def test_a_disconnect_ends_the_request(
     tmp_path: Path, ollama_routes: list[tuple[str, str]], stream: bool
 ) -> None:
     engine = EchoEngine(delay=0.05)
