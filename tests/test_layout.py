@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -23,6 +24,8 @@ with pytest.MonkeyPatch.context() as patch:
     house = importlib.import_module("house")
 FOLDERS = ("core", "plugins", "api")
 MAX_FILE = 400
+MAX_WORDS = 8
+"""Of the name of a test, after `test_`; its docstring says the rest."""
 MAX_TOP = 6
 """Files at the top of api."""
 STOREYS = (
@@ -83,6 +86,12 @@ NEED_NO_NUMPY = (
     "serve --help",
     "simulate --help",
     "plan demo --device h100",
+)
+PLACES_OF_TESTS = (
+    "tests/**/*.py",
+    "docs/**/*.py",
+    "core/testing/*.py",
+    "api/commands/scaffold/templates/*/test.txt",
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 STANDALONE = "llmfw_engine.py"
@@ -289,6 +298,13 @@ def test_installed_entry_points_match_pyproject():
         point.name: point.value for point in distribution(DISTRIBUTION).entry_points if point.group == "llmfw"
     }
     assert installed == PROJECT["entry-points"]["llmfw"], "run `pip install -e .` again"
+
+
+def test_names_of_tests_have_eight_words():
+    files = [path for place in PLACES_OF_TESTS for path in ROOT.glob(place)]
+    names = {name for file in files for name in re.findall(r"\bdef test_(\w+)\(", file.read_text("utf-8"))}
+    assert len(names) > 2000
+    assert sorted(name for name in names if name.count("_") >= MAX_WORDS) == []
 
 
 def test_the_links_lead_to_the_folders():
