@@ -170,7 +170,7 @@ def test_imports_go_from_api_and_plugins_to_core(path):
         ("api/x.py", "import llmfw.plugins.bench"),
     ],
 )
-def test_an_import_in_the_wrong_direction_is_found(tmp_path, monkeypatch, place, line):
+def test_an_import_in_the_wrong_direction_is_detected(tmp_path, monkeypatch, place, line):
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     path = tmp_path / place
     path.parent.mkdir(parents=True)

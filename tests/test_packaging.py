@@ -86,7 +86,7 @@ def test_the_wheel_registers_command_and_plugins(wheel):
     assert dict(points["llmfw"]) == PROJECT["entry-points"]["llmfw"]
 
 
-def test_the_scaffold_asks_for_this_package(wheel, tmp_path):
+def test_the_scaffold_requires_this_package(wheel, tmp_path):
     write_package(KINDS["policy"], PackageNames("quick"), tmp_path)
     asked = tomllib.loads((tmp_path / "llmfw-quick" / "pyproject.toml").read_text("utf-8"))["project"][
         "dependencies"
@@ -97,7 +97,7 @@ def test_the_scaffold_asks_for_this_package(wheel, tmp_path):
     assert requirement.specifier.contains(about.version)
 
 
-def test_a_plugin_runs_out_of_the_wheel(wheel, fresh_python: Callable[..., str]):
+def test_plugins_are_imported_from_the_wheel(wheel, fresh_python: Callable[..., str]):
     code = (
         f"import sys; sys.path.insert(0, {str(wheel)!r})\n"
         "import llmfw.plugins.policies.lpm as lpm, llmfw.core as core; print(lpm.__file__, core.__file__)"

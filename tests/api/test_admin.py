@@ -54,7 +54,7 @@ def text_of(server: Served, command: PinPrefix) -> str:
     return server.tokenizer.decode(command.token_ids, skip_special_tokens=False)
 
 
-def test_the_policy_is_shown_and_changed(server: Served, told: EchoAdministration) -> None:
+def test_the_policy_can_be_read_and_changed(server: Served, told: EchoAdministration) -> None:
     options = {"max_overtaken": 8, "share": 0.5, "aged": True, "word": "x"}
     reply = put(server, {"name": "lpm", "options": options})
     as_text = {"max_overtaken": "8", "share": "0.5", "aged": "true", "word": "x"}
@@ -113,7 +113,9 @@ def test_text_is_pinned_like_a_completion_prompt(server: Served, told: EchoAdmin
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [("90s", 90), ("1.5m", 90), ("12h", 43200), ("7d", 604800)])
-def test_the_time_may_have_a_unit(server: Served, told: EchoAdministration, ttl: str, seconds: float) -> None:
+def test_the_duration_may_have_a_unit(
+    server: Served, told: EchoAdministration, ttl: str, seconds: float
+) -> None:
     assert pin(server, told, input_ids=[1, 2], ttl=ttl).ttl_s == seconds
 
 
@@ -198,7 +200,7 @@ def test_an_unknown_request_is_not_found(server: Served) -> None:
     assert "'chatcmpl-x'" in error["message"]
 
 
-def test_a_dead_engine_is_a_503(tmp_path: Path) -> None:
+def test_a_dead_engine_is_503(tmp_path: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path)) as served:
         served.client._fail("it is gone")
         assert error_of(httpx.get(f"{served.url}/admin/policy"), 503)["code"] == "engine_dead"

@@ -51,7 +51,7 @@ def test_flushing_prints_the_remaining_cache(server: Served) -> None:
     assert "9 tokens in 2 edges" in llmfw(server, "cache flush").stdout
 
 
-def test_a_text_is_pinned_and_unpinned(server: Served, tmp_path: Path) -> None:
+def test_text_can_be_pinned_and_unpinned(server: Served, tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text("Be kind.")
     result = llmfw(server, f"cache pin {tmp_path / 'prompt.txt'} --ttl 90s --cache-salt s")
     pin_id, _, rest = result.stdout.partition(": ")

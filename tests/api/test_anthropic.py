@@ -72,7 +72,7 @@ def test_a_message_matches_the_client_s_type(server: Served) -> None:
     assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
 
 
-def test_the_end_has_a_reason(client: anthropic.Anthropic) -> None:
+def test_the_stop_reason_explains_the_end(client: anthropic.Anthropic) -> None:
     cut = ask(client, "Hello", max_tokens=3)
     assert (cut.stop_reason, cut.stop_sequence, cut.content[0].to_dict()["text"]) == (
         "max_tokens",
@@ -91,7 +91,7 @@ def test_usage_separates_cached_input(client: anthropic.Anthropic) -> None:
         assert usage.output_tokens == 12
 
 
-def test_the_client_puts_a_stream_together(client: anthropic.Anthropic) -> None:
+def test_the_client_assembles_a_stream(client: anthropic.Anthropic) -> None:
     with client.messages.stream(
         model=SERVED_NAME, max_tokens=50, messages=[{"role": "user", "content": "Hello 🎉"}]
     ) as stream:
@@ -154,7 +154,7 @@ def test_tool_calls_are_blocks_with_their_input(client: anthropic.Anthropic, str
     assert all(call.id.startswith("toolu_") for call in calls)
 
 
-def test_without_parallel_calls_there_is_one(client: anthropic.Anthropic) -> None:
+def test_without_parallel_calls_only_one_is_returned(client: anthropic.Anthropic) -> None:
     choice: Any = {"type": "auto", "disable_parallel_tool_use": True}
     message = ask(client, f"{CALL}{CALL}", tools=[TOOL], tool_choice=choice)
     assert [block.type for block in message.content] == ["tool_use"]
@@ -198,7 +198,7 @@ def test_blocks_become_the_messages_of_a_chat(mirror: Served) -> None:
     assert tail == "[tool|Sun|||toolu_1][user|Thanks.|||]"
 
 
-def test_neighbours_of_one_role_are_one_turn(mirror: Served) -> None:
+def test_consecutive_messages_of_one_role_are_merged(mirror: Served) -> None:
     messages = [
         {"role": role, "content": text} for role, text in [("user", "a"), ("user", "b"), ("assistant", "c")]
     ]
@@ -218,7 +218,7 @@ def test_merging_many_messages_takes_linear_time(role: str) -> None:
 
 
 @pytest.mark.parametrize("message", [{"role": "user", "content": []}, {"role": "system", "content": ""}])
-def test_messages_without_any_content_are_a_400(server: Served, message: Any) -> None:
+def test_messages_without_content_are_400(server: Served, message: Any) -> None:
     reply = server.post("/v1/messages", {"max_tokens": 3, "messages": [message]})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages")
 
@@ -229,7 +229,7 @@ def test_tools_reach_the_template_in_openai_s_form(mirror: Served) -> None:
     assert json.loads(text.partition("]")[2]) == [{"type": "function", "function": function}]
 
 
-def test_sampling_reaches_the_engine(server: Served) -> None:
+def test_sampling_fields_reach_the_engine(server: Served) -> None:
     fields = {"temperature": 0.5, "top_k": 7, "top_p": 0.9, "max_tokens": 33, "stop_sequences": ["!"]}
     assert post(server, fields).status_code == 200
     sampling = server.engine.requests[-1].sampling
@@ -242,7 +242,7 @@ def test_sampling_reaches_the_engine(server: Served) -> None:
     )
 
 
-def test_tokens_are_counted_as_a_message_has_them(client: anthropic.Anthropic) -> None:
+def test_count_tokens_equals_the_message_s_usage(client: anthropic.Anthropic) -> None:
     messages: Any = [{"role": "user", "content": "How many?"}]
     count = client.messages.count_tokens(model=SERVED_NAME, messages=messages, thinking=THINKING)
     usage = ask(client, "How many?", thinking=THINKING).usage
@@ -330,7 +330,7 @@ def test_a_thinking_budget_reaches_the_engine(server: Served) -> None:
     assert server.engine.requests[-1].thinking.budget == 7
 
 
-def test_errors_are_the_client_s_exceptions(client: anthropic.Anthropic) -> None:
+def test_errors_raise_the_client_s_exceptions(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError) as bad:
         ask(client, max_tokens=0)
     assert bad.value.request_id is not None

@@ -107,7 +107,7 @@ async def test_large_bodies_are_bounded_together() -> None:
     await jobs.background.close()
 
 
-async def test_one_body_is_never_too_large() -> None:
+async def test_a_single_body_is_never_too_large() -> None:
     jobs = Jobs(num_places=8)
     jobs.add("a", "ann", module.MAX_OPEN_BYTES + 1)
     await jobs.background.close()

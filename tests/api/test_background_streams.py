@@ -102,7 +102,7 @@ def test_stopping_a_response_ends_its_stream(slow: Served, end: str) -> None:
         ("stream=maybe", "stream"),
     ],
 )
-def test_a_wrong_place_is_refused_by_name(slow: Served, query: str, param: str) -> None:
+def test_a_wrong_position_is_named(slow: Served, query: str, param: str) -> None:
     with slow.openai() as sdk:
         made = sdk.responses.create(model=SERVED_NAME, input="a", background=True)
         rest(sdk, made.id)

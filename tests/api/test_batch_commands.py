@@ -116,7 +116,7 @@ def test_without_failures_no_error_file_is_written(server: Served, tmp_path: Pat
     assert not (tmp_path / "errors").exists()
 
 
-def test_a_batch_that_runs_has_no_results_yet(slow: Served, running: str) -> None:
+def test_a_running_batch_has_no_results_yet(slow: Served, running: str) -> None:
     result = llmfw(slow, "results", running)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there are results when it has ended: llmfw batch status" in result.stderr
@@ -137,7 +137,7 @@ def test_a_cancelled_batch_keeps_its_results(slow: Served, running: str) -> None
     assert texts_of(llmfw(slow, "results", running).stdout)
 
 
-def test_a_batch_that_has_ended_cannot_be_cancelled(server: Served, mixed: Path) -> None:
+def test_an_ended_batch_cannot_be_cancelled(server: Served, mixed: Path) -> None:
     result = llmfw(server, "cancel", submit(server, mixed))
     assert result.exit_code == 1
     assert result.stderr == "Error: 409 from the server: Cannot cancel a batch with status 'completed'.\n"
@@ -174,7 +174,7 @@ def test_an_unreachable_server_is_named(mixed: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["/v1/completions", "/completions", "completions", "/v1/completions/"])
-def test_the_endpoint_is_that_of_the_first_line(tmp_path: Path, url: str) -> None:
+def test_the_endpoint_comes_from_the_first_line(tmp_path: Path, url: str) -> None:
     line: dict[str, Any] = request("a") | {"url": url}
     (tmp_path / "in.jsonl").write_text("\ufeff\n \n" + json.dumps(line), "utf-8")
     assert endpoint_of(tmp_path / "in.jsonl") == "/v1/completions"
@@ -207,7 +207,7 @@ def test_a_file_for_another_route_is_not_uploaded(tmp_path: Path) -> None:
     assert "is '/v1/chat'; batches are for /v1/chat/completions" in result.stderr
 
 
-def test_an_endpoint_may_be_given_without_its_version(server: Served, mixed: Path) -> None:
+def test_the_endpoint_s_version_prefix_is_optional(server: Served, mixed: Path) -> None:
     assert llmfw(server, "submit", str(mixed), "--endpoint", "completions").exit_code == 0
 
 
@@ -245,7 +245,7 @@ def test_ctrl_c_stops_watching_only(slow: Served, running: str) -> None:
 
 
 @pytest.mark.slow
-def test_on_a_terminal_there_is_a_bar(slow: Served, running: str) -> None:
+def test_terminals_show_a_progress_bar(slow: Served, running: str) -> None:
     terminal = Terminal("batch", "status", running, "--watch", "--url", slow.url)
     terminal.expect("/500 lines")
     terminal.expect("/s")

@@ -58,13 +58,13 @@ def test_a_temporarily_unreachable_server_is_polled_again(trouble: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 404])
-def test_an_error_that_stays_ends_the_waiting(status: int) -> None:
+def test_a_persistent_error_ends_the_waiting(status: int) -> None:
     result = watch(job("in_progress"), (status, "the reason"))
     assert result.exit_code == 1
     assert f"Error: {status} from the server: the reason" in result.stderr
 
 
-def test_a_server_that_stays_away_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait, "GIVE_UP_AFTER_S", 0.05)
     result = watch(job("in_progress"), LOST)
     assert result.exit_code == 1
@@ -118,7 +118,7 @@ def write(path: Path, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("status", [401, 413, 507])
-def test_an_upload_that_is_refused_is_one_line(tmp_path: Path, status: int) -> None:
+def test_a_refused_upload_is_one_line(tmp_path: Path, status: int) -> None:
     with scripted({"POST /v1/files": [(status, "the reason")]}) as server:
         result = llmfw("submit", write(tmp_path / "in.jsonl"), "--url", server.url)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -126,7 +126,7 @@ def test_an_upload_that_is_refused_is_one_line(tmp_path: Path, status: int) -> N
     assert result.stderr.count("\n") == 1
 
 
-def test_a_batch_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
+def test_a_refused_batch_leaves_no_file(tmp_path: Path) -> None:
     script = {
         "POST /v1/files": [{"id": "file-1"}],
         "POST /v1/batches": [(400, "no")],
@@ -198,7 +198,7 @@ def test_an_interrupted_download_keeps_the_old_file(tmp_path: Path) -> None:
     assert (tmp_path / "out.jsonl").read_text() == "old"
 
 
-def test_a_list_is_asked_for_page_by_page() -> None:
+def test_a_list_is_fetched_page_by_page() -> None:
     page = {"object": "list", "data": [job("completed") | {"id": f"batch_{n}"} for n in range(100)]}
     with scripted({"GET /v1/batches": [page | {"has_more": True}]}) as server:
         result = llmfw("list", "--limit", "150", "--json", "--url", server.url)
@@ -213,7 +213,7 @@ def test_a_late_cancel_is_exit_code_1() -> None:
     assert "batch_1 is completed: 4 of 4 lines, 1 of them failed; it had ended before" in result.stderr
 
 
-def test_the_rate_is_that_of_the_last_seconds() -> None:
+def test_the_rate_covers_the_last_seconds() -> None:
     rate = Rate()
     assert rate.see(0, 100.0) == 0
     assert rate.see(50, 110.0) == 5

@@ -59,7 +59,7 @@ def test_usage_counts_all_and_cached_tokens(sdk: openai.OpenAI) -> None:
         assert usage.completion_tokens_details.reasoning_tokens == 0
 
 
-def test_the_sdk_puts_a_stream_together(sdk: openai.OpenAI) -> None:
+def test_the_sdk_assembles_a_stream(sdk: openai.OpenAI) -> None:
     with sdk.chat.completions.stream(model=SERVED_NAME, messages=user("Hello 🎉"), n=2) as stream:
         reply = stream.get_final_completion()
     assert [choice.message.content for choice in reply.choices] == ["Hello 🎉", "Hello 🎉"]
@@ -148,14 +148,14 @@ def test_separate_reasoning_false_keeps_reasoning_in_content(server: Served) -> 
     assert message["reasoning_content"] is None
 
 
-def test_reasoning_that_the_prompt_opened_is_reasoning(server: Served) -> None:
+def test_reasoning_opened_by_the_prompt_is_recognised(server: Served) -> None:
     kwargs = {"enable_thinking": True}
     message = server.chat("Hmm.</think>Yes.", chat_template_kwargs=kwargs).json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("Hmm.", "Yes.<think>")
 
 
 @pytest.mark.parametrize(("effort", "thinks"), [("none", False), ("low", True), ("high", True)])
-def test_reasoning_effort_decides_on_thinking(server: Served, effort: str, thinks: bool) -> None:
+def test_reasoning_effort_switches_thinking(server: Served, effort: str, thinks: bool) -> None:
     server.chat("Hi", reasoning_effort=effort)
     prompt = server.engine.requests[-1].prompt
     assert prompt == tokens_of("Hi<think>" if thinks else "Hi", server)
@@ -173,7 +173,7 @@ def tokens_of(text: str, server: Served) -> list[int]:
     return list(server.engine.requests[-1].prompt)
 
 
-def test_a_tool_call_is_found(sdk: openai.OpenAI) -> None:
+def test_a_tool_call_is_parsed(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.create(
         model=SERVED_NAME, messages=user(f"Let me see.\n{CALL}"), tools=[TOOL]
     )
@@ -186,7 +186,7 @@ def test_a_tool_call_is_found(sdk: openai.OpenAI) -> None:
     assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Rome"})
 
 
-def test_the_sdk_puts_streamed_tool_calls_together(sdk: openai.OpenAI) -> None:
+def test_the_sdk_assembles_streamed_tool_calls(sdk: openai.OpenAI) -> None:
     with sdk.chat.completions.stream(
         model=SERVED_NAME, messages=user(f"{CALL}\n{CALL}"), tools=[TOOL]
     ) as stream:
@@ -228,11 +228,11 @@ def test_ignored_fields_are_reported_in_a_header(server: Served) -> None:
     assert reply.headers["llmfw-ignored-params"] == "frobnicate, metadata"
 
 
-def test_without_ignored_fields_there_is_no_header(server: Served) -> None:
+def test_without_ignored_fields_the_header_is_absent(server: Served) -> None:
     assert "llmfw-ignored-params" not in server.chat("Hi", response_format={"type": "text"}).headers
 
 
-def test_the_seeds_detailed_request_is_answered(sdk: openai.OpenAI) -> None:
+def test_the_seed_notebook_s_request_is_answered(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.create(
         model=SERVED_NAME,
         messages=[

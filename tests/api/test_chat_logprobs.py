@@ -36,7 +36,7 @@ def test_logprobs_are_absent_by_default(server: Served) -> None:
     assert {chunk["logprobs"] for chunk in chunks_of(server, "Hi", logprobs=False)} == {None}
 
 
-def test_each_token_of_the_content_has_its_entry(server: Served) -> None:
+def test_each_content_token_has_a_logprob_entry(server: Served) -> None:
     logprobs = ask(server, "Aé", logprobs=True)["logprobs"]
     assert logprobs["refusal"] is None
     assert [(e["token"], e["bytes"]) for e in logprobs["content"]] == [
@@ -75,7 +75,7 @@ def test_reasoning_and_calls_have_no_entries(server: Served) -> None:
     assert [entry["token"] for entry in choice["logprobs"]["content"]] == ["O", "k"]
 
 
-def test_the_sdk_s_stream_helper_puts_them_together(sdk: openai.OpenAI) -> None:
+def test_the_sdk_s_stream_helper_joins_logprobs(sdk: openai.OpenAI) -> None:
     with sdk.chat.completions.stream(
         model=SERVED_NAME, messages=[{"role": "user", "content": "Hello"}], logprobs=True, top_logprobs=1
     ) as stream:

@@ -53,7 +53,7 @@ def test_sampling_defaults_come_from_the_model(tmp_path: Path) -> None:
     assert info["sampling_defaults"] == defaults
 
 
-def test_without_defaults_of_the_model_openai_s_hold(server: Served) -> None:
+def test_without_model_defaults_openai_s_apply(server: Served) -> None:
     server.chat("Hi")
     assert server.engine.requests[-1].sampling.temperature == 1.0
     assert httpx.get(f"{server.url}/get_model_info").json()["sampling_defaults"] == {}

@@ -191,7 +191,7 @@ def test_a_missing_method_is_named(install_plugin):
     assert "lacks order, which llmfw.core.SchedulePolicy asks for" in done.output
 
 
-def test_without_pytest_it_says_how_to_get_it(monkeypatch):
+def test_without_pytest_the_install_command_is_shown(monkeypatch):
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     done = check("policy fcfs")
     assert done.exit_code == 2

@@ -200,13 +200,13 @@ def test_every_setting_has_a_flag() -> None:
     assert fields == {field for field, _ in FLAGS.values()} | {"model"}  # which is the command's argument
 
 
-def test_a_command_may_leave_settings_out():
+def test_a_command_may_omit_settings():
     options = {option.name: option for option in setting_options(without=("host", "port"))}
     every = {param.name for param in serve_command.params} - {"model", "model_option"}
     assert options.keys() == every - {"host", "port"}
 
 
-def test_without_flags_every_field_has_its_structs_default():
+def test_without_flags_fields_have_their_struct_defaults():
     found = configs("") | {"random_seed": 0}
     expected = {"model": "/models/m", "served_model_name": "m", "tool_parser": "hermes"}
     for struct in (ServerConfig(served_model_name="m"), EngineConfig(model="/models/m")):

@@ -41,20 +41,20 @@ def test_a_reply_matches_the_sdk_s_type(server: Served) -> None:
     }
 
 
-def test_max_tokens_is_16_unless_said_otherwise(server: Served) -> None:
+def test_max_tokens_is_16_by_default(server: Served) -> None:
     reply = complete(server, prompt="A prompt of more than sixteen bytes")
     assert reply["choices"][0]["text"] == "A prompt of more"
     assert reply["choices"][0]["finish_reason"] == "length"
 
 
-def test_several_prompts_give_their_choices_prompt_major(sdk: openai.OpenAI) -> None:
+def test_choices_are_numbered_prompt_by_prompt(sdk: openai.OpenAI) -> None:
     reply = sdk.completions.create(model=SERVED_NAME, prompt=["one", "two"], n=2)
     assert [(c.index, c.text) for c in reply.choices] == [(0, "one"), (1, "one"), (2, "two"), (3, "two")]
     assert reply.usage is not None
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (6, 16)
 
 
-def test_token_ids_are_a_prompt(server: Served) -> None:
+def test_a_prompt_may_be_token_ids(server: Served) -> None:
     complete(server, prompt="abc")
     token_ids = server.engine.requests[-1].prompt
     assert complete(server, prompt=token_ids)["choices"][0]["text"] == "abc"

@@ -92,7 +92,7 @@ def fill_in_tokenizer(*names: str) -> Tokenizer:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_model_is_asked_as_its_tokens_say(layout: Any) -> None:
+def test_a_suffix_prompt_uses_the_model_s_tokens(layout: Any) -> None:
     names = [part for part in layout.parts if isinstance(part, str)]
     tokenizer = fill_in_tokenizer(*names, *layout.ends)
     assert find_layout(tokenizer) == layout
@@ -106,7 +106,7 @@ def test_a_model_is_asked_as_its_tokens_say(layout: Any) -> None:
     assert len(end_ids(layout, tokenizer)) == len(layout.ends)
 
 
-def test_a_model_without_such_tokens_says_so(tmp_path: Path) -> None:
+def test_a_model_without_fill_in_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="fim_prefix"):
         find_layout(byte_tokenizer(tmp_path))
 

@@ -74,7 +74,7 @@ def test_command_line_beats_environment_beats_file(write, monkeypatch):
     assert found["max_prefill_tokens"] == 16384
 
 
-def test_values_of_every_type_come_from_the_file(write):
+def test_values_of_every_type_are_read_from_files(write):
     file = write(
         "api-key = ['ann=k', 'bob=l']\nstrict-params = true\nbatch-share = 1\nprefill-stretch = 0.5\n"
         "schedule-policy = 'fcfs'\nno-plugin = 'bench'\ndisable-overlap-schedule = true\nrandom-seed = 7"
@@ -117,7 +117,7 @@ def test_every_setting_has_its_environment_variable(monkeypatch):
     assert configs("--random-seed", "0") == expected
 
 
-def test_flags_and_lists_come_from_the_environment(monkeypatch):
+def test_flags_and_lists_are_read_from_the_environment(monkeypatch):
     monkeypatch.setenv("LLMFW_STRICT_PARAMS", "true")
     monkeypatch.setenv("LLMFW_NO_PLUGIN", "bench, simulator")
     monkeypatch.setenv("LLMFW_API_KEY", "ann=k\nbob=l")
@@ -127,7 +127,7 @@ def test_flags_and_lists_come_from_the_environment(monkeypatch):
     assert found["api_key"] == (("ann", hashed("k")), ("bob", hashed("l")))
 
 
-def test_the_file_may_be_named_by_the_environment(write, monkeypatch):
+def test_the_environment_may_name_the_file(write, monkeypatch):
     monkeypatch.setenv("LLMFW_CONFIG", write("log-level = 'error'"))
     assert configs()["log_level"] == "error"
 

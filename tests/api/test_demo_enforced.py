@@ -55,7 +55,7 @@ def test_choices_and_regexes_are_enforced(demo_server: Served) -> None:
 
 @pytest.mark.parametrize("more", [{}, THINKING], ids=["", "thinking"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_required_calls_come(demo_server: Served, more: Any, stream: bool) -> None:
+def test_required_calls_are_returned(demo_server: Served, more: Any, stream: bool) -> None:
     fields = {"tools": [WEATHER, CLOCK], "tool_choice": "required", "parallel_tool_calls": False, **more}
     if stream:
         text = demo_server.chat("Tell me a story.", max_tokens=200, seed=5, stream=True, **fields).text
@@ -67,7 +67,7 @@ def test_required_calls_come(demo_server: Served, more: Any, stream: bool) -> No
     assert call["function"]["name"] in ("get_weather", "get_time")
 
 
-def test_a_named_call_has_arguments_of_its_schema(demo_server: Served) -> None:
+def test_a_named_call_follows_its_schema(demo_server: Served) -> None:
     choice = answer(
         demo_server,
         "Tell me a story.",

@@ -37,7 +37,7 @@ def reference() -> Any:
 
 
 @pytest.mark.parametrize("as_token_ids", [False, True])
-def test_a_scored_prompt_has_transformers_log_probabilities(
+def test_scored_prompts_equal_transformers_logprobs(
     demo_server: Served, demo: Tokenizer, reference: Any, as_token_ids: bool
 ) -> None:
     ids = [demo.encode(prompt) for prompt in PROMPTS]
@@ -70,7 +70,7 @@ def test_hidden_special_tokens_take_no_offset(demo_server: Served) -> None:
         assert choice["logprobs"]["text_offset"] == expected
 
 
-def test_a_chat_s_entries_are_transformers(demo_server: Served, demo: Tokenizer, reference: Any) -> None:
+def test_chat_logprobs_equal_transformers(demo_server: Served, demo: Tokenizer, reference: Any) -> None:
     body = demo_server.post("/v1/chat/completions", {"messages": CHAT, **ASKED}).json()
     ChatCompletion.model_validate(body, strict=True)
     [choice] = body["choices"]

@@ -33,20 +33,20 @@ def sdk() -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_a_chat_is_answered_in_words(sdk: openai.OpenAI) -> None:
+def test_a_chat_answers_in_words(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.create(model=SERVED_NAME, messages=CAPITALS, temperature=0, max_tokens=64)
     assert "capitals" in (reply.choices[0].message.content or "")
     assert reply.choices[0].finish_reason == "stop"
 
 
-def test_a_stream_is_the_same_answer(sdk: openai.OpenAI) -> None:
+def test_a_stream_gives_the_same_answer(sdk: openai.OpenAI) -> None:
     fields: dict[str, Any] = {"model": SERVED_NAME, "messages": CAPITALS, "temperature": 0}
     whole = sdk.chat.completions.create(**fields).choices[0].message.content
     chunks = sdk.chat.completions.create(**fields, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole
 
 
-def test_a_completion_with_the_seeds_parameters_is_answered(sdk: openai.OpenAI) -> None:
+def test_the_seed_notebook_s_completion_is_answered(sdk: openai.OpenAI) -> None:
     reply = sdk.completions.create(
         model=SERVED_NAME,
         prompt="Write a short story about a space explorer.",
@@ -110,7 +110,7 @@ def test_a_repeated_prompt_comes_from_the_prefix_cache(sdk: openai.OpenAI) -> No
     assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
 
 
-def test_a_tool_is_called(sdk: openai.OpenAI) -> None:
+def test_the_demo_calls_a_tool(sdk: openai.OpenAI) -> None:
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     function: Any = {
         "name": "get_weather",
@@ -152,7 +152,7 @@ def test_a_response_equals_the_chat_and_continues(sdk: openai.OpenAI) -> None:
     assert again.usage.input_tokens_details.cached_tokens > 0
 
 
-def test_a_streamed_response_is_the_same(sdk: openai.OpenAI) -> None:
+def test_a_streamed_response_equals_the_whole(sdk: openai.OpenAI) -> None:
     fields: dict[str, Any] = {"model": SERVED_NAME, "input": CAPITALS[0]["content"], "temperature": 0}
     with sdk.responses.stream(**fields) as stream:
         streamed = stream.get_final_response()

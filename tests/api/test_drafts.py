@@ -52,7 +52,7 @@ def answer(server: Served, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_reply_is_the_same(demo_server: Served, drafting: Served, kind: str) -> None:
+def test_drafts_do_not_change_replies(demo_server: Served, drafting: Served, kind: str) -> None:
     plain, drafted = (answer(server, BODIES[kind]) for server in (demo_server, drafting))
     assert drafted["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
     assert len(plain["choices"]) == len(drafted["choices"])

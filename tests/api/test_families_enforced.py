@@ -128,7 +128,7 @@ def check_calls(calls: Sequence[Any]) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"parallel_tool_calls": False}], ids=["", "one"])
-def test_required_calls_come_and_are_of_their_schemas(family: Served, fields: Any) -> None:
+def test_required_calls_follow_their_schemas(family: Served, fields: Any) -> None:
     for choice in choices(family, tool_choice="required", **fields):
         calls = choice["message"]["tool_calls"]
         assert (choice["message"]["content"], choice["finish_reason"]) == (None, "tool_calls")
@@ -136,7 +136,7 @@ def test_required_calls_come_and_are_of_their_schemas(family: Served, fields: An
         check_calls(calls)
 
 
-def test_a_named_call_comes(family: Served) -> None:
+def test_a_named_call_is_returned(family: Served) -> None:
     for choice in choices(family, tool_choice=NAMED):
         [call] = choice["message"]["tool_calls"]
         assert (choice["message"]["content"], choice["finish_reason"]) == (None, "stop")
@@ -157,7 +157,7 @@ def test_a_stream_has_the_same_calls(family: Served) -> None:
     assert {delta["index"] for delta in deltas} == set(range(len(whole)))
 
 
-def test_strict_calls_under_auto_are_of_their_schemas(family: Served) -> None:
+def test_strict_calls_under_auto_follow_their_schemas(family: Served) -> None:
     added = family.tokenizer.added_tokens()
     openings = ("<tool_call>", "<|channel|>", deepseek.CALLS, mistral.CALLS)
     likely = [added[text] for text in openings if text in added]

@@ -38,7 +38,7 @@ async def test_a_slow_engine_is_reported() -> None:
     assert complaint == "the engine has not computed one token within 0.1 s"
 
 
-async def test_a_full_queue_is_complained_of() -> None:
+async def test_a_full_queue_is_reported() -> None:
     engine = BusyEngine()
     engine.refusals.append(FULL)
     [complaint] = await probed(engine)
@@ -46,6 +46,6 @@ async def test_a_full_queue_is_complained_of() -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/health_generate"])
-def test_no_key_is_needed(path: str, tmp_path: Path) -> None:
+def test_health_needs_no_key(path: str, tmp_path: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="secret") as served:
         assert httpx.get(served.url + path).json() == {"status": "ok"}

@@ -62,7 +62,7 @@ def http(server: Served) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES, ids=lambda value: value if isinstance(value, str) else "")
-def test_halves_of_surrogate_pairs_are_refused(http: httpx.Client, path: str, body: dict[str, Any]) -> None:
+def test_unpaired_surrogates_are_refused(http: httpx.Client, path: str, body: dict[str, Any]) -> None:
     for i, place in enumerate(texts(body)):
         assert _send(http, path, json.dumps(changed(body, place, HALVES[i % len(HALVES)])))
     for place in places(body):
@@ -116,7 +116,7 @@ def test_non_unicode_file_names_are_answered(http: httpx.Client, name: bytes) ->
         "/v1/responses/{}/input_items",
     ],
 )
-def test_addresses_that_are_no_unicode_are_answered(http: httpx.Client, url: str, half: str) -> None:
+def test_non_unicode_paths_are_answered(http: httpx.Client, url: str, half: str) -> None:
     answered(http.get(url.format(half)))
 
 
@@ -130,7 +130,7 @@ def test_addresses_that_are_no_unicode_are_answered(http: httpx.Client, url: str
     ],
 )
 @pytest.mark.parametrize("field", ["json_schema", "guided_json", "structural_tag"])
-def test_json_in_a_text_is_refused_by_field(http: httpx.Client, field: str, text: str) -> None:
+def test_invalid_json_in_text_names_the_field(http: httpx.Client, field: str, text: str) -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, field: text}
     reply = http.post("/v1/chat/completions", json=body)
     assert answered(reply)

@@ -41,7 +41,7 @@ def test_greedy_fp8_replies_are_correct(fp8_server: Served) -> None:
             assert capital in str(reply.choices[0].message.content)
 
 
-def test_model_info_and_metrics_say_so(fp8_server: Served, demo_server: Served) -> None:
+def test_model_info_and_metrics_name_the_dtype(fp8_server: Served, demo_server: Served) -> None:
     for server, dtype, attention in ((fp8_server, "fp8_e4m3", "torch"), (demo_server, "float32", None)):
         info = httpx.get(f"{server.url}/get_model_info").json()
         assert info["kv_cache_dtype"] == dtype
@@ -56,7 +56,7 @@ def test_model_info_and_metrics_say_so(fp8_server: Served, demo_server: Served) 
         assert (shown["kv_cache_dtype"], shown["attention"]) == (dtype, info["attention_backend"])
 
 
-def test_fingerprints_differ(fp8_server: Served, demo_server: Served) -> None:
+def test_the_dtype_changes_the_fingerprint(fp8_server: Served, demo_server: Served) -> None:
     body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
     found = {
         httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()["system_fingerprint"]

@@ -62,7 +62,7 @@ def test_no_prompts_give_no_outputs(llm: LLM) -> None:
     assert llm.generate([]) == []
 
 
-def test_wrong_requests_are_errors_that_say_why(llm: LLM) -> None:
+def test_wrong_requests_raise_explained_errors(llm: LLM) -> None:
     with pytest.raises(ContextLengthError, match="5000"):
         llm.generate("Hello", SamplingParams(max_tokens=5000))
     with pytest.raises(RequestError, match="empty"):

@@ -34,7 +34,7 @@ def test_the_other_project_is_reported_in_one_line(other: Path) -> None:
     assert "pip uninstall --yes llmfw llmfw-engine" in line
 
 
-def test_without_it_the_command_runs() -> None:
+def test_without_the_other_project_the_command_runs() -> None:
     assert llmfw_engine.clash() is None
     done = subprocess.run(
         [sys.executable, "-m", "llmfw_engine", "--version"], capture_output=True, text=True, check=True

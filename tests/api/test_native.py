@@ -20,7 +20,7 @@ def streamed(server: Served, **body: Any) -> list[dict[str, Any]]:
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
 
 
-def test_unasked_there_are_no_log_probabilities(server: Served) -> None:
+def test_logprobs_are_absent_by_default(server: Served) -> None:
     assert not [key for key in generate(server, text="Hi")["meta_info"] if "logprob" in key]
 
 
@@ -33,7 +33,7 @@ def test_each_new_token_has_value_and_id(server: Served) -> None:
     assert [text for _, _, text in meta["output_token_logprobs"][:2]] == ["a", "b"]
 
 
-def test_the_most_likely_come_with_each_token(server: Served) -> None:
+def test_each_token_has_the_most_likely_ones(server: Served) -> None:
     meta = generate(server, input_ids=[65], return_logprob=True, top_logprobs_num=2)["meta_info"]
     values = score(65, 2).top_logprobs
     assert meta["output_top_logprobs"][0] == [[values[0], 65, None], [values[1], 66, None]]
@@ -49,7 +49,7 @@ def test_prompt_logprobs_start_at_the_given_position(server: Served) -> None:
     assert generate(server, **fields, logprob_start_len=9)["meta_info"]["input_token_logprobs"] == []
 
 
-def test_the_prompt_is_not_scored_unasked(server: Served) -> None:
+def test_the_prompt_is_not_scored_by_default(server: Served) -> None:
     meta = generate(server, text="ab", return_logprob=True, logprob_start_len=-1)["meta_info"]
     assert "input_token_logprobs" not in meta
     assert server.engine.requests[-1].prompt_logprobs is None

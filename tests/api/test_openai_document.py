@@ -61,6 +61,6 @@ def test_replies_match_openai_s_document(demo_server: Served, call: Call) -> Non
     assert [(value, found) for value in values if (found := complaints(call.form.schema, value))] == []
 
 
-def test_a_wrong_reply_is_complained_about() -> None:
+def test_a_wrong_reply_is_detected() -> None:
     assert complaints("ListModelsResponse", {"object": "list", "data": None})
     assert not complaints("ListModelsResponse", {"object": "list", "data": []})

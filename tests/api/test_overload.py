@@ -59,7 +59,7 @@ def test_a_full_queue_is_503_with_retry_after(busy: Served, path: str, stream: b
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_tenant_s_limit_is_a_429(busy: Served, path: str) -> None:
+def test_a_tenant_s_limit_is_429(busy: Served, path: str) -> None:
     busy.engine.refusals.append(TENANT)
     reply = busy.post(path, {**BODIES[path], "stream": True})
     assert (reply.status_code, reply.headers["retry-after"]) == (429, "3")
@@ -91,7 +91,7 @@ def test_sdks_do_not_retry_expired_requests(busy: Served) -> None:
     assert len(busy.engine.refusals) == 1
 
 
-def test_anthropic_s_sdk_knows_an_overloaded_server(busy: Served) -> None:
+def test_anthropic_s_sdk_recognises_an_overloaded_server(busy: Served) -> None:
     busy.engine.refusals.append(FULL)
     with anthropic.Anthropic(base_url=busy.url, api_key="None", max_retries=0) as sdk:
         with pytest.raises(anthropic.APIStatusError) as caught:
@@ -118,7 +118,7 @@ def test_a_stream_starts_after_all_choices_are_admitted(busy: Served) -> None:
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_streams_tell_of_waiting_in_comments(busy: Served, path: str) -> None:
+def test_streams_report_waiting_in_comments(busy: Served, path: str) -> None:
     busy.engine.waits = [Wait(12, 3.42), Wait(3), Wait(0, 0.0)]
     text = busy.post(path, {**BODIES[path], "stream": True}).text
     comments = [line for line in text.split("\n\n") if line.startswith(":")]
@@ -135,7 +135,7 @@ def test_without_a_wait_there_is_no_comment() -> None:
     assert comment_on(None) == b""
 
 
-def test_openai_s_sdk_reads_over_the_comments(busy: Served) -> None:
+def test_openai_s_sdk_skips_the_comments(busy: Served) -> None:
     busy.engine.waits = [Wait(2, 1.0)] * 3
     with busy.openai() as sdk:
         chunks = list(sdk.chat.completions.create(model=SERVED_NAME, messages=MESSAGES, stream=True))  # type: ignore
@@ -145,7 +145,7 @@ def test_openai_s_sdk_reads_over_the_comments(busy: Served) -> None:
             assert stream.get_final_response().output_text == "Hi"
 
 
-def test_anthropic_s_sdk_reads_over_the_comments(busy: Served) -> None:
+def test_anthropic_s_sdk_skips_the_comments(busy: Served) -> None:
     busy.engine.waits = [Wait(2, 1.0)] * 3
     with (
         anthropic.Anthropic(base_url=busy.url, api_key="None", max_retries=0) as sdk,
@@ -171,7 +171,7 @@ def asked(busy: Served, path: str, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path != "/v1/messages"])
-def test_terms_reach_the_engine(busy: Served, path: str) -> None:
+def test_timeout_salt_and_priority_reach_the_engine(busy: Served, path: str) -> None:
     request = asked(busy, path, timeout=2.5, cache_salt="s", priority=3)
     assert (request.timeout_s, request.cache_salt, request.priority) == (2.5, "s", 3)
     assert not request.tell_wait
@@ -183,7 +183,7 @@ def test_terms_reach_the_engine(busy: Served, path: str) -> None:
     ("field", "value"),
     [("timeout", 0), ("timeout", -1), ("timeout", "soon"), ("timeout", 86401), ("cache_salt", 5)],
 )
-def test_wrong_terms_are_a_400_that_names_them(busy: Served, path: str, field: str, value: Any) -> None:
+def test_a_wrong_scheduling_field_is_named(busy: Served, path: str, field: str, value: Any) -> None:
     reply = busy.post(path, {**BODIES[path], field: value})
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == field

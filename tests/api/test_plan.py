@@ -104,7 +104,7 @@ def test_planned_tokens_equal_the_engine_s_capacity(monkeypatch):
     assert plan["tokens"] < 512 * model.context_length, "memory is what bounds it"
 
 
-def test_layers_that_are_not_attention_are_refused(tmp_path):
+def test_non_attention_layers_are_refused(tmp_path):
     config_class, changes, _ = REFUSED["qwen3-next"]
     folder = save_random_model(tmp_path, config_class, changes)
     with pytest.raises(ModelError, match="layers of linear_attention are not ordinary attention"):
@@ -124,7 +124,7 @@ def test_the_defaults_equal_the_engine_s():
     )
 
 
-def test_a_table_says_how_many_requests_fit(llama_8b):
+def test_a_table_shows_how_many_requests_fit(llama_8b):
     result = run(llama_8b, "--device", "a100-40", "--request-tokens", 4000, "--request-tokens", 20)
     assert result.exit_code == 0, result.output
     rows = [line.split("\t") for line in result.output.splitlines()]
@@ -163,7 +163,7 @@ def test_a_context_too_long_is_reported(llama_8b):
     assert "reason" not in found(llama_8b, "--device", "4090", "--context-length", 8192)
 
 
-def test_float32_takes_twice_as_much_as_bfloat16(llama_8b):
+def test_float32_needs_twice_bfloat16_s_memory(llama_8b):
     plain, wide = (found(llama_8b, "--device", "h100", "--dtype", d) for d in ("bfloat16", "float32"))
     for key in ("weight_bytes", "kv_bytes_per_token"):
         assert wide["model"][key] == 2 * plain["model"][key]

@@ -56,7 +56,7 @@ def test_every_kind_has_a_package_template():
     "kinds",
     [pytest.param(tuple(KINDS), marks=pytest.mark.long, id="all"), ("policy", "tool_parser", "route")],
 )
-def test_packages_pass_their_own_tests_at_once(kinds: tuple[str, ...], packages: Path, installed: Path):
+def test_new_packages_pass_their_tests(kinds: tuple[str, ...], packages: Path, installed: Path):
     # One run for all, and one dtype of three: the import of torch takes longer than most of the tests.
     places = [str(packages / f"llmfw-{name}" / "tests") for name in (NAMES[kind] for kind in kinds)]
     options = ["-p", "length", "--hypothesis-profile", LENGTH]
@@ -92,7 +92,7 @@ def test_the_project_declares_entry_point_and_requirement(packages: Path):
         assert project["dependencies"] == ["llmfw-engine>=0.1,<0.3"]
 
 
-def test_it_ends_with_the_next_three_commands(tmp_path: Path):
+def test_the_output_names_the_next_commands(tmp_path: Path):
     output = plugin_new("quick", "--kind", "chat-template", "--path", str(tmp_path)).output
     lines = [line.strip() for line in output.splitlines() if line.startswith("  ")]
     folder = tmp_path / "llmfw-quick"
@@ -109,7 +109,7 @@ def test_the_package_name_is_accepted(tmp_path: Path, name: str):
 @pytest.mark.parametrize(
     "name", ["", "llmfw-", "4bit", "Ünder", "a b", "../x", "-x", "x-", "a--b", "Big", "a.b"]
 )
-def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path, name: str):
+def test_an_invalid_name_is_refused(tmp_path: Path, name: str):
     done = plugin_new("--kind", "policy", "--path", str(tmp_path), "--", name)
     assert (done.exit_code, list(tmp_path.iterdir())) == (1, [])
     assert repr(name) in done.output
@@ -129,7 +129,7 @@ def test_existing_files_stay_unchanged(tmp_path: Path, there: str):
 
 
 @pytest.mark.parametrize("name", ["engine", "llmfw-engine"])
-def test_the_name_of_our_own_package_is_refused(tmp_path: Path, name: str) -> None:
+def test_our_own_package_name_is_refused(tmp_path: Path, name: str) -> None:
     result = plugin_new(name, "--kind", "policy", "--path", str(tmp_path))
     assert result.exit_code == 1
     assert "llmfw-engine is the package of llmfw itself" in " ".join(result.output.split())

@@ -63,7 +63,7 @@ def test_a_question_is_answered(server: Served, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["chat", "complete"])
-def test_a_prompt_may_be_piped_in(server: Served, command: str) -> None:
+def test_a_prompt_may_be_piped(server: Served, command: str) -> None:
     assert llmfw(command, "--url", server.url, stdin="two\nlines\n").stdout == "two\nlines\n"
 
 
@@ -134,7 +134,7 @@ def test_a_server_error_is_one_line(server: Served) -> None:
         ('data: {"error": {"message": "the engine\\nhas ended"}}\n\n', "the engine has ended"),
     ],
 )
-def test_an_answer_that_breaks_off_is_an_error(body: str, message: str) -> None:
+def test_a_truncated_answer_is_an_error(body: str, message: str) -> None:
     with answering(200, body) as (url, _):
         result = llmfw("chat", "--url", url, "--model", "m", "Hi")
     assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
@@ -148,7 +148,7 @@ def test_an_answer_that_breaks_off_is_an_error(body: str, message: str) -> None:
         ("", "it does not say why"),
     ],
 )
-def test_errors_in_other_forms_are_shown_too(body: str, message: str) -> None:
+def test_errors_in_other_forms_are_shown(body: str, message: str) -> None:
     with answering(502, body, "text/html") as (url, _):
         result = llmfw("complete", "--url", url, "--model", "m", "Hi")
     assert (result.exit_code, result.stderr) == (1, f"Error: 502 from the server: {message}\n")
@@ -207,7 +207,7 @@ def test_tls_to_a_plain_server_is_explained(server: Served) -> None:
     assert "it does not speak TLS: write http:// in --url" in result.stderr
 
 
-def test_the_default_url_is_the_server_s_own() -> None:
+def test_the_default_url_equals_the_server_s() -> None:
     from llmfw.core.base.config import ServerConfig
 
     config = ServerConfig(served_model_name="m")
@@ -273,7 +273,7 @@ def test_terminals_hold_a_conversation_with_ctrl_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_does_not_steer_the_terminal(server: Served) -> None:
+def test_model_output_cannot_steer_the_terminal(server: Served) -> None:
     terminal = Terminal("complete", "--url", server.url, "a\x1b]0;title\x07b")
     terminal.expect("a]0;titleb")
     assert terminal.close() == 0

@@ -77,14 +77,14 @@ def test_the_helper_s_final_response_is_stored(sdk: openai.OpenAI) -> None:
     assert stored.usage == final.usage
 
 
-def test_a_stream_that_reaches_its_limit_ends_incomplete(sdk: openai.OpenAI) -> None:
+def test_a_truncated_stream_ends_incomplete(sdk: openai.OpenAI) -> None:
     with sdk.responses.stream(model=SERVED_NAME, input="hello", max_output_tokens=2) as stream:
         last = list(stream)[-1]
     assert last.type == "response.incomplete"
     assert (last.response.output_text, last.response.incomplete_details.reason) == ("he", "max_output_tokens")
 
 
-def test_a_stream_and_a_reply_say_the_same(server: Served) -> None:
+def test_a_stream_equals_the_reply(server: Served) -> None:
     body = {"input": f"<think>hm</think>Look: {CALL}", "tools": [TOOL]}
     whole = server.post("/v1/responses", body).json()
     last = frames(server, **body)[-1][1]["response"]
@@ -142,7 +142,7 @@ def deltas_of(runs: list[list[Any]]) -> list[Any]:
 
 
 @given(st.lists(runs, max_size=5).map(deltas_of), st.sampled_from(["completed", "incomplete"]))
-def test_whatever_is_generated_the_strict_helper_takes_it(deltas: list[Any], status: str) -> None:
+def test_the_strict_helper_accepts_any_generation(deltas: list[Any], status: str) -> None:
     output = Output(new_response_id())
     events = [event for delta in deltas for event in output.add(delta)]
     events += output.finish(status)

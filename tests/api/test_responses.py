@@ -152,7 +152,7 @@ def test_tool_results_are_sent_after_their_call(transcript: openai.OpenAI) -> No
         assert reply.output_text.endswith("|tool:rain|")
 
 
-def test_reasoning_that_is_given_back_reaches_the_template(transcript: openai.OpenAI) -> None:
+def test_returned_reasoning_reaches_the_template(transcript: openai.OpenAI) -> None:
     items = [
         {"role": "user", "content": "1+1"},
         {

@@ -105,7 +105,7 @@ def test_consecutive_model_items_are_one_message() -> None:
     ]
 
 
-def test_items_that_were_completed_stay_as_they_are() -> None:
+def test_completed_items_stay_unchanged() -> None:
     items = items_of("x")
     assert items_of(items) == items
     assert items[0]["id"] == "msg_0"
@@ -147,7 +147,7 @@ fields = st.sampled_from(
 
 
 @given(st.lists(st.dictionaries(keys, values, max_size=5), max_size=4))
-def test_any_items_are_a_conversation_or_refused(given: list[dict[str, Any]]) -> None:
+def test_any_items_are_converted_or_refused(given: list[dict[str, Any]]) -> None:
     with suppress(RequestError):
         items = items_of(given)
         assert items_of(json.loads(json.dumps(items))) == items
@@ -155,6 +155,6 @@ def test_any_items_are_a_conversation_or_refused(given: list[dict[str, Any]]) ->
 
 
 @given(st.dictionaries(fields, values))
-def test_any_body_becomes_a_chat_or_is_refused(body: dict[str, Any]) -> None:
+def test_any_body_is_converted_or_refused(body: dict[str, Any]) -> None:
     with suppress(RequestError):
         fields_of(**body)

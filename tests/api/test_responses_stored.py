@@ -47,7 +47,7 @@ def test_a_response_is_stored_until_it_is_deleted(sdk: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("response_id", ["%ff", "%00", "%ed%a0%80", "'", "x" * 5000, "a%2Fb"])
-def test_an_id_that_cannot_be_is_not_there(tmp_path: Path, response_id: str) -> None:
+def test_an_impossible_id_is_not_found(tmp_path: Path, response_id: str) -> None:
     store = SqliteResponses(tmp_path, 2**20)
     with serving(EchoEngine(), byte_tokenizer(tmp_path), stores={"responses": store}) as served:
         assert httpx.get(f"{served.url}/v1/responses/{response_id}").status_code == 404
@@ -56,7 +56,7 @@ def test_an_id_that_cannot_be_is_not_there(tmp_path: Path, response_id: str) -> 
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_of_simultaneous_deletions_one_succeeds(tmp_path: Path, store: str) -> None:
+def test_one_of_several_concurrent_deletions_succeeds(tmp_path: Path, store: str) -> None:
     """Also while it is cancelled, which stores it anew."""
     kind = {"memory": MemoryResponses, "sqlite": SqliteResponses}[store]
     stores = {"responses": kind(tmp_path, 2**20)}
@@ -116,7 +116,7 @@ def test_input_items_are_paged_over_all_turns(sdk: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("query", "param"), [("limit=0", "limit"), ("order=up", "order"), ("after=x", "after")]
 )
-def test_a_wrong_page_is_refused_by_name(server: Served, query: str, param: str) -> None:
+def test_a_wrong_page_is_named(server: Served, query: str, param: str) -> None:
     made = server.post("/v1/responses", {"input": "x"}).json()
     reply = httpx.get(f"{server.url}/v1/responses/{made['id']}/input_items?{query}")
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
@@ -176,7 +176,7 @@ def test_cancelling_ends_the_generation(odd: Served) -> None:
         wait_until(lambda: len(odd.engine.aborted) == 1)
 
 
-def test_deleting_a_response_that_runs_ends_it(odd: Served) -> None:
+def test_deleting_a_running_response_ends_it(odd: Served) -> None:
     with odd.openai() as sdk:
         made = create(sdk, "w", background=True)
         wait_until(lambda: odd.engine.has_work)
@@ -184,7 +184,7 @@ def test_deleting_a_response_that_runs_ends_it(odd: Served) -> None:
         wait_until(lambda: len(odd.engine.aborted) == 1)
 
 
-def test_a_background_response_that_fails_says_why(odd: Served) -> None:
+def test_a_failed_background_response_names_the_reason(odd: Served) -> None:
     with odd.openai() as sdk:
         made = create(sdk, "c", background=True)
         failed = wait_for(sdk, made.id, "failed")

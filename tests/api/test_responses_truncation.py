@@ -53,12 +53,12 @@ def answer(sdk: openai.OpenAI, input: Any, **fields: Any) -> Any:
     return sdk.responses.create(model=SERVED_NAME, input=input, truncation="auto", **fields)
 
 
-def test_a_conversation_that_fits_is_left_whole(sdk: openai.OpenAI) -> None:
+def test_a_fitting_conversation_is_not_truncated(sdk: openai.OpenAI) -> None:
     made = answer(sdk, [message("user", "a"), message("assistant", "b"), message("user", "c")])
     assert (made.output_text, made.truncation) == ("u:a|a:b|u:c|", "auto")
 
 
-def test_the_oldest_turns_go_and_the_instructions_stay(sdk: openai.OpenAI) -> None:
+def test_truncation_drops_old_turns_and_keeps_instructions(sdk: openai.OpenAI) -> None:
     turns = [m for i in "123456" for m in (message("user", f"q{i}" * 5), message("assistant", f"a{i}" * 5))]
     given = [turns[0], message("developer", "D"), *turns[1:], message("user", "last")]
     made = answer(sdk, given, instructions="S", max_output_tokens=40)
@@ -124,7 +124,7 @@ def conversation(made: Sequence[tuple[str, Any]]) -> list[Item]:
 
 
 @given(st.lists(kinds, min_size=1, max_size=30).map(conversation))
-def test_whatever_is_left_out_the_rest_is_whole(items: list[Item]) -> None:
+def test_truncation_leaves_a_valid_conversation(items: list[Item]) -> None:
     places = cuts(items)
     assert places == sorted(set(places))
     answered = {item["call_id"] for item in items if item["type"] == "function_call_output"}
@@ -144,7 +144,7 @@ def test_whatever_is_left_out_the_rest_is_whole(items: list[Item]) -> None:
 
 
 @given(st.lists(kinds, min_size=1, max_size=30).map(conversation), st.integers(0, 30), st.integers(0, 10))
-def test_the_longest_rest_with_room_is_taken(items: list[Item], limit: int, room: int) -> None:
+def test_truncation_keeps_the_largest_fitting_rest(items: list[Item], limit: int, room: int) -> None:
     async def make(part: Sequence[Item]) -> int:
         if len(part) > limit:
             raise ContextLengthError("too long")

@@ -40,7 +40,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
         yield served
 
 
-def test_a_whole_reply_has_its_text_once(server: Served) -> None:
+def test_a_restarted_reply_has_its_text_once(server: Served) -> None:
     reply = server.chat(TEXT, n=3).json()
     assert [choice["message"]["content"] for choice in reply["choices"]] == [TEXT] * 3
     assert reply["usage"]["completion_tokens"] == 3 * (len(TEXT) + 1)
@@ -72,7 +72,7 @@ def test_a_restarted_background_response_informs_its_followers(server: Served) -
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
-def test_a_background_response_without_a_stream_is_whole(server: Served) -> None:
+def test_a_restarted_background_response_is_complete(server: Served) -> None:
     id = server.post("/v1/responses", {"input": TEXT, "background": True}).json()["id"]
     deadline = time.monotonic() + 10
     while (response := httpx.get(f"{server.url}/v1/responses/{id}").json())["status"] != "completed":

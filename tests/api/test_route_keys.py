@@ -205,7 +205,7 @@ def test_shared_routes_need_any_valid_key(callers: dict[str, Caller], route: str
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("route", routes_of(ADMIN))
-def test_the_admin_key_alone_opens_admin_routes(callers: dict[str, Caller], route: str, caller: str) -> None:
+def test_only_the_admin_key_opens_admin_routes(callers: dict[str, Caller], route: str, caller: str) -> None:
     method, path, _ = request_of(route, "unknown")
     reply = callers[caller].send(method, path, **({"json": {}} if method in ("POST", "PUT") else {}))
     if caller == "admin":

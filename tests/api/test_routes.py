@@ -76,7 +76,7 @@ def test_another_model_is_not_found(server: Served, name: str) -> None:
     assert reply.json()["error"]["code"] == "model_not_found"
 
 
-def test_health_costs_no_generation(server: Served) -> None:
+def test_health_does_not_generate(server: Served) -> None:
     before = len(server.engine.requests)
     assert httpx.get(server.url + "/health").status_code == 200
     assert len(server.engine.requests) == before
@@ -99,7 +99,7 @@ def test_native_replies_name_the_stop_string(server: Served) -> None:
     assert reply["meta_info"]["finish_reason"] == {"type": "stop", "matched": " w"}
 
 
-def test_native_streams_hold_the_text_so_far(server: Served) -> None:
+def test_native_streams_contain_the_text_so_far(server: Served) -> None:
     reply = server.post("/generate", {"input_ids": [65, 66, 67], "stream": True})
     *frames, last = reply.text.removesuffix("\n\n").split("\n\n")
     bodies = [json.loads(frame.removeprefix("data: ")) for frame in frames]
@@ -147,7 +147,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.parametrize(
     "headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic sesame"}]
 )
-def test_without_the_key_every_path_is_a_401(locked: Served, path: str, headers: dict[str, str]) -> None:
+def test_without_the_key_every_path_is_401(locked: Served, path: str, headers: dict[str, str]) -> None:
     reply = httpx.get(locked.url + path, headers=headers)
     assert reply.status_code == 401
     assert reply.json()["error"]["code"] == "invalid_api_key"

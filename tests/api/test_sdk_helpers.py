@@ -29,7 +29,7 @@ def sdk(demo_server: Served) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_parse_gives_a_pydantic_model(sdk: openai.OpenAI) -> None:
+def test_parse_returns_a_pydantic_model(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.parse(model="demo", messages=MESSAGES, response_format=Person, seed=SEED)
     person = reply.choices[0].message.parsed
     assert isinstance(person, Person)

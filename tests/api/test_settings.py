@@ -22,7 +22,7 @@ def test_every_field_is_a_declared_setting(struct: type[msgspec.Struct]) -> None
     assert {each.field for each in declared(struct)} == {*struct.__struct_fields__} - {"model"}
 
 
-def test_an_open_default_is_said_in_words() -> None:
+def test_undecided_defaults_are_described_in_words() -> None:
     for struct in (EngineConfig, ServerConfig):
         for each in declared(struct):
             is_open = each.type in (bool, tuple, dict) or each.default in (None, msgspec.NODEFAULT)
@@ -49,7 +49,7 @@ def test_choices_equal_the_engine_s() -> None:
     assert values["eviction"].choices == tuple(EVICTIONS)
 
 
-def test_a_wrong_value_is_named_by_its_option() -> None:
+def test_a_wrong_value_names_its_option() -> None:
     with pytest.raises(ConfigError, match=r"^--response-ttl is 0; it must be a finite number, above 0"):
         ServerConfig(served_model_name="m", response_ttl_days=0)
 

@@ -59,7 +59,7 @@ def test_a_slow_template_is_refused_without_delaying_others(served: Served, fiel
     assert re.search("takes longer than 3 s|takes more than 20000000 steps", refused["message"])
 
 
-def test_a_signal_ends_a_server_that_renders_slowly(tmp_path: Path) -> None:
+def test_a_signal_ends_a_slowly_rendering_server(tmp_path: Path) -> None:
     template = tmp_path / "slow.jinja"
     template.write_text(SLOW)
     body = {"messages": [{"role": "user", "content": "slow"}]}

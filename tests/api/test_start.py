@@ -71,7 +71,7 @@ class Marked(ChatTemplate):
 """
 
 
-def test_a_chat_template_is_given_its_options(
+def test_a_chat_template_receives_its_options(
     tokenizer: Tokenizer, install_plugin: Callable[..., Path]
 ) -> None:
     install_plugin("marked", MARKED)
@@ -102,7 +102,7 @@ def test_a_template_s_own_role_is_allowed() -> None:
     assert role_probe([{"role": "python", "content": "1"}], source) is not None
 
 
-def test_reasoning_is_read_under_both_of_its_names() -> None:
+def test_reasoning_is_read_under_both_names() -> None:
     [message] = check_messages([{"role": "assistant", "content": "", "reasoning": "Hm"}], "")
     assert message["reasoning_content"] == "Hm"
 

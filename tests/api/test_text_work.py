@@ -21,7 +21,7 @@ def encoder(demo) -> PromptEncoder:
     return PromptEncoder(demo, lambda: LIMIT, TextThreads())
 
 
-async def test_texts_are_encoded_as_the_tokenizer_does(encoder, demo):
+async def test_texts_are_encoded_like_the_tokenizer_does(encoder, demo):
     texts = ["Hello", "", "one two " * 2000, "x"]
     expected = [demo.encode(text) for text in texts]
     assert [await encoder.encode(text) for text in texts[:2]] == expected[:2]
@@ -42,7 +42,7 @@ async def test_a_too_long_text_is_not_encoded_whole(encoder, demo, monkeypatch, 
     assert sum(encoded) <= 2**15
 
 
-async def test_all_prompts_together_are_limited(encoder, monkeypatch):
+async def test_the_total_prompt_size_is_limited(encoder, monkeypatch):
     monkeypatch.setattr("llmfw.api.text.encoder.MAX_TOKENS", 1500)
     with pytest.raises(RequestError, match="1500 tokens in all"):
         await encoder.encode_all(["1a" * 300] * 2000, "prompt")
@@ -70,7 +70,7 @@ def test_the_choices_total_size_is_limited(server: Served):
     assert reply.json()["error"]["param"] == "n"
 
 
-def test_messages_are_limited(server: Served):
+def test_the_number_of_messages_is_limited(server: Served):
     message = {"role": "user", "content": "a"}
     reply = server.post("/v1/chat/completions", {"messages": [message] * 10_001})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages")
@@ -79,7 +79,7 @@ def test_messages_are_limited(server: Served):
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages[0].content")
 
 
-def test_a_chat_that_cannot_fit_is_not_rendered(server: Served):
+def test_a_too_long_chat_is_not_rendered(server: Served):
     """The template shows the last message alone."""
     messages = [{"role": "user", "content": "a" * 100_000}, {"role": "user", "content": "a"}]
     reply = server.post("/v1/chat/completions", {"messages": messages})

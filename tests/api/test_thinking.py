@@ -25,7 +25,7 @@ def thinking(folder: Path, prompt: str, *, markers: Any = MARKERS, **fields: Any
     return thinking_of(parser, byte_tokenizer(folder, markers), prompt, **asked)
 
 
-def test_the_markers_are_tokens(tmp_path: Path) -> None:
+def test_the_markers_are_single_tokens(tmp_path: Path) -> None:
     assert thinking(tmp_path, "Hi") == Thinking(begin=(OPEN,), end=(CLOSE,), space=(BREAK,))
 
 

@@ -34,7 +34,7 @@ def demo() -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("path", ["/v1/tokenize", "/tokenize"])
-def test_a_prompt_becomes_the_tokens_a_completion_has(server: Served, path: str) -> None:
+def test_tokenizing_a_prompt_equals_a_completion_s(server: Served, path: str) -> None:
     reply = server.post(path, {"prompt": "Hello"}).json()
     server.post("/v1/completions", {"prompt": "Hello"})
     tokens = list(server.engine.requests[-1].prompt)
@@ -53,13 +53,13 @@ def test_tokenizer_info_has_tokens_and_template(demo: Served, path: str) -> None
     assert eos in tokenizer.eos_token_ids
 
 
-def test_prompts_become_lists(server: Served) -> None:
+def test_several_prompts_give_several_lists(server: Served) -> None:
     reply = server.post("/v1/tokenize", {"prompt": ["A", "BCD"], "return_token_strs": True}).json()
     assert reply["count"] == [len(tokens) for tokens in reply["tokens"]] == [1, 3]
     assert reply["token_strs"] == [["A"], ["B", "C", "D"]]
 
 
-def test_messages_become_the_tokens_a_chat_has(server: Served) -> None:
+def test_tokenizing_messages_equals_a_chat_s(server: Served) -> None:
     fields: dict[str, Any] = {"tools": [TOOL], "chat_template_kwargs": {"enable_thinking": True}}
     reply = server.post("/v1/tokenize", {"messages": HI, **fields}).json()
     server.chat("Hi", **fields)
@@ -104,7 +104,7 @@ def test_tokenizing_and_detokenizing_restore_the_text(demo: Served, text: str) -
     assert reply == {"prompt": text, "text": text}
 
 
-def test_lists_of_tokens_become_texts(server: Served) -> None:
+def test_token_lists_are_detokenized_to_texts(server: Served) -> None:
     lists = server.post("/v1/tokenize", {"prompt": ["Hi", "", "!"]}).json()["tokens"]
     assert server.post("/v1/detokenize", {"tokens": lists}).json()["text"] == ["Hi", "", "!"]
 
@@ -114,7 +114,7 @@ def test_special_tokens_are_skipped_by_default(demo: Served) -> None:
     assert demo.post("/v1/detokenize", {"tokens": tokens}).json()["text"] == "Hi"
 
 
-def test_a_long_text_comes_back_too(server: Served) -> None:
+def test_a_long_text_survives_tokenizing_and_detokenizing(server: Served) -> None:
     tokens = server.post("/v1/tokenize", {"prompt": "ab" * 1010}).json()["tokens"]
     assert server.post("/v1/detokenize", {"tokens": tokens}).json()["text"] == "ab" * 1010
 
@@ -164,7 +164,7 @@ def test_more_lists_of_tokens_than_prompts_are_refused(server: Served) -> None:
     assert (error["param"], "2049" in error["message"]) == ("tokens", True)
 
 
-def test_lists_are_bounded_together(server: Served) -> None:
+def test_the_total_of_all_lists_is_limited(server: Served) -> None:
     most = 4 * server.engine.info.max_model_len
     lists = [[71] * most] * (2**17 // most + 1)
     error = server.post("/v1/detokenize", {"tokens": lists}).json()["error"]

@@ -110,12 +110,12 @@ def test_required_allows_only_calls(held: Served) -> None:
     assert found == joined(tag("f"), tag("g", {"type": "object"}))
 
 
-def test_required_without_parallel_calls_is_one_call(held: Served) -> None:
+def test_required_without_parallel_calls_allows_one_call(held: Served) -> None:
     found = format_asked(held, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
     assert found["stop_after_first"] is True
 
 
-def test_a_named_tool_is_one_call_of_it(held: Served) -> None:
+def test_a_named_tool_allows_one_call(held: Served) -> None:
     found = format_asked(held, tools=TOOLS, tool_choice=named("f"))
     assert found == joined(tag("f"), one=True)
 
@@ -146,7 +146,7 @@ def test_only_allowed_tools_can_be_called(held: Served) -> None:
     assert format_asked(held, tools=TOOLS, tool_choice=allowed("required", "f")) == joined(tag("f"))
 
 
-def test_with_a_response_format_the_answer_is_either(held: Served) -> None:
+def test_a_response_format_allows_format_or_calls(held: Served) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
     either = format_asked(held, tools=[tool("f")], response_format=form)
     answer = {"type": "json_schema", "json_schema": SCHEMA}

@@ -96,19 +96,19 @@ def test_tenants_keep_objects_under_any_keys(serve: Serve) -> None:
         assert statuses(served, paths, "") == {200}
 
 
-def test_two_keys_of_one_name_share(serve: Serve) -> None:
+def test_keys_of_one_name_share_objects(serve: Serve) -> None:
     with serve(api_key=(*TWO, ("alice", "second-0123456789"))) as served:
         assert statuses(served, make_all(served, ALICE), "second-0123456789") == {200}
 
 
-def test_two_keys_without_names_do_not_share(serve: Serve) -> None:
+def test_unnamed_keys_do_not_share_objects(serve: Serve) -> None:
     with serve(api_key=(("", ALICE), ("", BOB))) as served:
         paths = make_all(served, ALICE)
         assert [statuses(served, paths, key) for key in (ALICE, BOB)] == [{200}, {404}]
 
 
 @pytest.mark.parametrize("ends_by", ["cancel", "restart"])
-def test_a_background_response_stays_its_maker_s(serve: Serve, ends_by: str) -> None:
+def test_background_responses_belong_to_their_tenant(serve: Serve, ends_by: str) -> None:
     body = {"input": "Hi " * 50, "background": True}
     with serve(api_key=TWO, admin_api_key=ROOT, delay=0.05) as served:
         path = f"/v1/responses/{served.post('/v1/responses', body, headers=bearer(ALICE)).json()['id']}"
@@ -136,7 +136,7 @@ def show_settings(state: State) -> str:
     return repr(state.config)
 
 
-def test_plugins_routes_are_given_no_keys(serve: Serve) -> None:
+def test_plugin_routes_receive_no_keys(serve: Serve) -> None:
     routes = [("settings", f"{__name__}:show_settings")]
     with serve(api_key=TWO, admin_api_key=ROOT, plugin_routes=routes) as served:
         shown = httpx.get(f"{served.url}/plugin/settings", headers=bearer(BOB)).text

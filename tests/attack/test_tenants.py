@@ -150,7 +150,7 @@ def test_no_tenant_reaches_another_s_objects(
     assert alice.delete(f"/v1/responses/{things.response}").status_code == 200
 
 
-def test_a_batch_s_output_belongs_to_its_maker(client_of: Callable[[str], httpx.Client]) -> None:
+def test_a_batch_s_output_belongs_to_its_tenant(client_of: Callable[[str], httpx.Client]) -> None:
     alice, bob = client_of(ALICE), client_of(BOB)
     batch = Belongings(alice).batch
     deadline = time.monotonic() + 30
@@ -183,7 +183,7 @@ def test_keys_appear_in_no_log_or_process(
         assert key.encode() not in environment
 
 
-def test_a_rewritten_file_of_keys_fails_no_request(
+def test_rewriting_the_key_file_fails_no_request(
     server: ServerProcess, keys: Path, client_of: Callable[[str], httpx.Client]
 ) -> None:
     """100 times, in place or anew, while the second client and another send requests with keys that stay."""

@@ -29,7 +29,7 @@ def stored(server: ServerProcess, text: str) -> str:
         return sdk.responses.create(model="echo", input=text, max_output_tokens=16).id
 
 
-def test_api_and_engine_are_both_in_the_group(server: ServerProcess) -> None:
+def test_api_and_engine_share_the_process_group(server: ServerProcess) -> None:
     assert len(server.pids) == 2
     assert not can_listen(server.port)
 
@@ -49,7 +49,7 @@ def test_a_kill_leaves_no_process_or_port(
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 0.9])
-def test_it_can_be_killed_while_it_starts(server: ServerProcess, seconds: float) -> None:
+def test_a_starting_server_can_be_killed(server: ServerProcess, seconds: float) -> None:
     server.kill()
     server.launch()
     time.sleep(seconds)
@@ -57,7 +57,7 @@ def test_it_can_be_killed_while_it_starts(server: ServerProcess, seconds: float)
     assert server.pids == []
 
 
-def test_an_end_by_a_signal_is_clean(server: ServerProcess) -> None:
+def test_a_signal_ends_the_server_cleanly(server: ServerProcess) -> None:
     server.kill()
     server.start()
     assert server.stop() == 0

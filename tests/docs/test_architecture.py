@@ -14,7 +14,7 @@ SHAPES = ("Request", "SequenceState", "StepInput", "ForwardBatch", "StepOutput",
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_file_that_a_page_names_exists(page: Path) -> None:
+def test_every_named_file_exists(page: Path) -> None:
     names = set(re.findall(r"`((?:[\w./]+/)?\w+\.py)`", page.read_text("utf-8")))
     all_files = [
         str(path.relative_to(ROOT))
@@ -26,7 +26,7 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_folder_that_a_page_names_exists(page: Path) -> None:
+def test_every_named_folder_exists(page: Path) -> None:
     names = set(re.findall(r"`((?:core|api|plugins|tests)(?:/\w+)+)`", page.read_text("utf-8")))
     assert not [name for name in names if not (ROOT / name).exists()]
 

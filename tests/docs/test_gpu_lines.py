@@ -22,12 +22,12 @@ def test_a_line_shows_its_ratio_and_verdict(lines):
 
 
 @pytest.mark.parametrize(("ms", "verdict"), [(4.0, "goal"), (4.9, "met"), (6.0, "MISSED")])
-def test_a_ratio_is_held_to_its_goal(lines, ms, verdict):
+def test_a_ratio_is_compared_with_its_goal(lines, ms, verdict):
     assert lines.Line("x", ms=ms, limit_ms=3.49, goal="decode 1").must == f"0.70 {verdict}"
 
 
 @pytest.mark.parametrize(("ms", "verdict"), [(0.05, "goal"), (0.2, "met"), (0.4, "MISSED")])
-def test_an_idle_time_is_held_to_its_bound(lines, ms, verdict):
+def test_idle_time_is_compared_with_its_bound(lines, ms, verdict):
     assert lines.Line("x", ms=ms, most_ms=lines.Goal(0.3, 0.1)).must == f"≤ 0.30 ms {verdict}"
 
 
@@ -35,7 +35,7 @@ def test_without_rates_there_is_no_verdict(lines):
     assert lines.Line("x", ms=4.0, goal="decode 1").cells() == ["x", "", "4.000", "", "", "", ""]
 
 
-def test_lines_come_back_from_their_file(lines, tmp_path):
+def test_lines_survive_their_file(lines, tmp_path):
     written = [lines.Line("a", ms=1.0, most_ms=lines.Goal(2, 1)), lines.Line("b", failed=True, note="why")]
     for line in written:
         lines.write_line(tmp_path / "x.jsonl", line)

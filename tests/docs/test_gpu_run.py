@@ -61,13 +61,13 @@ def test_a_dry_run_fills_every_stage(tmp_path: Path) -> None:
     )
 
 
-def test_a_stage_is_ended_at_its_limit(tmp_path: Path) -> None:
+def test_a_stage_ends_at_its_limit(tmp_path: Path) -> None:
     with gpu_script("run", "task") as (run, task), (tmp_path / "log").open("wb") as log:
         [line] = run.run_stage("ceilings", task.Task(True, tmp_path), 0.05, log)
     assert (line.failed, line.note) == (True, "ended at its limit of 0 s")
 
 
-def test_a_stage_that_ends_badly_keeps_its_lines(tmp_path: Path) -> None:
+def test_a_failing_stage_keeps_its_lines(tmp_path: Path) -> None:
     with gpu_script("run", "task", "lines") as (run, task, lines), (tmp_path / "log").open("wb") as log:
         job = task.Task(True, tmp_path)
         lines.write_line(job.file("nothing"), lines.Line("measured before"))
@@ -129,7 +129,7 @@ def test_every_requirement_is_available_on_the_machine() -> None:
     assert len(wheels) == len(set(wheels)), "two versions of one wheel stop the whole installation"
 
 
-def test_spans_that_overlap_count_once() -> None:
+def test_overlapping_spans_are_counted_once() -> None:
     with gpu_script("timing") as (timing,):
         assert timing.covered([(5, 6), (0, 2), (1, 3), (1, 2), (3, 4)]) == 5
         assert timing.covered([]) == 0

@@ -82,7 +82,7 @@ def test_calls_share_the_time_between_events(timing, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["FULL", "DRY"])
-def test_the_sizes_fit_together(name):
+def test_the_chosen_sizes_are_consistent(name):
     with gpu_script("sizes", "limits") as (sizes, limits):
         chosen = getattr(sizes, name)
         assert max(chosen.batches) * (chosen.prompt + chosen.output) <= chosen.kv_tokens

@@ -20,7 +20,7 @@ def script() -> Iterator[ModuleType]:
     ("expected", "found", "same"),
     [([1, 2, 3], [1, 2, 3], 3), ([1, 2, 3], [1, 9, 3], 1), ([1, 2, 3], [1, 2], 2), ([1], [2, 1], 0)],
 )
-def test_tokens_agree_up_to_the_first_that_differs(script, expected, found, same):
+def test_tokens_agree_up_to_the_first_difference(script, expected, found, same):
     assert script.agreed(expected, found) == same
 
 

@@ -28,7 +28,7 @@ def home(peer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return peer.Home.of("openvino", tmp_path)
 
 
-def test_before_it_is_installed_it_says_how_to(home):
+def test_a_missing_installation_names_the_command(home):
     assert home.missing() == "it is not installed; `make peers` does that"
 
 
@@ -49,7 +49,7 @@ def test_a_failed_command_s_error_is_kept(peer, home):
     assert not home.is_current
 
 
-def test_a_second_try_that_succeeds_forgets_the_reason(peer, home):
+def test_a_successful_retry_clears_the_reason(peer, home):
     def refuse(_):
         raise peer.CannotInstallError("no cmake")
 

@@ -45,7 +45,7 @@ def test_each_workload_has_its_known_limit(limits, weights, head, single, batch1
     assert found == pytest.approx(expected, rel=0.03)
 
 
-def test_one_stream_reads_all_weights_for_each_token(limits):
+def test_one_stream_reads_all_weights_per_token(limits):
     weights, rates = limits.Weights(10**9, 10**8), limits.Rates(read=1e9, flops=1e18)
     assert limits.most_tokens_per_second(weights, rates, WORKLOADS["single"]) == pytest.approx(0.5)
 

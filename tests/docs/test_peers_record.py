@@ -62,7 +62,7 @@ def test_a_file_keeps_its_scale(record, tmp_path: Path):
         record.Record(tmp_path / "peers.jsonl").begin(0.1)
 
 
-def test_a_file_of_something_else_is_refused(record, tmp_path: Path):
+def test_an_unrelated_file_is_refused(record, tmp_path: Path):
     (tmp_path / "cpu.json").write_text('{"kind": "begin"}\n{"models": {}}\n')
     with pytest.raises(ValueError, match=r"cpu\.json, line 2: not a line of a measurement"):
         record.Record(tmp_path / "cpu.json")

@@ -91,7 +91,7 @@ def test_a_peer_losing_a_workload_is_restarted(bench, client, tmp_path: Path):
     assert field.restarted == ["slow"]
 
 
-def test_the_file_holds_no_folder_of_this_machine(bench, tmp_path: Path):
+def test_the_file_contains_no_local_paths(bench, tmp_path: Path):
     told = bench.tidy(f"{tmp_path}/peers/x/bin/serve {bench.ROOT}/.bench/model", tmp_path / "peers")
     assert told == ".peers/x/bin/serve .bench/model"
 

@@ -44,7 +44,7 @@ CHOSEN = (
 
 
 @pytest.mark.slow
-def test_examples_run_by_pytest_and_hypothesis_alone(tmp_path: Path) -> None:
+def test_examples_need_only_pytest_and_hypothesis(tmp_path: Path) -> None:
     examples = [file for files in FILES.values() for file in files]
     for name, text in (*examples, *BUNDLED.items()):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -41,7 +41,7 @@ def test_missing_reasoning_is_null(server: Served) -> None:
     assert [delta["reasoning_content"] for delta in deltas(server, "Hi")] == [None] * 4  # role, H, i, end
 
 
-def test_without_a_parser_there_is_no_reasoning_field(plain: Served) -> None:
+def test_without_a_parser_the_reasoning_field_is_absent(plain: Served) -> None:
     assert "reasoning_content" not in message(plain, "Hi")
     assert not any("reasoning_content" in delta for delta in deltas(plain, "Hi"))
     assert "reasoning_tokens" not in plain.chat("Hi").json()["usage"]
@@ -54,7 +54,7 @@ def test_usage_has_reasoning_tokens_in_both_places(server: Served) -> None:
     assert f'"reasoning_tokens":{usage["reasoning_tokens"]}}},"reasoning_tokens":' in streamed
 
 
-def test_excluded_reasoning_is_counted_and_left_out(server: Served) -> None:
+def test_excluded_reasoning_is_counted_but_hidden(server: Served) -> None:
     reply = server.chat(THOUGHT, include_reasoning=False).json()
     shown = reply["choices"][0]["message"]
     assert (shown["content"], shown["reasoning_content"]) == ("Yes.", None)
@@ -65,7 +65,7 @@ def test_excluded_reasoning_is_counted_and_left_out(server: Served) -> None:
     assert message(server, THOUGHT, include_reasoning=True)["reasoning_content"] == "Hmm."
 
 
-def test_reasoning_that_cannot_be_excluded_is_refused(server: Served, plain: Served) -> None:
+def test_unexcludable_reasoning_is_refused(server: Served, plain: Served) -> None:
     for reply in (
         plain.chat("Hi", include_reasoning=False),
         server.chat("Hi", include_reasoning=False, separate_reasoning=False),
@@ -75,7 +75,7 @@ def test_reasoning_that_cannot_be_excluded_is_refused(server: Served, plain: Ser
 
 
 @pytest.mark.parametrize("text", [THOUGHT, "<think>\nHmm."])
-def test_unstreamed_reasoning_comes_in_one_piece(server: Served, text: str) -> None:
+def test_unstreamed_reasoning_is_one_delta(server: Served, text: str) -> None:
     thoughts = [delta["reasoning_content"] for delta in deltas(server, text) if delta["reasoning_content"]]
     assert len(thoughts) > 1
     pieces = deltas(server, text, stream_reasoning=False)

@@ -39,7 +39,7 @@ def render(source: str, messages=CHAT, **kwargs: Any) -> str:
 @pytest.mark.parametrize("prompt", [True, False])
 @pytest.mark.parametrize("kwargs", [{}, {"enable_thinking": True}])
 @pytest.mark.parametrize("tools", [[], TOOLS])
-def test_the_text_is_that_of_transformers(prompt, kwargs, tools):
+def test_text_equals_transformers(prompt, kwargs, tools):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **SPECIAL)
     expected = tokenizer.apply_chat_template(
         CHAT,
@@ -52,7 +52,7 @@ def test_the_text_is_that_of_transformers(prompt, kwargs, tools):
     assert render(TEMPLATE, tools=tools, add_generation_prompt=prompt, **kwargs) == expected
 
 
-def test_the_templates_own_refusal_is_the_requests_error():
+def test_the_template_s_refusal_is_a_request_error():
     with pytest.raises(RequestError, match="the chat template: no role cook") as caught:
         render(TEMPLATE, [{"role": "cook", "content": ""}])
     assert caught.value.param == "messages"
@@ -76,7 +76,7 @@ def test_a_syntax_error_is_refused_at_construction():
 
 
 @pytest.mark.parametrize("half", ["{{ '\\ud800' }}", "{{ 'é' + '\\udc00' }}"])
-def test_half_of_a_surrogate_pair_is_refused(half: str) -> None:
+def test_an_unpaired_surrogate_is_refused(half: str) -> None:
     with pytest.raises(ConfigError, match="half of a surrogate pair"):
         JinjaChatTemplate(half, {})
     with pytest.raises(RequestError, match="half of a surrogate pair"):

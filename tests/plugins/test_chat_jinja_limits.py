@@ -98,7 +98,7 @@ def test_a_template_beyond_a_limit_is_refused(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", LOOPS + GROWTH)
-def test_messages_that_cause_it_are_refused(source: str) -> None:
+def test_expensive_messages_are_refused(source: str) -> None:
     template = Quick("{% if messages[0].content == 'go' %}" + source + "{% endif %}", {})
     with pytest.raises(RequestError, match="send fewer or shorter messages") as caught:
         template.render([{"role": "user", "content": "go"}])
@@ -134,12 +134,12 @@ def test_unmeasurable_operations_are_refused(source: str) -> None:
         "{% for i in x %}" * 25 + "{% endfor %}" * 25,
     ],
 )
-def test_a_template_that_cannot_be_compiled_is_refused(source: str) -> None:
+def test_an_uncompilable_template_is_refused(source: str) -> None:
     with pytest.raises(ConfigError, match=r"^the chat template (has|nests|cannot)"):
         JinjaChatTemplate(source, {})
 
 
-def test_the_length_of_a_template_has_a_limit() -> None:
+def test_the_template_s_length_is_limited() -> None:
     """Compiling is linear in it: 1.2 s of processor time at the limit."""
     with pytest.raises(ConfigError, match="has 65537 characters; the limit is 65536"):
         JinjaChatTemplate("x" * (2**16 + 1), {})
@@ -176,7 +176,7 @@ def test_the_limits_grow_with_the_input() -> None:
     )
 
 
-def test_a_brief_rendering_gives_up_early() -> None:
+def test_render_briefly_gives_up_early() -> None:
     template = JinjaChatTemplate(
         "{% for i in range(99999) %}{% if messages[0].content == 'go' %}{% endif %}{% endfor %}", {}
     )
@@ -230,7 +230,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("source", ORDINARY)
-def test_ordinary_templates_render_as_in_transformers(source: str) -> None:
+def test_ordinary_templates_render_like_transformers(source: str) -> None:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "é <b>"}]

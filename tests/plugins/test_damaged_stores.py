@@ -231,7 +231,7 @@ async def test_a_damaged_page_loses_nothing_else(tmp_path: Path, monkeypatch: py
     await store.close()
 
 
-async def test_damage_that_comes_later_is_named(tmp_path: Path) -> None:
+async def test_later_damage_is_named(tmp_path: Path) -> None:
     store = SqliteFiles(tmp_path)
     await fill_files(store)
     store._db.conn.execute("pragma wal_checkpoint(truncate)")

@@ -227,7 +227,7 @@ def test_other_users_cannot_read_stored_files(reopened: Callable[[], ResponseSto
     assert all(file.stat().st_mode & 0o077 == 0 for file in files)
 
 
-def test_the_sqlite_store_asks_for_a_folder() -> None:
+def test_the_sqlite_store_requires_a_folder() -> None:
     with pytest.raises(ConfigError, match="--storage DIR"):
         SqliteResponses(None, 2**20)
 

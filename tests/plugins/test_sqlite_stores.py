@@ -117,7 +117,7 @@ async def test_writes_to_a_deleted_database_are_refused(
 
 
 @STORES
-def test_a_store_asks_for_a_folder(kind: type[FileStore], name: str, module: Any) -> None:
+def test_a_store_requires_a_folder(kind: type[FileStore], name: str, module: Any) -> None:
     with pytest.raises(ConfigError, match="--storage DIR"):
         kind(None)
 
@@ -235,7 +235,7 @@ def test_a_full_disk_refuses_the_start(small_disk: Path, kind: type[FileStore]) 
 
 @pytest.mark.parametrize("was_used", [False, True])
 @pytest.mark.parametrize("kind", [SqliteFiles, SqliteBatches])
-def test_a_folder_without_writing_is_refused(small_disk: Path, kind: type[FileStore], was_used: bool) -> None:
+def test_a_read_only_folder_is_refused(small_disk: Path, kind: type[FileStore], was_used: bool) -> None:
     if was_used:
         asyncio.run(kind(small_disk).close())
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)

@@ -17,7 +17,7 @@ def notebook(tmp_path: Path) -> Path:
     return path
 
 
-def test_cells_come_in_order_with_their_names(notebook: Path) -> None:
+def test_cells_are_read_in_order_with_names(notebook: Path) -> None:
     cells = list(read_cells(notebook))
     assert [(cell.name, cell.source.strip()) for cell in cells] == [
         ("In [1]", "x = 'here'"),

@@ -48,7 +48,7 @@ def test_a_line_has_client_request_status_and_tenant() -> None:
         (b"\xff=%0a", "?***"),
     ],
 )
-def test_values_of_a_query_are_not_shown(query: bytes, shown: str) -> None:
+def test_query_values_are_not_logged(query: bytes, shown: str) -> None:
     assert f"/v1/files{shown} HTTP" in line(query=query)
 
 

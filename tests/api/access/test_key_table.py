@@ -82,7 +82,7 @@ def test_keys_without_names_do_not_share() -> None:
     ("users", "admins"),
     [((("ann", "k"), ("bob", "k")), ()), ((("ann", "k"),), ("k",)), ((("", "k"),), ("k",))],
 )
-def test_one_key_cannot_be_of_two(users: tuple[tuple[str, str], ...], admins: tuple[str, ...]) -> None:
+def test_two_tenants_cannot_share_a_key(users: tuple[tuple[str, str], ...], admins: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="have the same API key"):
         keys_of(*users, admins=admins)
 
@@ -100,7 +100,7 @@ def _seconds_of(keys: Keys) -> float:
     return time.perf_counter() - start
 
 
-def test_a_file_holds_a_key_on_each_line(tmp_path: Path) -> None:
+def test_a_file_has_one_key_per_line(tmp_path: Path) -> None:
     text = f"\ufeff# tenants\n\nann={LONG}\r\n  bob={hashed('two')}  \nann=b2xk{LONG}==\n"
     lines = read_keys(write(tmp_path / "keys", text), named=True)
     assert lines.keys == (
@@ -148,7 +148,7 @@ def test_a_wrong_line_is_named_by_number_only(tmp_path: Path, text: str, message
     assert "secret" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(ConfigError, match="cannot be read"):
             read_keys(path, named=True)

@@ -20,7 +20,7 @@ async def test_no_more_than_the_limit_are_in_flight() -> None:
     assert window.total == 0
 
 
-async def test_jobs_share_evenly_whatever_their_size() -> None:
+async def test_jobs_share_evenly_despite_their_size() -> None:
     window, entered = Window(8), Counter[str]()
 
     async def enter(job: str) -> None:

@@ -67,7 +67,7 @@ async def test_empty_files_are_not_created(tokenizer: Tokenizer, stores: Stores)
     assert record.error_file_id is not None
 
 
-async def test_the_time_stamps_follow_each_other(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_timestamps_are_ordered(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores) as rig:
         record = await rig.ended(await rig.create(chat_lines(2)))
     stamps = (record.created_at, record.in_progress_at, record.finalizing_at, record.completed_at)
@@ -77,7 +77,7 @@ async def test_the_time_stamps_follow_each_other(tokenizer: Tokenizer, stores: S
     assert {record.failed_at, record.expired_at, record.cancelling_at, record.cancelled_at} == {None}
 
 
-async def test_the_tokens_of_all_lines_are_summed_up(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_token_usage_is_summed_over_lines(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores) as rig:
         record = await rig.ended(await rig.create([chat_line("a", "four"), chat_line("b", "three")]))
     assert record.usage is not None
@@ -183,7 +183,9 @@ async def test_a_wrong_file_reports_each_wrong_line(tokenizer: Tokenizer, stores
 
 
 @pytest.mark.parametrize("valid", [True, False])
-async def test_cancelled_before_it_was_validated(tokenizer: Tokenizer, stores: Stores, valid: bool) -> None:
+async def test_a_batch_can_be_cancelled_before_validation(
+    tokenizer: Tokenizer, stores: Stores, valid: bool
+) -> None:
     async with running(tokenizer, stores) as rig:
         batch_id = await rig.create(chat_lines(3) if valid else b"nonsense\n")
         await rig.services.batches.cancel(batch_id)

@@ -125,7 +125,7 @@ async def test_no_lines_start_while_results_cannot_be_stored(tokenizer: Tokenize
         assert len(rig.engine.requests) == 1000
 
 
-async def test_lines_that_are_done_do_not_run_again(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_finished_lines_do_not_run_again(tokenizer: Tokenizer, stores: Stores) -> None:
     lines = [*chat_lines(20), *(chat_line(f"c{i}", "x" * 300) for i in range(20, 25))]
     async with running(tokenizer, stores, EchoEngine(delay=0.01), crash=True, lease_s=0.5) as rig:
         batch_id = await rig.create(lines)
@@ -161,7 +161,7 @@ async def test_a_late_job_expires_after_a_restart(tokenizer: Tokenizer, stores: 
     assert record.status == "expired"
 
 
-async def test_an_engine_that_dies_makes_no_line_fail(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_a_dying_engine_fails_no_line(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
         batch_id = await rig.create([*chat_lines(5), chat_line("c5", "x" * 400)])
         await rig.reaches(batch_id, "in_progress")
@@ -253,7 +253,7 @@ async def close(stores: Stores) -> None:
         await store.close()
 
 
-async def test_a_defect_that_stays_fails_its_job_alone(
+async def test_a_persistent_defect_fails_only_its_job(
     tokenizer: Tokenizer, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def defect(*_: Any) -> Any:

@@ -117,7 +117,7 @@ def alike(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", list(CALLS))
-def test_a_line_is_answered_as_its_route_answers(
+def test_a_line_s_answer_equals_its_route_s(
     server: Served, sdk: openai.OpenAI, files: Stores, name: str
 ) -> None:
     url, body = CALLS[name]
@@ -199,14 +199,14 @@ def test_a_list_truncates_many_errors(sdk: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "after=nonsense", "order=asc"])
-def test_a_wrong_query_is_a_400(server: Served, query: str) -> None:
+def test_a_wrong_query_is_400(server: Served, query: str) -> None:
     reply = httpx.get(f"{server.url}/v1/batches?{query}")
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == query.partition("=")[0]
 
 
 @pytest.mark.parametrize("path", ["batch_none", "batch_none/cancel", "nonsense"])
-def test_an_unknown_id_is_a_404(server: Served, path: str) -> None:
+def test_an_unknown_id_is_404(server: Served, path: str) -> None:
     method = "POST" if path.endswith("cancel") else "GET"
     reply = httpx.request(method, f"{server.url}/v1/batches/{path}")
     assert reply.status_code == 404

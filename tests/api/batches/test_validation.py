@@ -106,17 +106,17 @@ async def test_blank_lines_count_as_numbers_only(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"\xef\xbb\xbf", b" \r\n"])
-async def test_an_empty_file_is_wrong(stores: Stores, data: bytes) -> None:
+async def test_an_empty_file_is_invalid(stores: Stores, data: bytes) -> None:
     assert [error.code for error in (await verdict_on(stores, data)).errors] == ["empty_file"]
 
 
-async def test_too_many_lines_are_wrong(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_lines_are_invalid(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "MAX_LINES", 10)
     assert (await verdict_on(stores, jsonl(chat_lines(10)))).errors == ()
     assert [e.code for e in (await verdict_on(stores, jsonl(chat_lines(11)))).errors] == ["too_many_tasks"]
 
 
-async def test_too_many_bytes_are_wrong(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_bytes_are_invalid(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "MAX_BYTES", 10)
     assert [e.code for e in (await verdict_on(stores, jsonl(chat_lines(1)))).errors] == ["file_too_large"]
 
@@ -163,7 +163,7 @@ async def test_a_too_long_line_is_its_own_error(stores: Stores, monkeypatch: pyt
     assert [(error.line, error.code) for error in found.errors] == [(2, "line_too_long")]
 
 
-async def test_reading_gives_the_loop_back(stores: Stores) -> None:
+async def test_reading_yields_to_the_event_loop(stores: Stores) -> None:
 
     file_id = await put_file(stores["files"], b"a\n" * 400_000)
     rounds = 0
@@ -193,7 +193,7 @@ async def test_reading_gives_the_loop_back(stores: Stores) -> None:
     ],
     ids=["members", "objects", "depth", "bytes"],
 )
-async def test_a_line_holds_no_more_than_a_body(stores: Stores, body: bytes) -> None:
+async def test_a_line_has_a_body_s_limits(stores: Stores, body: bytes) -> None:
     """Decoding such a line held up all others for up to half a minute."""
     line = b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": %s}\n' % body
     [error] = (await verdict_on(stores, line)).errors

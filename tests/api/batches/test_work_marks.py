@@ -28,7 +28,7 @@ def marks(tmp_path: Path) -> WorkMarks:
     return WorkMarks(tmp_path)
 
 
-def test_a_mark_is_there_for_its_block(marks: WorkMarks, tmp_path: Path) -> None:
+def test_a_mark_exists_within_its_block(marks: WorkMarks, tmp_path: Path) -> None:
     with marks.marked("batch_1", 7), marks.marked("batch_1", 8), marks.marked("batch_2", 0):
         assert left(tmp_path) == {"batch_1": {7, 8}, "batch_2": {0}}
     assert left(tmp_path) == {}
@@ -79,7 +79,7 @@ def test_an_unusable_folder_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptu
     assert "cannot be found after it" in caplog.text
 
 
-def test_marks_outlive_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_marks_survive_a_killed_process(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys, pathlib\n"
         "from llmfw.api.batches.work_marks import WorkMarks\n"

@@ -67,7 +67,7 @@ def test_batching_does_not_change_vectors(sdk: openai.OpenAI) -> None:
         np.testing.assert_allclose(vectors(sdk, sentence)[0], vector, rtol=0, atol=1e-5)
 
 
-def test_tokens_are_as_good_as_text(folder: str, sdk: openai.OpenAI) -> None:
+def test_token_ids_are_accepted_like_text(folder: str, sdk: openai.OpenAI) -> None:
     tokens = [load_tokenizer(folder).encode(sentence) for sentence in SENTENCES]
     np.testing.assert_allclose(vectors(sdk, tokens), vectors(sdk, SENTENCES), rtol=0, atol=1e-6)
     np.testing.assert_allclose(vectors(sdk, tokens[0]), vectors(sdk, SENTENCES[0]), rtol=0, atol=1e-6)
@@ -122,7 +122,7 @@ def test_2048_inputs_are_answered_and_2049_are_refused(sdk: openai.OpenAI) -> No
         ({"input": "a", "truncate_prompt_tokens": 9}, "truncate_prompt_tokens", "never cut"),
     ],
 )
-def test_a_wrong_body_is_refused_by_field(embedder: Served, body: Any, param: str, words: str) -> None:
+def test_a_wrong_body_names_the_field(embedder: Served, body: Any, param: str, words: str) -> None:
     reply = embedder.post("/v1/embeddings", body)
     assert reply.status_code == 400
     error = reply.json()["error"]
@@ -148,7 +148,7 @@ def test_huge_inputs_are_refused_before_encoding(embedder: Served) -> None:
     assert "5000000 characters" in error["message"]
 
 
-def test_a_server_that_generates_does_not_embed(server: Served) -> None:
+def test_generating_servers_refuse_to_embed(server: Served) -> None:
     error = server.post("/v1/embeddings", {"input": "a"}).json()["error"]
     assert error["code"] == "unsupported_operation"
     assert error["message"] == f"this server generates; model {SERVED_NAME!r} cannot embed"
@@ -163,7 +163,7 @@ def test_a_server_that_generates_does_not_embed(server: Served) -> None:
         ("/generate", {"text": "Hi"}),
     ],
 )
-def test_a_server_that_embeds_does_not_generate(embedder: Served, path: str, body: Any) -> None:
+def test_embedding_servers_refuse_to_generate(embedder: Served, path: str, body: Any) -> None:
     reply = embedder.post(path, body)
     assert reply.status_code == 400
     assert reply.json()["error"]["code"] == "unsupported_operation"
@@ -187,7 +187,7 @@ def test_a_disconnected_client_ends_its_request(embedder: Served) -> None:
     wait_until(lambda: not embedder.engine.has_work)
 
 
-def test_llm_says_that_it_does_not_embed(tmp_path: Path) -> None:
+def test_llm_refuses_embedding_models(tmp_path: Path) -> None:
     from llmfw.api.llm import LLM
     from llmfw.core.base.errors import ConfigError
 
@@ -195,7 +195,7 @@ def test_llm_says_that_it_does_not_embed(tmp_path: Path) -> None:
         LLM("demo", task="embed")
 
 
-def test_health_generate_asks_for_a_vector(embedder: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_generate_computes_a_vector(embedder: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     add = embedder.engine.add
     monkeypatch.setattr(embedder.engine, "add", lambda request: (asked.append(request), add(request)))

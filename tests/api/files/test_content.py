@@ -23,7 +23,7 @@ def url(server):
     return f"{server.url}/v1/files/{file.id}/content"
 
 
-def test_all_of_it(url):
+def test_the_whole_content_is_returned(url):
     reply = httpx.get(url, headers={"accept": "application/binary"})
     assert (reply.status_code, reply.content) == (200, CONTENT)
     assert reply.headers["content-length"] == str(len(CONTENT))
@@ -48,7 +48,7 @@ def test_all_of_it(url):
         (f"bytes={'0' * 30}5-{'0' * 30}9", 5, 10),
     ],
 )
-def test_a_range_of_it(url, header, start, end):
+def test_a_range_of_the_content_is_returned(url, header, start, end):
     reply = httpx.get(url, headers={"range": header})
     assert (reply.status_code, reply.content) == (206, CONTENT[start:end])
     assert reply.headers["content-range"] == f"bytes {start}-{end - 1}/{len(CONTENT)}"

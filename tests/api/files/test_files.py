@@ -27,7 +27,7 @@ def error_of(reply: httpx.Response) -> dict[str, str | None]:
     return dict(error)
 
 
-def test_a_file_comes_back_as_it_was_given(sdk):
+def test_a_file_is_returned_unchanged(sdk):
     content = bytes(range(256)) * 5000
     file = sdk.files.create(file=('päth/../"a".jsonl', content), purpose="user_data")
     assert FileObject.model_validate(file.model_dump(exclude_unset=True), strict=True)
@@ -57,7 +57,7 @@ def test_a_name_is_never_a_path(sdk, name):
     assert reply.response.headers["content-disposition"].startswith('attachment; filename="')
 
 
-def test_bytes_without_a_name_get_the_sdks_own(sdk):
+def test_unnamed_bytes_get_the_sdk_s_name(sdk):
     assert sdk.files.create(file=b"x", purpose="batch").filename == "upload"
 
 

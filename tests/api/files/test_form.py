@@ -22,7 +22,7 @@ PURPOSE_PART = part(*PURPOSE)
     order=st.permutations(range(4)),
     places=st.lists(st.integers(0, 2000)),
 )
-def test_any_split_and_any_order_give_the_same(content, order, places):
+def test_form_parsing_ignores_chunking_and_order(content, order, places):
     parts = [
         part("file", content, "a b.jsonl", "Content-Type: text/plain"),
         part("purpose", b"user_data"),
@@ -60,7 +60,7 @@ def test_boundary_like_bytes_stay_in_the_file(content, places):
     st.lists(st.one_of(st.binary(max_size=20), st.sampled_from([FILE, PURPOSE_PART, b"--", *BORDERS]))),
     st.lists(st.integers(0, 500)),
 )
-def test_whatever_comes_is_a_form_or_is_refused(pieces, places):
+def test_any_bytes_are_a_form_or_refused(pieces, places):
     with contextlib.suppress(RequestError):
         assert read(cut(b"".join(pieces), places))[1].filename == "a"
 
@@ -109,7 +109,7 @@ def test_names_sent_by_httpx_are_read_unchanged(filename):
     ],
 )
 @pytest.mark.parametrize("size", [1, 10**6])
-def test_a_wrong_form_is_refused_with_the_reason(body, param, words, size):
+def test_a_wrong_form_names_the_reason(body, param, words, size):
     with pytest.raises(RequestError) as raised:
         read(cut(body, range(0, len(body), size)))
     assert raised.value.param == param

@@ -28,13 +28,13 @@ async def pieces(num: int) -> AsyncIterator[bytes]:
         yield b"a" * MIB
 
 
-def test_a_full_disk_takes_no_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_refuses_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
     disk_with(monkeypatch, [99])
     with pytest.raises(StorageFullError, match="99 MiB left, and 100 MiB are kept free"):
         DiskRoom(None, 100).check()
 
 
-async def test_an_upload_ends_as_the_disk_fills(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upload_ends_when_the_disk_fills(monkeypatch: pytest.MonkeyPatch) -> None:
     disk_with(monkeypatch, [200, 150, 50])
     taken = []
 

@@ -108,7 +108,7 @@ def test_a_wrong_field_is_reported_before_the_file(server):
     assert time.monotonic() - started < 10
 
 
-def test_a_connection_is_used_again_after_an_upload(server):
+def test_a_connection_is_reusable_after_an_upload(server):
     with httpx.Client() as client:
         for _ in range(2):
             reply = client.post(f"{server.url}/v1/files", content=upload_form(), headers=HEADERS)
@@ -172,7 +172,7 @@ def test_slow_uploads_delay_no_other(server):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to see a process's peak")
-def test_a_large_file_takes_little_memory(tmp_path):
+def test_a_large_file_needs_little_memory(tmp_path):
     with server_process(tmp_path) as (url, pid):
         small = httpx.post(f"{url}/v1/files", content=upload_form(bytes(MIB)), headers=HEADERS, timeout=60)
         assert small.status_code == 200

@@ -102,7 +102,7 @@ def test_uploads_match_the_sdk_s_types(sdk):
     assert file.expires_at == file.created_at + 7200
 
 
-def test_a_cancelled_upload_takes_no_more(sdk):
+def test_a_cancelled_upload_accepts_no_parts(sdk):
     upload = sdk.uploads.create(bytes=1, filename="a", mime_type="x", purpose="batch")
     added = sdk.uploads.parts.create(upload.id, data=b"x")
     assert sdk.uploads.cancel(upload.id).status == "cancelled"
@@ -196,7 +196,7 @@ async def test_completing_again_names_the_file(uploads):
         await uploads.cancel(upload_id)
 
 
-async def test_of_two_that_complete_at_once_one_does(uploads, store):
+async def test_one_of_several_concurrent_completions_succeeds(uploads, store):
     upload_id, part_ids = await begin(uploads, b"ab")
     body = CompleteRequest(part_ids=part_ids)
     results = await asyncio.gather(
@@ -227,7 +227,7 @@ async def test_a_late_part_leaves_nothing(uploads, store):
     assert await left(store, upload_id) == 0
 
 
-async def test_an_upload_outlives_the_server_that_began_it(store):
+async def test_an_upload_survives_a_server_restart(store):
     upload_id, part_ids = await begin(UploadService(store, Ownership()), b"ab", b"cd")
     upload = await UploadService(store, Ownership()).complete(upload_id, CompleteRequest(part_ids=part_ids))
     assert await content_of(store, upload.file.id) == b"abcd"

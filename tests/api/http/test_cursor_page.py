@@ -44,7 +44,7 @@ def test_a_wrong_parameter_is_named(query):
 
 
 @given(st.integers(0, 10), st.integers(1, 5))
-def test_pages_are_the_list_in_pieces(size, limit):
+def test_pages_join_to_the_whole_list(size, limit):
     items = [Item(f"x_{index}") for index in range(size)]
     query, seen, more = PageQuery(limit=limit), [], True
     while more:

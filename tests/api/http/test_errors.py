@@ -137,7 +137,7 @@ def test_a_wrong_value_names_field_and_value(
     ids=lambda fields: next(iter(fields)),
 )
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
-def test_an_error_does_not_send_a_megabyte_back(server: Served, path: str, fields: dict[str, Any]) -> None:
+def test_errors_do_not_echo_large_values(server: Served, path: str, fields: dict[str, Any]) -> None:
     reply = server.post(path, {"messages": MESSAGES, "max_tokens": 3, **fields})
     if path == CHAT or fields.keys() & {"model", "messages"}:
         assert reply.status_code in (400, 404)
@@ -220,7 +220,7 @@ def test_an_unknown_model_names_the_served_one(sdk: openai.OpenAI) -> None:
     assert SERVED_NAME in caught.value.message
 
 
-def test_an_unknown_path_is_a_404(server: Served) -> None:
+def test_an_unknown_path_is_404(server: Served) -> None:
     error = error_of(httpx.get(server.url + "/v1/nothing"), 404)
     assert error["code"] == "unknown_url"
     assert "/v1/nothing" in error["message"]

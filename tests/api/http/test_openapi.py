@@ -35,7 +35,7 @@ def test_our_post_routes_have_a_body_or_id(document):
     assert bare == ["/admin/cache/flush"]  # there is one cache
 
 
-def test_a_key_is_said_to_be_needed(tmp_path):
+def test_the_document_declares_the_key(tmp_path):
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="secret") as served:
         url = f"{served.url}/openapi.json"
         assert httpx.get(url).status_code == 401

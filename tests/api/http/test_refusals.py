@@ -107,7 +107,7 @@ def test_text_routes_honour_or_refuse_every_known_field(kind: type[Body]) -> Non
 
 
 @pytest.mark.parametrize("kind", ROUTES)
-def test_advice_names_fields_that_the_body_has(kind: type[Body]) -> None:
+def test_advice_names_existing_fields(kind: type[Body]) -> None:
     for name in refused(kind):
         advice = kind.refused[name].advice(kind.__struct_fields__)
         assert advice
@@ -119,7 +119,7 @@ def test_advice_names_fields_that_the_body_has(kind: type[Body]) -> None:
     ("value", "passes"),
     [(None, True), (0, True), (0.0, True), (False, False), (1, False), ("", False), ([], False)],
 )
-def test_only_the_neutral_value_itself_passes(value: Any, passes: bool) -> None:
+def test_only_exact_neutral_values_pass(value: Any, passes: bool) -> None:
     assert absent(0).passes(value) is passes
 
 

@@ -14,7 +14,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_appears_only_when_complete(tmp_path: Path) -> None:
     with whole_file(tmp_path / "out") as file:
         file.write(b"text")
         assert not (tmp_path / "out").exists()
@@ -62,7 +62,7 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     assert names(tmp_path) == ["pipe"]
 
 
-def test_the_file_has_the_rights_that_others_have(tmp_path: Path) -> None:
+def test_the_file_has_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"")
     with whole_file(tmp_path / "out"):
         pass

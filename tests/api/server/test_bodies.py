@@ -113,7 +113,7 @@ def test_identity_is_no_encoding(server: Served):
         ("PUT", "/admin/policy"),
     ],
 )
-def test_routes_without_texts_take_small_bodies_alone(server: Served, method, path):
+def test_routes_without_text_have_small_body_limits(server: Served, method, path):
     body = b'{"metadata": {"a": "' + b"a" * 2**20 + b'"}}'
     reply = httpx.request(method, server.url + path, content=body)
     assert reply.status_code == 413

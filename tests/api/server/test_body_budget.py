@@ -47,7 +47,7 @@ def test_slow_bodies_are_evicted_first():
     assert rig.evicted == ["bob"]
 
 
-def test_a_whole_body_stays():
+def test_complete_bodies_are_never_evicted():
     rig = Rig(10)
     rig.begin("eve", 8).is_whole = True
     rig.now += 2 * SLOW_S

@@ -140,7 +140,7 @@ def test_expect_100_continue_is_answered(patient):
 
 
 @pytest.mark.parametrize("size", [10, 40_000, 400_000])
-def test_a_body_may_come_in_pieces(patient, size):
+def test_a_body_may_arrive_in_pieces(patient, size):
     body = json.dumps({"messages": [{"role": "user", "content": "a" * size}], "max_tokens": 1}).encode()
     with connected(patient) as sock:
         sock.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body))
@@ -177,7 +177,7 @@ def test_idle_connections_are_closed(strict):
         assert time.monotonic() - started > 0.8  # looked at once a second
 
 
-def test_replies_that_are_not_read_are_given_up(strict):
+def test_clients_that_never_read_are_disconnected(strict):
     size = 32 * 2**20  # more than the buffers of both ends hold
     sent = httpx.post(
         f"{strict.url}/v1/files",
@@ -193,7 +193,7 @@ def test_replies_that_are_not_read_are_given_up(strict):
     assert is_alive(strict)
 
 
-def test_new_connections_displace_quiet_ones(strict):
+def test_new_connections_displace_idle_ones(strict):
     with contextlib.ExitStack() as stack:
         quiet = [stack.enter_context(connected(strict)) for _ in range(8)]
         for sock in quiet[1:]:

@@ -63,7 +63,7 @@ def register_file_stores(register):
 """
 
 
-def test_a_store_with_options_is_given_them(
+def test_a_store_receives_its_options(
     install_plugin: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     install_plugin("shelves", SHELVES)
@@ -124,7 +124,7 @@ def parts_of(**settings: object) -> ModelComponents:
     return with_grammar_checker(load_model_components(engine, config, registry), config, registry, 4096)
 
 
-def test_a_parser_with_options_is_given_them(install_plugin: Callable[..., Path]) -> None:
+def test_a_parser_receives_its_options(install_plugin: Callable[..., Path]) -> None:
     install_plugin("shouts", SHOUTS)
     for options, text in (({}, "a!"), ({"tool_parser.mark": "?"}, "a?")):
         parser = parts_of(tool_parser="shouts", options=options).tool_parser

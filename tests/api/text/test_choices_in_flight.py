@@ -78,7 +78,7 @@ async def test_several_requests_share_the_places() -> None:
         assert client.most == 4
 
 
-async def test_even_more_requests_than_places_go_on() -> None:
+async def test_more_requests_than_places_still_finish() -> None:
     places = EnginePlaces(2)
     with places.joined(), places.joined(), places.joined():
         assert len(await ended(ChoicesInFlight(CountingClient(), choices(3), places))) == 3  # type: ignore[arg-type]

@@ -96,7 +96,7 @@ async def test_a_wrong_grammar_names_the_client_s_parameter(
     assert caught.value.param == "guided_regex"
 
 
-async def test_a_verdict_is_given_once_for_each_grammar(checker: GrammarChecker, prover: FakeProver) -> None:
+async def test_each_grammar_is_checked_once(checker: GrammarChecker, prover: FakeProver) -> None:
     for _ in range(3):
         await checker.check(GOOD, "a", "alice")
         for source in ("(", "bomb"):
@@ -111,14 +111,14 @@ async def test_a_costly_grammar_is_refused_with_its_code(checker: GrammarChecker
     assert (caught.value.code, caught.value.param) == ("grammar_timeout", "p")
 
 
-async def test_overload_is_not_remembered(checker: GrammarChecker, prover: FakeProver) -> None:
+async def test_overload_is_not_cached(checker: GrammarChecker, prover: FakeProver) -> None:
     for _ in range(2):
         with pytest.raises(OverloadedError):
             await checker.check(GrammarSpec("regex", "busy"), "p")
     assert len(prover.asked) == 2
 
 
-async def test_requests_with_one_grammar_wait_together(checker: GrammarChecker, prover: FakeProver) -> None:
+async def test_requests_with_one_grammar_share_its_check(checker: GrammarChecker, prover: FakeProver) -> None:
     found = await asyncio.gather(*(checker.check(GOOD, "p") for _ in range(5)))
     assert len(set(found)) == len(prover.asked) == 1
 

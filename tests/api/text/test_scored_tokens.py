@@ -130,7 +130,7 @@ def test_tokens_never_shown_are_the_rest(tokenizer: Tokenizer) -> None:
     assert [(token.start, token.token_id) for token in stream.rest] == [(1, id) for [id] in cut[1:]]
 
 
-def test_after_a_stop_string_there_is_no_rest(tokenizer: Tokenizer) -> None:
+def test_a_stop_string_leaves_no_rest(tokenizer: Tokenizer) -> None:
     stream, _ = run(tokenizer, [[token] for token in tokenizer.encode("a stop")], stop=["stop"])
     assert list(stream.rest) == []
 

@@ -48,7 +48,7 @@ def reference(patterns: list[str], text: str) -> tuple[str, str | None]:
 
 
 @given(chosen, texts, st.lists(st.integers(0, 100)))
-def test_the_match_complete_first_ends_the_text(patterns: list[str], text: str, places: list[int]) -> None:
+def test_the_first_complete_match_ends_the_text(patterns: list[str], text: str, places: list[int]) -> None:
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
     pieces = [text[a:b] for a, b in itertools.pairwise(edges)]
     expected, label = reference(patterns, text)
@@ -93,7 +93,7 @@ def test_patterns_that_cannot_stop_are_refused(pattern: str, why: str) -> None:
         StopAutomaton([(pattern, pattern)])
 
 
-def test_a_pattern_explosive_for_backtracking_stays_cheap() -> None:
+def test_backtracking_heavy_patterns_stay_cheap() -> None:
     """Counts the states that are visited, which bound the work for a character."""
     automaton = StopAutomaton([("(?:a|a)*(?:a?){100}b", "")])
     visited = 0

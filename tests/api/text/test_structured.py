@@ -80,7 +80,7 @@ def test_all_ways_to_give_a_schema_agree(fields: dict[str, Any]) -> None:
         {"structured_outputs": {"json_object": True}},
     ],
 )
-def test_a_json_object_is_any_object(fields: dict[str, Any]) -> None:
+def test_json_object_allows_any_object(fields: dict[str, Any]) -> None:
     spec = spec_of(**fields)
     assert spec is not None
     assert json.loads(spec.source) == {"type": "object"}
@@ -128,7 +128,7 @@ def test_output_is_unconstrained_by_default(fields: dict[str, Any]) -> None:
     assert spec_of(**fields) is None
 
 
-def test_two_of_them_are_refused_by_both_names() -> None:
+def test_two_constraints_name_both_fields() -> None:
     with pytest.raises(RequestError, match="response_format and regex both say"):
         spec_of(regex="a", response_format={"type": "json_object"})
     with pytest.raises(RequestError, match=r"structured_outputs.json and structured_outputs.regex both"):
@@ -170,7 +170,7 @@ def test_two_of_them_are_refused_by_both_names() -> None:
         ({"structural_tag": {**OLD_TAG, "format": {}}}, "structural_tag"),
     ],
 )
-def test_a_wrong_form_is_refused_by_its_path(fields: dict[str, Any], param: str) -> None:
+def test_a_wrong_form_names_its_path(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
         spec_of(**fields)
     assert caught.value.param == param
@@ -194,7 +194,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("path", PROMPTS)
-def test_the_engine_gets_the_grammar_from_both_routes(server: Served, path: str) -> None:
+def test_both_routes_send_the_grammar(server: Served, path: str) -> None:
     body = PROMPTS[path]
     for fields in ({"response_format": named(SCHEMA)}, {"guided_json": SCHEMA}):
         assert server.post(path, {**body, **fields}).status_code == 200

@@ -18,7 +18,7 @@ from llmfw.core.base.server_url import server_url
         ("gpu-box", "http://gpu-box"),
     ],
 )
-def test_a_scheme_may_be_left_out(typed: str, url: str) -> None:
+def test_the_scheme_is_optional(typed: str, url: str) -> None:
     assert server_url(typed) == url
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llmfw.core.base.suggestion import did_you_mean, nearest
 
 
-def test_similar_name_is_suggested() -> None:
+def test_a_similar_name_is_suggested() -> None:
     assert nearest("lpn", {"fcfs", "lpm"}) == "lpm"
     assert did_you_mean("lpn", iter(["fcfs", "lpm"])) == ". Did you mean 'lpm'?"
 

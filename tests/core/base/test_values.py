@@ -45,13 +45,13 @@ def test_an_invalid_value_names_the_allowed_ones(settings: dict[str, Any], said:
         EngineConfig(model="m", **settings)
 
 
-def test_a_copy_with_another_value_is_checked_too() -> None:
+def test_modified_copies_are_validated() -> None:
     with pytest.raises(ConfigError, match="--page-size is 0"):
         msgspec.structs.replace(EngineConfig(model="m"), page_size=0)
 
 
 @pytest.mark.parametrize("struct", [EngineConfig, ServerConfig])
-def test_the_defaults_are_among_the_values(struct: type[msgspec.Struct]) -> None:
+def test_the_defaults_are_valid(struct: type[msgspec.Struct]) -> None:
     defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
     for name, values in values_of(struct).items():
         assert defaults[name] in (None, msgspec.NODEFAULT) or defaults[name] in values

@@ -55,7 +55,7 @@ async def test_concurrent_requests_receive_their_own_events(client: EngineClient
         assert [token for event in events for token in event.token_ids] == [*asked.prompt, EOS]
 
 
-async def test_info_and_stats_are_the_engine_s(client: EngineClient) -> None:
+async def test_info_and_stats_equal_the_engine_s(client: EngineClient) -> None:
     assert client.info.architecture == "Echo"
     task = asyncio.create_task(run(client, request("a", WAIT)))
     await asyncio.sleep(0.1)
@@ -102,7 +102,7 @@ async def test_a_sleeping_engine_wakes_on_time(client: EngineClient) -> None:
         assert [event.token_ids for event in events] == [[SOON], [EOS]]
 
 
-async def test_a_refusal_says_when_to_come_back(client: EngineClient) -> None:
+async def test_a_refusal_names_the_retry_time(client: EngineClient) -> None:
     with pytest.raises(OverloadedError, match="the queue is full") as caught:
         await run(client, request("a", FULL))
     assert caught.value.retry_after_s == 7.5
@@ -155,7 +155,7 @@ async def test_a_cancelled_command_disturbs_no_other(client: EngineClient) -> No
     assert pin.num_tokens == 3
 
 
-async def test_an_engine_that_ends_ends_open_commands(client: EngineClient) -> None:
+async def test_a_dying_engine_ends_open_commands(client: EngineClient) -> None:
     failing = asyncio.create_task(run(client, request("bad", CRASH)))
     asked = [asyncio.create_task(client.control(GetPolicy())) for _ in range(100)]
     for answer in await asyncio.gather(*asked, return_exceptions=True):

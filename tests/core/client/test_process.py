@@ -257,7 +257,7 @@ def test_a_stopped_engine_dies_with_its_parent() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_an_engine_outlives_the_thread_that_started_it() -> None:
+def test_an_engine_outlives_its_starting_thread() -> None:
     client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
     launched = client.launched()
     thread = threading.Thread(target=launched.__enter__)

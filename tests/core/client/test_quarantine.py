@@ -169,7 +169,7 @@ async def test_a_disconnected_client_blocks_no_other() -> None:
     assert rig.in_flight == [first, third]
 
 
-async def test_no_turn_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ALONE_S", 0.05)
     rig = Rig(*some(2))
     await rig.die()

@@ -72,7 +72,7 @@ def kill(client: SupervisedEngineClient, number: int = signal.SIGKILL) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP])
-async def test_an_engine_that_ends_or_stops_is_replaced(client: SupervisedEngineClient, number: int) -> None:
+async def test_a_dead_or_hanging_engine_is_replaced(client: SupervisedEngineClient, number: int) -> None:
     before = client.pid
     kill(client, number)
     await settled(client)
@@ -80,7 +80,7 @@ async def test_an_engine_that_ends_or_stops_is_replaced(client: SupervisedEngine
     assert tokens(await run(client, request("a", 1, 2))) == [1, 2, EOS]
 
 
-async def test_requests_that_had_no_token_run_again(client: SupervisedEngineClient) -> None:
+async def test_requests_without_tokens_run_again(client: SupervisedEngineClient) -> None:
     waiting = asyncio.create_task(run(client, request("a", WAIT)))
     await asyncio.sleep(0.1)
     kill(client)
@@ -109,7 +109,7 @@ async def test_a_restartable_request_gets_its_whole_answer(client: SupervisedEng
     assert tokens(events) == [*range(60), EOS]
 
 
-async def test_meanwhile_new_requests_wait_and_questions_are_refused(client: SupervisedEngineClient) -> None:
+async def test_requests_wait_and_questions_fail_meanwhile(client: SupervisedEngineClient) -> None:
     kill(client)
     while client.outage is None:
         await asyncio.sleep(0.01)
@@ -122,7 +122,7 @@ async def test_meanwhile_new_requests_wait_and_questions_are_refused(client: Sup
     assert isinstance(await client.stats(), EngineStats)
 
 
-async def test_waiting_for_the_engine_has_an_end() -> None:
+async def test_waiting_for_the_engine_is_limited() -> None:
     config = EngineConfig(model="echo")
     client = SupervisedEngineClient(partial(ProcessEngineClient, config, COMMAND), wait_s=0.05)
     await client.start()
@@ -156,7 +156,7 @@ async def test_an_endless_step_is_reported_with_stacks(capfd: pytest.CaptureFixt
     assert "llmfw/core/engine/process/process.py" in said
 
 
-async def test_past_its_limit_the_engine_is_given_up() -> None:
+async def test_past_its_limit_the_engine_is_abandoned() -> None:
     client = new_client(RestartPolicy(max_per_hour=1))
     await client.start()
     kill(client)
@@ -170,7 +170,7 @@ async def test_past_its_limit_the_engine_is_given_up() -> None:
     await client.close()
 
 
-async def test_never_restarting_leaves_the_client_dead() -> None:
+async def test_restart_never_leaves_the_client_dead() -> None:
     client = new_client(RestartPolicy(is_on=False))
     await client.start()
     waiting = asyncio.create_task(run(client, request("a", WAIT)))
@@ -216,7 +216,7 @@ async def test_an_administrator_s_policy_survives_restarts(client: SupervisedEng
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.3])
-async def test_closing_while_it_restarts_leaves_no_process(delay: float) -> None:
+async def test_closing_during_a_restart_leaves_no_process(delay: float) -> None:
     client = new_client()
     await client.start()
     kill(client)

@@ -22,7 +22,7 @@ def test_a_short_line_overtakes_a_long_one() -> None:
     assert 99 in [job.id for job in (queue.pop(), queue.pop()) if job is not None]
 
 
-def test_a_full_queue_takes_from_the_longest_line() -> None:
+def test_a_full_queue_drops_from_the_longest_line() -> None:
     queue = FairQueue(3)
     assert all(queue.add(Job(i, "many", SPEC)) and queue.shed() is None for i in range(3))
     assert not queue.add(Job(3, "many", SPEC))

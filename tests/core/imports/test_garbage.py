@@ -37,7 +37,7 @@ def test_settle_freezes_live_objects_and_frees_garbage() -> None:
     assert all(each is not kept for each in gc.get_objects())
 
 
-def test_cycles_that_come_later_are_collected() -> None:
+def test_later_cycles_are_collected() -> None:
     garbage.settle()
     later = weakref.ref(cycle())
     gc.collect()
@@ -52,7 +52,7 @@ def test_imports_pause_collection_and_freeze_their_objects() -> None:
     assert all(each is not brought for each in gc.get_objects())
 
 
-def test_a_failed_import_leaves_the_collector_on() -> None:
+def test_a_failed_import_keeps_the_collector_on() -> None:
     with pytest.raises(ImportError), garbage.importing():
         raise ImportError
     assert gc.isenabled()

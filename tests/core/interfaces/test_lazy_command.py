@@ -40,7 +40,7 @@ def test_a_lazy_command_runs_and_shows_help(install_plugin):
     assert "--name TEXT" in llmfw("greet", "--help").stdout
 
 
-def test_a_list_of_commands_does_not_import_it(install_plugin):
+def test_listing_commands_does_not_import_them(install_plugin):
     install(install_plugin, "raise OSError('disk')")
     assert "greet     Say hello.\n" in llmfw("--help").stdout
     assert llmfw("plugins").exit_code == 0

@@ -45,7 +45,7 @@ def test_incremental_detokenization_equals_decoding_at_once(tokenizer: Tokenizer
 
 
 @given(st.text(max_size=20), st.integers(1, 40))
-def test_no_half_character_is_ever_shown(tokenizer: Tokenizer, text: str, end: int) -> None:
+def test_partial_characters_are_never_shown(tokenizer: Tokenizer, text: str, end: int) -> None:
     detokenizer = tokenizer.detokenizer()
     token_ids = tokenizer.encode(text)[:end]
     shown = "".join(detokenizer.feed([token]) for token in token_ids)
@@ -58,7 +58,7 @@ def test_a_continuation_keeps_its_leading_space(tokenizer: Tokenizer) -> None:
     assert "".join(detokenizer.feed([token]) for token in new) == " The"
 
 
-def test_special_tokens_are_shown_only_if_asked_for(tokenizer: Tokenizer) -> None:
+def test_special_tokens_are_shown_on_request(tokenizer: Tokenizer) -> None:
     token_ids = tokenizer.encode("The<end>")
     assert tokenizer.detokenizer().feed(token_ids).endswith("The")
     assert tokenizer.detokenizer(skip_special_tokens=False).feed(token_ids).endswith("The<end>")

@@ -101,7 +101,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_a_command_arrives_as_it_was(command: Command) -> None:
+def test_a_command_arrives_unchanged(command: Command) -> None:
     assert decode_from_client(encode(Control(2**40, command))) == Control(2**40, command)
 
 
@@ -114,7 +114,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
-def test_an_answer_arrives_as_it_was(answer: Answer) -> None:
+def test_an_answer_arrives_unchanged(answer: Answer) -> None:
     assert decode_from_engine(encode(ControlAnswer(7, answer))) == ControlAnswer(7, answer)
 
 
@@ -125,7 +125,7 @@ def test_a_request_error_keeps_parameter_and_code() -> None:
 
 
 @pytest.mark.parametrize("error", [ModelError("no such folder"), ComponentError("x"), RequestError("y")])
-def test_an_exception_of_the_tree_arrives_as_itself(error: Exception) -> None:
+def test_llmfw_errors_arrive_as_their_class(error: Exception) -> None:
     arrived = error_of(failure_of(error))
     assert type(arrived) is type(error)
     assert str(arrived) == str(error)

@@ -114,12 +114,12 @@ def test_model_kinds_cover_transformers_classes() -> None:
         ({"model_type": "llama"}, None),
     ],
 )
-def test_unknown_kinds(settings: dict[str, Any], expected: str | None) -> None:
+def test_unknown_model_kinds_are_named(settings: dict[str, Any], expected: str | None) -> None:
     found = unknown_kind(settings)
     assert found is None if expected is None else expected in str(found)
 
 
-def test_another_class_than_named_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_differing_class_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     load(save_random_model(tmp_path, "LlamaConfig", {}))
     assert "names the architecture" not in caplog.text
     load(configure(tmp_path, architectures=["MyForCausalLM"]))

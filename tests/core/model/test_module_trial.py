@@ -90,7 +90,7 @@ def test_changed_attention_inputs_are_detected(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_results_agree_if_they_differ_by_roundings_only(dtype: torch.dtype) -> None:
+def test_results_agree_up_to_rounding(dtype: torch.dtype) -> None:
     one = random_input(5, 64, like=torch.zeros(1, dtype=dtype))
     assert agree(one, one.double().mul(1 + torch.finfo(dtype).eps / 4).to(dtype))
     for other in (one * 1.1, one[:4], one.double(), (one,)):

@@ -24,7 +24,7 @@ def test_packed_products_are_bit_identical(shape: tuple[int, ...], bias: bool) -
         assert torch.equal(PackedLinear(linear)(strided), linear(strided.contiguous()))
 
 
-def test_the_weight_can_still_be_read() -> None:
+def test_the_packed_weight_can_be_read() -> None:
     linear = nn.Linear(48, 80, dtype=torch.bfloat16)
     assert torch.equal(PackedLinear(linear).weight, linear.weight)
 
@@ -51,7 +51,7 @@ class _Gate(nn.Module):
         return self.gate_proj(hidden) * self.up_proj(hidden)
 
 
-def test_float32_and_subclasses_are_left_alone() -> None:
+def test_float32_and_subclasses_are_not_packed() -> None:
     class Other(nn.Linear):
         pass
 

@@ -55,7 +55,7 @@ def test_contradicting_layer_and_mask_windows_are_refused() -> None:
 
 @pytest.mark.parametrize(("name", "field"), [("soft cap", "attn_logit_softcapping"), ("scale", "scaling")])
 @pytest.mark.parametrize("value", [0.0, -5.0])
-def test_a_factor_of_scores_is_above_zero(name: str, field: str, value: float) -> None:
+def test_nonpositive_score_factors_are_refused(name: str, field: str, value: float) -> None:
     model = build("gemma2")
     setattr(model.model.layers[1].self_attn, field, value)
     with pytest.raises(ModelError, match=f"layer 1 gives attention a {name} of {value}; correct its config"):
@@ -75,11 +75,11 @@ def test_models_with_their_own_positions_are_refused(model_type: str, reason: st
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gpt2", "opt"])
-def test_positions_as_given_are_served(model_type: str) -> None:
+def test_unmodified_positions_are_accepted(model_type: str) -> None:
     check_positions(build(model_type))
 
 
-def test_numbers_that_are_not_finite_have_their_cause() -> None:
+def test_non_finite_numbers_name_their_cause() -> None:
     """transformers makes the frequencies from the config; they are in no file."""
     model = build("llama")
     model.model.rotary_emb.inv_freq.fill_(torch.nan)
@@ -106,7 +106,7 @@ def test_a_model_s_exception_is_one_line(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize("error", [ConfigError("said already"), KeyboardInterrupt()])
-def test_our_own_errors_and_interrupts_pass_unchanged(error: BaseException) -> None:
+def test_our_errors_and_interrupts_pass_unchanged(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, refusing(nn.Identity(), "it"):
         raise error
     assert caught.value is error

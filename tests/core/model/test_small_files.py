@@ -77,7 +77,7 @@ def test_a_wrong_tokenizer_is_one_line(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("template", [1, {"a": 2}, [{"name": "default", "template": 3}], [[]] * 2, True])
-def test_a_template_that_is_no_text_is_refused(tmp_path: Path, template: object) -> None:
+def test_a_non_text_template_is_refused(tmp_path: Path, template: object) -> None:
     _write_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
     with pytest.raises(

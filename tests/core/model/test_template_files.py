@@ -44,7 +44,7 @@ def test_chats_with_tools_use_the_tool_template(
     )
 
 
-def test_without_a_default_there_is_no_template(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_default_template_none_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert find_chat_template(tmp_path, listed(rag="other"))[0] == ""
     assert "named 'rag' and none named 'default'" in caplog.text

@@ -199,7 +199,7 @@ async def test_batch_results_count_as_store_calls() -> None:
         await results.done()
 
 
-def test_every_method_of_a_store_is_watched() -> None:
+def test_every_store_method_is_guarded() -> None:
     from llmfw.plugins.store_memory.files import MemoryFiles
 
     made = guarded(MemoryFiles, FileStore, ComponentCalls(FILES))

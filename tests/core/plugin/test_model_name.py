@@ -15,7 +15,7 @@ from llmfw.core.testing import ModelSourceTests
 EMPTY = Registry()
 
 
-def test_a_registered_name_is_its_sources_folder(tmp_path, install_plugin, monkeypatch):
+def test_a_registered_name_gives_its_source_s_folder(tmp_path, install_plugin, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     module = tmp_path / "a_source.py"
     module.write_text(
@@ -82,7 +82,7 @@ def test_a_pipe_in_the_folder_is_refused(tmp_path):
         ("device", "is a pipe, socket or device"),
     ],
 )
-def test_a_config_that_is_no_file_is_named(tmp_path, kind, words):
+def test_a_config_that_is_no_file_is_reported(tmp_path, kind, words):
     config = tmp_path / "config.json"
     if kind == "folder":
         config.mkdir()
@@ -110,7 +110,7 @@ def test_an_unreadable_folder_is_named(tmp_path, monkeypatch, call):
         resolve_model(str(tmp_path), EMPTY)
 
 
-def test_a_file_is_no_model(tmp_path):
+def test_a_file_is_not_a_model(tmp_path):
     file = tmp_path / "model.safetensors"
     file.touch()
     with pytest.raises(ModelError, match="is a file; give the folder"):
@@ -128,7 +128,7 @@ def test_other_names_are_hub_ids(name):
     assert resolve_model(name, EMPTY).path == name
 
 
-def test_a_source_with_options_is_given_them(tmp_path, monkeypatch):
+def test_a_source_receives_its_options(tmp_path, monkeypatch):
     for step in (1, 2):
         (tmp_path / f"step-{step}").mkdir()
         (tmp_path / f"step-{step}" / "config.json").write_text("{}")
@@ -184,7 +184,7 @@ def test_the_kit_accepts_sources_with_options(tmp_path):
         ("a\x1b[2J\nb", r"there is no model folder 'a\x1b[2J\nb'"),
     ],
 )
-def test_names_that_are_no_hub_ids(name: str, expected: str) -> None:
+def test_invalid_hub_ids_are_refused(name: str, expected: str) -> None:
     with pytest.raises(ModelError) as caught:
         resolve_model(name, EMPTY)
     assert expected in str(caught.value)
@@ -193,5 +193,5 @@ def test_names_that_are_no_hub_ids(name: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "Qwen/Qwen2.5-0.5B_x", "a/b", "a" * 96])
-def test_hub_ids_are_left_to_the_hub(name: str) -> None:
+def test_valid_hub_ids_are_passed_to_the_hub(name: str) -> None:
     assert resolve_model(name, EMPTY).path == name

@@ -75,7 +75,7 @@ def test_an_invalid_registration_names_the_mistake(install_plugin, call, reason)
     assert reason in broken_reason("ours")
 
 
-def test_a_plugin_that_breaks_leaves_later_ones_alone(install_plugin):
+def test_a_broken_plugin_does_not_affect_later_ones(install_plugin):
     install_plugin("a_first", next(iter(BREAKING)), "first")
     install_plugin("b_second", POLICY, "second")
     assert load_plugins().registry.find("policy", "mine").plugin == "b_second"

@@ -77,7 +77,7 @@ def test_components_with_equal_names_stay_reachable():
     assert [registry.find("policy", name) for name in registry.names("policy")] == [AGED, TWIN]
 
 
-def test_entries_come_by_rank_then_by_name():
+def test_entries_are_sorted_by_rank_and_name():
     parts = [replace(AGED, name=name, rank=rank) for name, rank in (("b", 0), ("a", 0), ("c", 5))]
     assert [entry.name for entry in Registry(parts).entries("policy")] == ["c", "a", "b"]
 
@@ -92,7 +92,7 @@ def test_missing_requirements_are_found_without_importing(fresh_python):
     assert fresh_python(code) == "['torch.nope', 'nope.x'] False\n"
 
 
-def test_loading_gives_the_class():
+def test_loading_returns_the_class():
     assert AGED.load() is Aged
 
 
@@ -154,7 +154,7 @@ def test_a_class_lacking_methods_is_refused_early():
         replace(AGED, path=f"{__name__}:Half").load()
 
 
-def test_options_that_are_no_struct_are_refused():
+def test_options_must_be_a_struct():
     with pytest.raises(
         ComponentError, match=r"'aged' of plugin 'ours' .* has Options that are no msgspec\.Struct"
     ):
@@ -180,7 +180,7 @@ def test_non_text_options_must_have_the_declared_type():
         AGED.build_options({"policy.label": 3})
 
 
-def test_a_list_is_written_in_json_in_text():
+def test_lists_are_written_as_json():
     users = AGED.build_options({"policy.users": '["ann", "bob"]', "policy.steps": "2"}).users
     assert users == ("ann", "bob")
     with pytest.raises(ConfigError, match=r"Expected `array`, got `str` - at `\$.users`"):

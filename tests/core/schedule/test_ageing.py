@@ -92,5 +92,5 @@ def test_no_request_is_overtaken_beyond_the_bound(
     assert sum(retracted for _, retracted in found) > 0
 
 
-def test_without_a_bound_some_are_overtaken_more_often() -> None:
+def test_without_a_bound_requests_are_overtaken_more_often() -> None:
     assert any(drive(UnboundedLPM, seed, False, 0.0)[0] > BOUND for seed in range(25))

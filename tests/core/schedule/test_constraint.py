@@ -74,7 +74,7 @@ def test_the_grammar_starts_after_the_thinking() -> None:
     assert tuple(state.forced) == tokens_of("ab")
 
 
-def test_a_mark_of_several_tokens_is_followed_through() -> None:
+def test_markers_of_several_tokens_are_followed() -> None:
     state = constraint("ab", thinking=Thinking(begin=(BEGIN, MIDDLE, LAST), end=(END, LAST)))
     follow(state, [BEGIN])
     assert tuple(state.forced) == (MIDDLE, LAST)
@@ -105,7 +105,7 @@ def test_a_begun_end_marker_is_completed() -> None:
     assert tuple(state.forced) == tokens_of("ab")
 
 
-def test_an_end_within_the_budget_is_the_end() -> None:
+def test_an_end_within_the_budget_counts() -> None:
     state = constraint(thinking=Thinking(end=(END,), is_open=True, budget=2))
     follow(state, [50, END, 51, 52, 53])
     assert not state.has_mask

@@ -41,14 +41,14 @@ def test_followers_keep_their_place_in_the_order() -> None:
     assert [seq.id for seq in driver.scheduler.live.running] == ["0", "1", "2"]
 
 
-def test_a_short_prefix_is_not_worth_a_step() -> None:
+def test_short_prefixes_are_not_followed() -> None:
     driver = Driver(num_tokens=1000)
     for i in range(3):
         driver.add(str(i), [1] * 8 + [i + 2], 2)
     assert len(driver.step().parts) == 3
 
 
-def test_prefixes_of_different_salts_are_computed_each() -> None:
+def test_prefixes_of_different_salts_are_computed_separately() -> None:
     driver = Driver(budget=1000, num_tokens=1000)
     for i in range(4):
         driver.add(str(i), [*LONG, i + 1], 2, cache_salt=f"{i % 2}")

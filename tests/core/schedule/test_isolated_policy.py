@@ -102,7 +102,7 @@ def test_an_invalid_order_falls_back_to_arrival(wrong: str, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("places", [[2, 0, 1, 3], np.array([2, 0, 1, 3], np.uint8), (2, 0, 1, 3)])
-def test_any_whole_numbers_are_places(places: Any) -> None:
+def test_any_integers_are_valid_places(places: Any) -> None:
     guard = guarded(Says(Ordering(places, np.int32(2))))
     order = guard.order(WAITING, make_figures())
     assert (order.places.tolist(), order.num_held, guard.failure) == ([2, 0, 1, 3], 2, None)
@@ -132,7 +132,7 @@ def test_an_invalid_give_way_answer_retracts_none(answer: Any) -> None:
     assert guard.failure is not None
 
 
-def test_one_failure_ends_all_three() -> None:
+def test_one_failure_disables_all_three_methods() -> None:
     policy = Says(order=None, retracted=[0, 1, 2], gives=[0])
     guard = guarded(policy)
     guard.order(WAITING, make_figures())
@@ -141,7 +141,7 @@ def test_one_failure_ends_all_three() -> None:
     assert policy.num_asked == 1
 
 
-def test_right_answers_go_through() -> None:
+def test_valid_answers_pass_unchanged() -> None:
     guard = guarded(Says(Ordering([1, 0, 2, 3], 1), [2, 0, 1], [2]))
     assert guard.order(WAITING, make_figures()).num_held == 1
     assert guard.retraction_order(RUNNING, make_figures()).tolist() == [2, 0, 1]

@@ -38,7 +38,7 @@ class PieceDriver(Driver):
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("policy", [FCFS, LPM])
-def test_pieces_of_any_size_keep_every_promise(policy: type[SchedulePolicy], overlap: bool) -> None:
+def test_pieces_of_any_size_keep_all_invariants(policy: type[SchedulePolicy], overlap: bool) -> None:
     rng = random.Random(f"{policy.__name__} {overlap}")
     num_cut = 0
     for _ in range(of_length(4, 12)):
@@ -64,7 +64,7 @@ def counts(plan: BatchPlan) -> dict[str, int]:
     return {p.seq.id: p.count for p in plan.parts}
 
 
-def test_long_prompts_have_one_piece_between_them() -> None:
+def test_long_prompts_share_one_piece() -> None:
     driver = Driver(budget=BUDGET, num_tokens=1000)
     driver.add("stream", [1] * 4, 100)
     driver.step()
@@ -98,7 +98,7 @@ def test_scored_prompts_share_one_piece() -> None:
     }
 
 
-def test_scored_tokens_count_by_their_cost() -> None:
+def test_scored_tokens_are_weighted_by_cost() -> None:
     driver = Driver(budget=BUDGET, num_tokens=1000)
     for i in range(2, 8):
         driver.add(f"scored {i}", [i] * 10, 1, prompt_logprobs=20)

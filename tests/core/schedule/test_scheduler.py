@@ -151,7 +151,7 @@ def test_lpm_admits_the_longest_cached_prefix_first() -> None:
     assert [p.seq.id for p in driver.step().parts] == ["hit"]
 
 
-def test_sequences_with_one_token_come_first() -> None:
+def test_single_token_sequences_come_first() -> None:
     driver = Driver(overlap=True)
     rng = random.Random(0)
     for i in range(300):

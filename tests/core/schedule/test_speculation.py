@@ -68,7 +68,7 @@ def test_draft_length_follows_acceptance() -> None:
     assert limits[4:8] == [1, 2, 4, 8]
 
 
-def test_max_tokens_are_never_passed() -> None:
+def test_max_tokens_is_never_exceeded() -> None:
     for max_tokens in range(1, 12):
         driver = Driver(speculation=speculation(random.Random(max_tokens)))
         run(driver, max_tokens=max_tokens)

@@ -25,7 +25,7 @@ def test_occasional_slow_masks_are_forgiven() -> None:
             cost.allow()
 
 
-def test_masks_that_stay_slow_are_too_much() -> None:
+def test_persistently_slow_masks_are_refused() -> None:
     cost = StepCost()
     for _ in range(11):
         cost.check()

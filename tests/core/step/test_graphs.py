@@ -161,9 +161,7 @@ def test_a_failed_capture_is_logged_and_steps_run(llama: Path, caplog: pytest.Lo
     )
 
 
-def test_a_backend_that_cannot_be_captured_serves_without(
-    llama: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_uncapturable_backend_runs_without_graphs(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
     replayed: list[int] = []
     with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.build"):
         engine = build_captured(llama, replayed, attention="torch")
@@ -323,7 +321,7 @@ def test_a_capture_follows_a_run(
     cuda["CUDAGraph"].return_value.replay.assert_called_once_with()
 
 
-def test_a_clock_sees_every_step_captured_or_not(llama: Path) -> None:
+def test_the_clock_sees_captured_steps_too(llama: Path) -> None:
     for when in ("lazy", "off"):
         clock = StepClock(CPU)
         engine = build_captured(llama, [], clock, cuda_graph=when, overlap=True)

@@ -33,7 +33,7 @@ def test_a_missing_package_names_the_install_command(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_automatic_choice_passes_over_it(fresh_python: Callable[..., str]) -> None:
+def test_auto_skips_it(fresh_python: Callable[..., str]) -> None:
     code = ABSENT + (
         "from llmfw.core.plugin.plugins import load_plugins\n"
         "[entry, *_] = [e for e in load_plugins().registry.entries('attention') if not e.missing()]\n"

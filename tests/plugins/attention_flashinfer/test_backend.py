@@ -71,7 +71,7 @@ def test_five_query_heads_need_tensor_cores(flashinfer: Backend) -> None:
 
 
 @pytest.mark.parametrize(("capability", "allowed"), [((9, 0), True), ((8, 0), False), ((10, 0), False)])
-def test_fa3_is_for_compute_capability_9_alone(
+def test_fa3_needs_compute_capability_9(
     flashinfer: Backend, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], allowed: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
@@ -97,7 +97,7 @@ def test_fp8_plans_have_each_layer_s_scales(flashinfer: Backend, is_static: bool
     assert {(given["k_scale"], given["v_scale"]) for given in called("run")} == {scales}
 
 
-def test_prompts_in_fp8_are_not_for_fa3(flashinfer: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp8_prompts_do_not_use_fa3(flashinfer: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     case = AttentionCase(make_layer(head_dim=64), [(0, 9)], 1, stored_as=torch.float8_e4m3fn)
     with pytest.raises(ComponentError, match="fa3 has no kernel for keys and values in fp8_e4m3; fa2 has"):
@@ -157,7 +157,7 @@ def test_the_plan_s_pinned_memory_is_synchronised(flashinfer: Backend) -> None:
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
-def test_steps_of_any_size_follow_one_another(flashinfer: Backend, page_size: int) -> None:
+def test_steps_of_different_sizes_may_alternate(flashinfer: Backend, page_size: int) -> None:
     cases = [single_tokens(*lengths, page_size=page_size) for lengths in ((3, 90, 7, 1), (5,), (2, 30))]
     built = cases[0].build(flashinfer)
     for case in cases:

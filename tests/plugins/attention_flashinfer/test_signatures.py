@@ -32,7 +32,7 @@ def test_recorded_signatures_equal_the_installed_package_s() -> None:
     }
 
 
-def test_the_extra_installs_the_version_that_is_tested() -> None:
+def test_the_extra_pins_the_tested_version() -> None:
     try:
         found = version("flashinfer-python")
     except PackageNotFoundError:

@@ -29,7 +29,7 @@ def reason(device: str = "cuda", dtype: torch.dtype = torch.bfloat16, **changes:
 @pytest.mark.parametrize(
     "changes", [{}, {"sliding_window": 9, "softcap": 30.0}, {"head_dim": 64}, {"head_dim": 256}]
 )
-def test_layers_that_it_has_kernels_for_are_supported(dtype: torch.dtype, changes: dict[str, Any]) -> None:
+def test_layers_with_kernels_are_supported(dtype: torch.dtype, changes: dict[str, Any]) -> None:
     assert reason("cuda:0", dtype, **changes) is None
 
 
@@ -78,7 +78,7 @@ def test_ready_kernels_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 @pytest.mark.parametrize("stored_as", [torch.float8_e4m3fn, torch.float8_e5m2])
-def test_fp8_is_stored(stored_as: torch.dtype) -> None:
+def test_fp8_storage_is_supported(stored_as: torch.dtype) -> None:
     assert FlashInferAttention.storage_unsupported("cuda", torch.bfloat16, stored_as) is None
 
 

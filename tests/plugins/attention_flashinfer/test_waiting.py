@@ -118,7 +118,7 @@ def run(built: FlashInferAttention, batch: ForwardBatch) -> None:
 
 @pytest.mark.parametrize("stored_as", [torch.bfloat16, torch.float8_e4m3fn], ids=["bf16", "fp8"])
 @pytest.mark.parametrize("page_size", [1, 16])
-def test_no_step_waits_for_the_device(
+def test_steps_do_not_synchronise_with_the_device(
     flashinfer: Backend, watch: Watch, page_size: int, stored_as: torch.dtype
 ) -> None:
     built = build(flashinfer, page_size, stored_as)
@@ -130,7 +130,9 @@ def test_no_step_waits_for_the_device(
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
-def test_no_replay_waits_for_the_device(flashinfer: Backend, watch: Watch, page_size: int) -> None:
+def test_replays_do_not_synchronise_with_the_device(
+    flashinfer: Backend, watch: Watch, page_size: int
+) -> None:
     built = build(flashinfer, page_size)
     with watch:
         for size in (4, 4, 2):

@@ -89,7 +89,7 @@ def test_every_query_is_in_one_block(lengths: list[tuple[int, int]], shared: int
         assert offsets == list(wanted)
 
 
-def test_arrays_arrive_as_they_are_at_aligned_addresses() -> None:
+def test_arrays_arrive_unchanged_at_aligned_addresses() -> None:
     arrays = [np.arange(n, dtype=np.int64) for n in (1, 5, 0, 4, 7)]
     found = _to_device(arrays, torch.device("cpu"))
     assert [tensor.tolist() for tensor in found] == [array.tolist() for array in arrays]

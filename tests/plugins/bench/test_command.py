@@ -41,7 +41,7 @@ def test_each_workload_has_its_requests_and_lengths(
     assert found["output_tokens"] == requests * output
 
 
-def test_multiturn_prompts_hold_all_that_was_said(metronome, measured):
+def test_multiturn_prompts_contain_earlier_turns(metronome, measured):
     server = metronome()
     found = measured(server, "multiturn", "--scale", 0.125)
     first, second = (body["prompt"] for body in server.bodies[-4:-2])
@@ -88,14 +88,14 @@ def test_prompt_length_is_calibrated_on_the_server(metronome, measured):
     assert found["prompt_tokens"] == 5 * 257
 
 
-def test_token_ids_are_sent_as_they_are(metronome, measured):
+def test_token_ids_are_sent_unchanged(metronome, measured):
     server = metronome()
     found = measured(server, "single", "--prompt-mode", "ids")
     assert all(isinstance(token, int) for token in server.bodies[-1]["prompt"])
     assert (found["prompt_mode"], found["prompt_tokens"]) == ("ids", 4 * 128)
 
 
-def test_exact_length_is_asked_for(metronome, measured):
+def test_exact_length_is_requested(metronome, measured):
     server = metronome()
     found = measured(server, "single")
     body = server.bodies[-1]
@@ -110,7 +110,7 @@ def test_refused_fields_are_left_out(metronome, measured):
     assert "ignore_eos" not in server.bodies[-1]
 
 
-def test_outputs_that_end_early_are_counted_as_short(metronome, measured):
+def test_early_outputs_are_counted_as_short(metronome, measured):
     found = measured(metronome(stops_after=100), "single")
     assert (found["short"], found["output_tokens"]) == (4, 400)
 
@@ -131,7 +131,7 @@ def test_failed_requests_are_counted_and_excluded(metronome, bench):
     )
 
 
-def test_the_table_has_a_row_for_each_workload(metronome, bench):
+def test_the_table_has_one_row_per_workload(metronome, bench):
     shown = bench("--base-url", metronome().url, "--scale", 0.05, "--runs", 1)
     rows = [line.split("\t")[0] for line in shown.stdout.splitlines()]
     assert rows == ["workload", "single", "batch16", "prefix", "burst", "multiturn"]

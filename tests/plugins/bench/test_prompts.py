@@ -26,7 +26,7 @@ def folder(request, tmp_path):
     return tmp_path
 
 
-def test_tokenizer_text_is_exact_also_when_joined(folder):
+def test_tokenizer_text_is_exact_when_joined(folder):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     source, rng = TokenizerText(folder), random.Random(0)
     text = source.draw(rng, 100) + source.draw(rng, 28)
@@ -40,7 +40,7 @@ def test_whole_words_have_the_tokenizer_s_ids(folder):
     assert tokenizer.encode(text).ids == list(words.values())
 
 
-def test_words_come_to_the_wanted_tokens():
+def test_words_reach_the_requested_token_count():
     assert len(WordText(1.25).draw(random.Random(0), 250).split()) == 200
 
 

@@ -70,5 +70,5 @@ def test_stream_errors_are_reported(stream, said):
         (b"x" * 400, "x" * 299 + "…"),
     ],
 )
-def test_error_bodies_are_read_in_all_their_forms(body, said):
+def test_error_bodies_are_read_in_all_forms(body, said):
     assert error_message(body) == said

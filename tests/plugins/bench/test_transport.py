@@ -50,7 +50,7 @@ async def get(answer: bytes, hold: bool = False, patience: float = 5.0) -> Answe
         b"HTTP/1.0 201 Created\r\n\r\nbody",
     ],
 )
-async def test_the_body_is_read_to_its_end(framed):
+async def test_the_body_is_read_completely(framed):
     answer = await get(framed)
     assert (answer.status, answer.body) == (201, b"body")
 

@@ -79,7 +79,7 @@ class TestCpuAttention(AttentionBackendTests):
 @pytest.mark.parametrize("page_size", [1, 5, 16])
 @pytest.mark.parametrize("head_dim", [2, 64, 80, 128])
 @pytest.mark.parametrize("backend", PRODUCTS)
-def test_lengths_on_both_sides_of_every_border(
+def test_lengths_around_every_border_are_correct(
     backend: type[CpuAttention], head_dim: int, page_size: int, dtype: torch.dtype
 ) -> None:
     layer = make_layer(num_heads=3, num_kv_heads=1, head_dim=head_dim, scale=head_dim**-0.5)
@@ -88,20 +88,20 @@ def test_lengths_on_both_sides_of_every_border(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [(2, 2), (3, 1), (8, 2), (7, 1), (8, 1), (100, 1)])
-def test_any_number_of_heads_shares_a_key_head(heads: tuple[int, int], dtype: torch.dtype) -> None:
+def test_any_head_ratio_works(heads: tuple[int, int], dtype: torch.dtype) -> None:
     layer = make_layer(num_heads=heads[0], num_kv_heads=heads[1], head_dim=32)
     AttentionCase(layer, [(300, 1), (3, 1), (70, 90)], 16, dtype).check(CpuAttention, TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("window", [1, 2, 63, 64, 65, 256, 300])
-def test_windows_are_seen_to_the_token(window: int) -> None:
+def test_windows_are_exact_to_the_token(window: int) -> None:
     layer = make_layer(sliding_window=window)
     AttentionCase(layer, BORDERS, 5).check(CpuAttention, TOLERANCES[torch.float32])
 
 
 @pytest.mark.parametrize(("head_dim", "v_head_dim"), [(24, 40), (192, 128), (256, 256), (64, 7)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_heads_and_values_of_other_sizes(head_dim: int, v_head_dim: int, dtype: torch.dtype) -> None:
+def test_other_head_and_value_sizes_are_correct(head_dim: int, v_head_dim: int, dtype: torch.dtype) -> None:
     layer = make_layer(head_dim=head_dim, v_head_dim=v_head_dim, scale=head_dim**-0.5)
     AttentionCase(layer, [(270, 1), (100, 70)], 1, dtype).check(CpuAttention, TOLERANCES[dtype])
 
@@ -222,7 +222,7 @@ def test_unsupported_settings_are_explained(
     ("march", "needed"), [("x86-64", "sse2"), ("x86-64-v3", "avx2"), ("x86-64-v4", "avx512vl")]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_code_for_other_cpus_is_right_too(
+def test_code_for_other_cpus_is_correct(
     march: str, needed: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if needed not in Path("/proc/cpuinfo").read_text():

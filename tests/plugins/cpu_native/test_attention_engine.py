@@ -53,7 +53,7 @@ def test_torch_uses_one_thread_beside_native_code(
     assert fresh_python(code).split()[-1] == ("1" if attention == "cpu" else "2")
 
 
-def test_a_callers_own_process_keeps_its_threads(tmp_path: Path) -> None:
+def test_a_caller_s_process_keeps_its_threads(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     engine = build_engine(save_random_model(tmp_path, *SERVABLE["llama"]), module_passes="cpu-native")
     assert engine.has_own_threads

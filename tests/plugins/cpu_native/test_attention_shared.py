@@ -227,7 +227,7 @@ def test_windows_share_only_fully_visible_chunks() -> None:
     assert_each_is_as_if_alone(step)
 
 
-def test_more_rows_than_one_reading_has_are_cut() -> None:
+def test_rows_beyond_one_read_are_split() -> None:
     layer = make_layer(num_heads=20, num_kv_heads=1)
     step = Step(layer, grouped(*[300] * 10, common=256))
     step.run()

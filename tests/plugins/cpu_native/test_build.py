@@ -53,7 +53,7 @@ def test_the_library_is_rebuilt_on_changes_only(sources: Path, environment: dict
     assert {path.suffix for path in first.parent.iterdir()} == {".so"}
 
 
-def test_two_processes_may_build_at_once(sources: Path, environment: dict[str, str]) -> None:
+def test_two_processes_may_build_concurrently(sources: Path, environment: dict[str, str]) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from llmfw.plugins.cpu_native.build import build_library\n"
@@ -89,7 +89,7 @@ def test_a_killed_build_s_files_are_removed(sources: Path, environment: dict[str
     assert list(left.parent.iterdir()) == [path]
 
 
-def test_files_of_a_unit_are_compiled_as_one(sources: Path, environment: dict[str, str]) -> None:
+def test_files_of_a_unit_are_compiled_together(sources: Path, environment: dict[str, str]) -> None:
     (sources / "one.cpp").write_text("namespace { int shared() { return 42; } }\n" + TINY)
     (sources / "two.cpp").write_text('extern "C" int twice() { return 2 * shared(); }\n')
     path = build_library((), environment, sources, [Unit(("one.cpp", "two.cpp"), ("-O0",))])
@@ -119,7 +119,7 @@ def test_compiler_errors_are_one_line(sources: Path, environment: dict[str, str]
     assert list(Path(environment["XDG_CACHE_HOME"], "llmfw").iterdir()) == []
 
 
-def test_cxx_may_bring_arguments() -> None:
+def test_cxx_may_contain_arguments() -> None:
     assert find_compiler(HERE | {"CXX": "sh -x"}) == ["sh", "-x"]
 
 

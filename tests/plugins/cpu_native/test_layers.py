@@ -135,7 +135,7 @@ def test_the_original_layers_are_gone() -> None:
 
 
 @pytest.mark.parametrize("part", ["layers.1.mlp.down_proj", "layers.1", "layers.0.self_attn", "norm"])
-def test_one_unusual_module_keeps_the_whole_decoder(part: str) -> None:
+def test_one_unusual_module_disables_the_native_decoder(part: str) -> None:
     model = make("llama", torch.float32)
     model.model.get_submodule(part).register_forward_hook(lambda module, given, output: output)
     assert NativePass().apply(model) == 0
@@ -159,7 +159,9 @@ def test_caches_and_batches_are_refused() -> None:
         ("cpu", torch.float32, None),
     ],
 )
-def test_it_is_for_cpus_in_float32_and_bfloat16(device: str, dtype: torch.dtype, reason: str | None) -> None:
+def test_it_supports_cpus_in_float32_and_bfloat16(
+    device: str, dtype: torch.dtype, reason: str | None
+) -> None:
     found = NativePass.unsupported(device, dtype)
     assert found is None if reason is None else reason in str(found)
 

@@ -77,7 +77,7 @@ def test_quantised_kernels_are_built_on_request(built: list[str]) -> None:
     assert built == ["build BFLOAT16", "build FLOAT32", "build_quantized FLOAT32"]
 
 
-def test_a_failure_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(scalar: Scalar) -> None:
         raise BuildError("no compiler")
 

@@ -70,17 +70,17 @@ def test_products_are_correct_for_any_row_count(
 
 
 @DTYPES
-def test_many_rows_are_cut_into_blocks(dtype: torch.dtype) -> None:
+def test_many_rows_are_split_into_blocks(dtype: torch.dtype) -> None:
     check_products(linear(96, 70, dtype), range(95, 301, 41))
 
 
 @DTYPES
-def test_many_outputs_are_cut_into_groups_of_panels(dtype: torch.dtype) -> None:
+def test_many_outputs_are_split_into_panel_groups(dtype: torch.dtype) -> None:
     check_products(linear(40, 1100, dtype), range(2, 601, 299))
 
 
 @DTYPES
-def test_the_weights_can_still_be_read(dtype: torch.dtype) -> None:
+def test_the_weights_can_be_read(dtype: torch.dtype) -> None:
     first, second = linear(13, 40, dtype, bias=True), linear(13, 7, dtype, bias=True)
     packed = PackedWeights([first.weight, second.weight], [first.bias, second.bias], Arena())
     for i, layer in enumerate((first, second)):
@@ -93,7 +93,7 @@ def test_the_weights_can_still_be_read(dtype: torch.dtype) -> None:
 
 
 @DTYPES
-def test_embeddings_are_the_rows_of_the_weights(dtype: torch.dtype) -> None:
+def test_embeddings_equal_rows_of_the_weights(dtype: torch.dtype) -> None:
     layer = linear(13, 70, dtype)
     embedding = NativeEmbedding(PackedWeights([layer.weight], None, Arena()))
     ids = torch.randint(70, (2, 21))
@@ -104,7 +104,7 @@ def test_embeddings_are_the_rows_of_the_weights(dtype: torch.dtype) -> None:
             embedding(torch.tensor([0, wrong]))
 
 
-def test_inputs_of_any_shape_and_stride_are_taken() -> None:
+def test_inputs_of_any_shape_and_stride_work() -> None:
     layer = linear(48, 40, torch.bfloat16)
     packed = native(layer)
     rows = torch.randn(2, 3, 96).bfloat16()[..., ::2]
@@ -126,7 +126,7 @@ def test_nan_stays_in_its_row() -> None:
 
 @DTYPES
 @pytest.mark.parametrize("width", [1, 12, 48, 65, 576])
-def test_norms_are_right(width: int, dtype: torch.dtype) -> None:
+def test_norms_equal_float64(width: int, dtype: torch.dtype) -> None:
     rows, weight = (3 * torch.randn(9, width)).to(dtype), torch.randn(width).to(dtype)
     given = torch.empty_like(rows)
     load_library(dtype).llmfw_rms_norm(rows.data_ptr(), weight.data_ptr(), 0.01, 9, width, given.data_ptr())
@@ -213,7 +213,7 @@ def test_a_forked_process_starts_its_own_threads() -> None:
 @pytest.mark.parametrize(
     "cpu", [pytest.param(cpu, marks=[] if cpu == "x86-64" else pytest.mark.long) for cpu in FLAGS]
 )
-def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_for_other_cpus_is_correct(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if FLAGS[cpu][0] not in flags_of_this_cpu():
         pytest.skip(f"this CPU cannot run {cpu}")
     libraries = {
@@ -230,7 +230,7 @@ def flags_of_this_cpu() -> list[str]:
     return Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
 
 
-def test_structs_are_as_long_as_the_codes() -> None:
+def test_struct_sizes_match_the_native_code() -> None:
     from llmfw.plugins.cpu_native.structs import EndsStruct, LayerStruct, StackStruct, StepStruct
 
     sizes = (ctypes.c_int64 * 4)()

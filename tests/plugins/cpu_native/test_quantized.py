@@ -110,7 +110,7 @@ def test_nan_stays_in_its_row() -> None:
 @pytest.mark.long
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="builds for kinds of x86")
 @pytest.mark.parametrize("cpu", FLAGS)
-def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_for_other_cpus_is_correct(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if FLAGS[cpu][0] not in flags_of_this_cpu():
         pytest.skip(f"this CPU cannot run {cpu}")
     libraries = {}
@@ -150,7 +150,7 @@ def test_native_quantised_decoders_equal_torch(variant: str, dtype: torch.dtype,
 
 
 @pytest.mark.parametrize("family", ["gemma 3", "phi 3", "gpt-neox", "olmo 2"])
-def test_of_other_families_the_products_are_native(family: str) -> None:
+def test_other_families_products_are_native(family: str) -> None:
     model = make(family, torch.bfloat16, merged=False)
     count = quantize(model, INT8)
     expected = logits(model, [5, 1, 30])

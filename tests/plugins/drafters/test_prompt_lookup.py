@@ -75,14 +75,14 @@ def test_the_previous_continuation_is_drafted(tokens: list[int], drafted: list[i
     assert list(lookup.draft(4)) == drafted
 
 
-def test_a_longest_match_below_the_shortest_is_refused() -> None:
+def test_inverted_ngram_bounds_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"max_ngram is 2; it must be at least drafter\.min_ngram, which is 3"
     ):
         PromptLookup(PromptLookup.Options(max_ngram=2))
 
 
-def test_its_options_are_set_by_text() -> None:
+def test_its_options_can_be_set_as_text() -> None:
     entry = load_plugins().registry.find("drafter", "prompt-lookup")
     options = entry.build_options({"drafter.min_ngram": "2", "drafter.max_ngram": "9"})
     assert (options.min_ngram, options.max_ngram) == (2, 9)

@@ -49,7 +49,7 @@ def norm_of(width: int, dtype: torch.dtype, from_one: bool) -> torch.nn.Module:
 @DTYPES
 @pytest.mark.parametrize("from_one", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_norm_is_transformers(shape: tuple[int, ...], from_one: bool, dtype: torch.dtype) -> None:
+def test_the_norm_equals_transformers(shape: tuple[int, ...], from_one: bool, dtype: torch.dtype) -> None:
     norm = norm_of(shape[-1], dtype, from_one)
     for scale in (EPS, 1, 100):
         hidden = (torch.randn(shape) * scale).to(dtype)
@@ -87,7 +87,7 @@ def test_norm_programs_have_about_sixteen_elements_a_thread(width: int) -> None:
 
 @DTYPES
 @pytest.mark.parametrize("shape", [(1, 8), (3, 80), (2, 2, 1024), (1, 2500), (0, 8)], ids=str)
-def test_silu_times_up_is_torchs(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_silu_times_up_equals_torch(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     both = torch.randn(*shape[:-1], 2 * shape[-1]).mul(4).to(dtype)
     gate, up = both.chunk(2, dim=-1)
     found = silu_mul(gate, up)
@@ -105,7 +105,7 @@ def test_silu_of_the_largest_numbers_is_finite() -> None:
 @pytest.mark.parametrize(
     ("heads", "head_dim"), [((1, 1), 2), ((4, 2), 16), ((9, 3), 24), ((16, 8), 64)], ids=str
 )
-def test_rotated_heads_are_transformers(
+def test_rotated_heads_equal_transformers(
     heads: tuple[int, int], head_dim: int, norms: str, dtype: torch.dtype
 ) -> None:
     num_tokens, (num_heads, num_kv_heads) = 3, heads

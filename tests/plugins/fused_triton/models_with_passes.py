@@ -71,7 +71,7 @@ class TestAllPasses(ModulePassTests):
 
 
 @pytest.mark.parametrize("family", FUSED)
-def test_the_modules_that_are_known_are_replaced(family: str) -> None:
+def test_known_modules_are_replaced(family: str) -> None:
     model = build_model(family, DEVICE, torch.float32)
     count = AllPasses().apply(model)
     kinds = Counter(type(module).__name__ for module in model.modules())
@@ -107,7 +107,7 @@ def test_each_pass_works_alone_and_reordered(family: str, kinds: tuple[type[Modu
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
-def test_in_float16_logits_move_by_roundings_only(family: str) -> None:
+def test_float16_logits_differ_by_rounding_only(family: str) -> None:
     model = build_model(family, DEVICE, torch.float16)
     merge_projections(model)
     expected = logits_of(model, [3, 1])

@@ -50,7 +50,7 @@ def test_every_kernel_compiles_for_gpus_without_spilling() -> None:
         assert usage["shared"] <= MAX_SHARED, (name, usage)
 
 
-def test_the_passes_are_for_cuda() -> None:
+def test_the_passes_need_cuda() -> None:
     from llmfw.plugins.fused_triton.norms import NormPass
 
     if os.environ.get("TRITON_INTERPRET", "0") == "0":

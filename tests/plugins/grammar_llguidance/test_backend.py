@@ -41,7 +41,7 @@ def test_it_is_found_by_its_name() -> None:
     assert not entry.missing()
 
 
-def test_ids_beyond_the_tokenizer_are_never_allowed() -> None:
+def test_ids_beyond_the_tokenizer_are_not_allowed() -> None:
     grammar = compiled("regex", "(?s).*")
     assert max(allowed(grammar)) < TOKENIZER_SIZE < VOCAB_SIZE
 
@@ -56,7 +56,7 @@ def test_end_tokens_are_allowed_only_at_ends() -> None:
     assert not grammar.is_finished()
 
 
-def test_after_its_last_character_an_output_is_finished() -> None:
+def test_an_output_finishes_after_its_last_character() -> None:
     grammar = compiled("regex", "yes")
     for token in demo_tokenizer().encode("yes"):
         assert not grammar.is_finished()
@@ -85,7 +85,7 @@ def test_models_without_end_tokens_have_no_grammars() -> None:
         LlguidanceBackend(tokenizer, 300)
 
 
-def test_copies_go_their_own_ways() -> None:
+def test_copies_are_independent() -> None:
     grammar = compiled("regex", "ax|bx")
     copy = grammar.copy()
     before = allowed(grammar)
@@ -150,7 +150,7 @@ GBNF = 'root ::= greeting " " name\ngreeting ::= "hi" | "hello"\nname ::= [A-Z] 
 
 
 @pytest.mark.parametrize("grammar", [LARK, GBNF], ids=["lark", "gbnf"])
-def test_outputs_fit_the_grammar_in_either_form(grammar: str) -> None:
+def test_outputs_match_either_grammar_syntax(grammar: str) -> None:
     texts = [walk(compiled("ebnf", grammar), seed) for seed in range(5)]
     assert all(re.fullmatch("(hi|hello) [A-Z][a-z]{1,5}", str(text)) for text in texts)
     assert fits(compiled("ebnf", grammar), "hi Bo")
@@ -180,6 +180,6 @@ def test_a_broken_grammar_names_the_reason(kind: str, source: str, reason: str) 
     assert time.monotonic() - start < 5
 
 
-def test_a_panic_of_the_library_is_not_shown() -> None:
+def test_a_library_panic_is_hidden() -> None:
     said = "panic: index out of bounds\n   0: /home/runner/work/parser/src/lib.rs:12"
     assert _explained(said) == "the library that compiles it failed on it; write it in another way"

@@ -17,7 +17,7 @@ from .walking import compiled, fits, walk
 
 
 @pytest.mark.parametrize("about", SUPPORTED)
-def test_whatever_is_drawn_fits_the_schema(about: str) -> None:
+def test_sampled_outputs_satisfy_the_schema(about: str) -> None:
     schema = SUPPORTED[about]
     grammar = compiled("json_schema", schema)
     checker = validator_for(schema, default=jsonschema.Draft202012Validator)
@@ -36,7 +36,7 @@ def test_unsupported_schemas_name_the_reason(about: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a":1,"b":2}', '{"a": 1, "b": 2}', '{"a":1, "b": 2}'])
-def test_json_is_written_as_models_write_it(text: str) -> None:
+def test_json_has_the_whitespace_models_write(text: str) -> None:
     integer = {"type": "integer"}
     schema = {"type": "object", "properties": {"a": integer, "b": integer}, "required": ["a", "b"]}
     assert fits(compiled("json_schema", schema), text)
@@ -59,14 +59,14 @@ def test_known_keys_cannot_reappear_escaped() -> None:
         (json.dumps({"type": "string", "pattern": "(" * 5000 + ")" * 5000}), "pattern"),
     ],
 )
-def test_too_much_is_refused_quickly(source: str, reason: str) -> None:
+def test_excessive_schemas_are_refused_quickly(source: str, reason: str) -> None:
     start = time.monotonic()
     with pytest.raises(RequestError, match=reason):
         compiled("json_schema", source)
     assert time.monotonic() - start < 5
 
 
-def test_schemas_as_deep_as_the_limit_work() -> None:
+def test_schemas_at_the_depth_limit_work() -> None:
     depth = 40
     source = '{"properties":{"a":' * depth + '{"type":"null"}' + "}}" * depth
     assert fits(compiled("json_schema", source), '{"a":' * depth + "null" + "}" * depth)

@@ -93,7 +93,7 @@ def test_tags_are_written_as_special_tokens(format: dict[str, Any]) -> None:
     assert json.loads(written.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))["n"] in (1, 2)
 
 
-def test_the_older_form_is_read_too() -> None:
+def test_the_older_form_is_accepted() -> None:
     structures = [{"begin": "<tool_call>\n", "schema": DIGIT, "end": "\n</tool_call>"}]
     tag = {"type": "structural_tag", "structures": structures, "triggers": ["<tool_call>"]}
     assert fits(compiled("structural_tag", tag), f"so: {C}")

@@ -30,18 +30,18 @@ def test_the_shipped_template_equals_its_source():
     assert (WEIGHTS / "chat_template.jinja").read_text() == TEMPLATE.read_text()
 
 
-def test_each_role_is_a_turn(render):
+def test_each_role_has_a_turn(render):
     text = render(message("system", "S"), message("user", "U"), message("assistant", "A"))
     assert text == (
         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
     )
 
 
-def test_developer_is_system(render):
+def test_developer_renders_like_system(render):
     assert render(message("developer", "S")) == render(message("system", "S"))
 
 
-def test_the_generation_prompt_comes_only_when_asked_for(render):
+def test_the_generation_prompt_is_optional(render):
     asked = render(message("user", "U"), add_generation_prompt=True)
     assert asked == render(message("user", "U")) + "<|im_start|>assistant\n"
 
@@ -51,7 +51,7 @@ def test_text_content_parts_are_joined(render):
     assert render(message("user", parts)) == render(message("user", "ab"))
 
 
-def test_no_content_is_empty(render):
+def test_missing_content_renders_empty(render):
     assert render(message("assistant", None)) == "<|im_start|>assistant\n<|im_end|>\n"
 
 
@@ -100,7 +100,7 @@ def test_calls_are_rendered_as_generated(render, arguments):
     )
 
 
-def test_calls_come_one_per_line_after_the_content(render):
+def test_calls_follow_the_content_line_by_line(render):
     text = render(message("assistant", "A", tool_calls=[CALL, CALL]))
     assert text == f"<|im_start|>assistant\nA\n{CALL_TEXT}\n{CALL_TEXT}<|im_end|>\n"
 

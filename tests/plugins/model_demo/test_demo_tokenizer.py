@@ -19,7 +19,7 @@ def test_any_text_round_trips(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
 
 
-def test_digits_are_tokens_of_their_own(tokenizer):
+def test_digits_are_single_tokens(tokenizer):
     assert [token.lstrip("Ġ") for token in tokenizer.tokenize("12 345.6") if token != "Ġ"] == list("12345.6")
 
 
@@ -31,7 +31,7 @@ def test_capitalised_words_tokenize_alike_in_prose_and_json(tokenizer):
 
 
 @pytest.mark.parametrize("token", SPECIAL_TOKENS)
-def test_special_tokens_are_one_token_and_are_skipped(tokenizer, token):
+def test_special_tokens_are_single_and_skipped(tokenizer, token):
     ids = tokenizer.encode(token, add_special_tokens=False)
     assert len(ids) == 1
     assert tokenizer.decode(ids, skip_special_tokens=True) == ""

@@ -69,12 +69,12 @@ def test_chunking_mixed_texts_gives_the_same_result(family: type[ToolParser], da
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(deadline=None)
 @given(text=st.text(), places=st.lists(st.integers(0, 50)))
-def test_any_text_without_calls_comes_back(family: type[ToolParser], text: str, places: list[int]) -> None:
+def test_text_without_calls_is_returned(family: type[ToolParser], text: str, places: list[int]) -> None:
     assert parse(family(TOOLS), *cut(text, places)) == (text, [])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_without_tools_every_text_comes_back(family: type[ToolParser]) -> None:
+def test_without_tools_text_is_returned(family: type[ToolParser]) -> None:
     assert all(parse(family([]), text) == (text, []) for text in FAMILIES[family])
 
 

@@ -101,7 +101,7 @@ def test_a_prompt_may_end_inside_the_reasoning() -> None:
     assert split_reasoning(parser, "Hm.<|end|>" + FINAL) == ("Hm.", "It is sunny.")
 
 
-def test_reasoning_is_given_out_as_it_comes() -> None:
+def test_reasoning_is_streamed() -> None:
     parser = GptOssReasoningParser()
     assert list(parser.feed("<|channel|>analysis<|message|>One ")) == [ReasoningDelta("One ")]
     assert list(parser.feed("two<|")) == [ReasoningDelta("two")]

@@ -75,7 +75,7 @@ def test_chunking_does_not_change_the_result(text: str, places: list[int]) -> No
     assert parse(HermesToolParser(TOOLS), *cut(text, places)) == parse(HermesToolParser(TOOLS), text)
 
 
-def test_the_last_call_may_lack_its_end() -> None:
+def test_the_last_call_s_end_is_optional() -> None:
     assert parse(HermesToolParser(TOOLS), NOW.removesuffix("</tool_call>")) == ("", [("now", "{}")])
 
 
@@ -84,7 +84,7 @@ def test_arguments_may_be_a_json_string() -> None:
     assert parse(HermesToolParser(TOOLS), f"<tool_call>{text}</tool_call>") == ("", [("add", '{"a": 1}')])
 
 
-def test_arguments_are_given_out_as_they_come() -> None:
+def test_arguments_are_streamed() -> None:
     parser = HermesToolParser(TOOLS)
     assert first_calls(parser, '<tool_call>{"name": "add", "arguments": ') == []
     assert first_calls(parser, '{"a"') == [ToolCallDelta(0, "add"), ToolCallDelta(0, None, '{"a"')]

@@ -72,7 +72,7 @@ class TestBundledToolParsers(ToolParserTests):
     def tools(self) -> Sequence[Mapping[str, Any]]:
         return TOOLS
 
-    def test_each_says_that_it_streams(self, streams_arguments: bool) -> None:
+    def test_each_parser_streams_arguments(self, streams_arguments: bool) -> None:
         assert streams_arguments
 
 

@@ -52,7 +52,7 @@ def test_an_opened_block_needs_no_opening_tag() -> None:
     assert parse("\nHm.\n</think>\nYes.", in_reasoning=True) == ("Hm.", "Yes.")
 
 
-def test_reasoning_is_given_out_as_it_comes() -> None:
+def test_reasoning_is_streamed() -> None:
     parser = Qwen3ReasoningParser()
     assert list(parser.feed("<think>One ")) == [ReasoningDelta("One")]
     assert list(parser.feed("two")) == [ReasoningDelta(" two")]

@@ -34,7 +34,7 @@ def test_deepseek_r1_text_starts_inside_reasoning(
 
 @pytest.mark.parametrize("text", ["<think>\nHm.\n</think>\n\nYes.", "\n<think>Hm.</think>Yes."])
 @pytest.mark.parametrize("in_reasoning", [False, True])
-def test_an_opening_that_r1_writes_is_no_reasoning(text: str, in_reasoning: bool) -> None:
+def test_an_opening_tag_of_r1_is_dropped(text: str, in_reasoning: bool) -> None:
     for pieces in halves(text):
         parser = DeepSeekR1ReasoningParser(in_reasoning=in_reasoning)
         assert split_reasoning(parser, *pieces) == ("Hm.", "Yes.")

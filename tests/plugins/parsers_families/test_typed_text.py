@@ -34,7 +34,7 @@ NAMES = ["string", "integer", "number", "boolean", "null", "object", "array"]
         ('{"a": 1}', None, {"a": 1}),
     ],
 )
-def test_a_value_is_read_by_its_schema(text: str, schema: object, value: object) -> None:
+def test_values_are_converted_by_their_schema(text: str, schema: object, value: object) -> None:
     read = json.loads(to_json(text, kinds_of(schema)))
     assert (read, type(read)) == (value, type(value))
 

@@ -26,7 +26,7 @@ def overtaken_after(waiting: Waiting, admitted: list[int]) -> list[int]:
 
 
 @given(data=st.data(), num=st.integers(1, 20), bound=st.integers(1, 6), places=st.integers(0, 25))
-def test_the_bound_holds_after_each_that_is_admitted(data, num, bound, places):
+def test_the_bound_holds_after_each_admission(data, num, bound, places):
     counts = data.draw(st.lists(st.integers(0, bound), min_size=num, max_size=num))
     waiting = make_waiting(num, arrival=data.draw(st.permutations(range(num))), overtaken=counts)
     wanted = Ordering(np.array(data.draw(st.permutations(range(num)))))

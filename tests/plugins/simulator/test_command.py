@@ -67,7 +67,7 @@ def test_recordings_with_several_page_sizes_need_the_option(simulate, tmp_path):
     assert simulate(mixed, "--page-size", "16").exit_code == 0
 
 
-def test_the_same_command_prints_the_same(simulate, trace):
+def test_equal_commands_print_equal_output(simulate, trace):
     arguments = (
         trace,
         "--json",
@@ -96,7 +96,7 @@ def test_json_contains_the_infinite_bound_on_request(simulate, trace):
     assert found["hit_rate"] <= found["infinite_hit_rate"] < 1
 
 
-def test_the_first_requests_can_be_replayed_alone(simulate, trace):
+def test_the_first_requests_can_be_replayed_separately(simulate, trace):
     assert json.loads(simulate(trace, "--limit", "7", "--json").stdout)["requests"] == 7
 
 
@@ -176,7 +176,7 @@ def test_a_meaningless_command_line_is_a_usage_error(simulate, arguments, told):
     assert told in shown.stderr
 
 
-def test_a_trace_that_is_not_there_is_named(simulate, tmp_path):
+def test_a_missing_trace_is_named(simulate, tmp_path):
     shown = simulate(tmp_path / "none.jsonl")
     assert (shown.exit_code, shown.stderr) == (
         1,
@@ -188,7 +188,7 @@ def test_the_help_names_the_profiles(simulate):
     assert all(name in simulate("--help").stdout for name in NAMED)
 
 
-def test_a_picture_is_written(simulate, trace, tmp_path):
+def test_a_plot_is_written(simulate, trace, tmp_path):
     pytest.importorskip("matplotlib")
     shown = simulate(trace, "--policy", "fcfs", "--policy", "lpm", "--plot", tmp_path / "p.png")
     assert shown.exit_code == 0, shown.output

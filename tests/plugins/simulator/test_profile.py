@@ -36,7 +36,7 @@ def test_costs_are_extrapolated_linearly():
     assert longer == pytest.approx(linear + 1e-7 * (1016 * 1017 - 512 * 513) / 2)
 
 
-def test_a_request_alone_takes_its_steps():
+def test_a_single_request_takes_its_steps():
     starts = [0, 64, 128]
     steps = [TRUE.step_seconds(ints(start), ints(min(64, 150 - start))) for start in starts]
     steps += [TRUE.step_seconds(ints(start), ints(1)) for start in range(150, 153)]
@@ -51,7 +51,7 @@ def test_8b_h200_decodes_at_memory_speed():
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_named_profiles_take_longer_for_more(name):
+def test_named_profiles_cost_more_for_larger_steps(name):
     profile = named_profile(name)
     times = [profile.step_seconds(ints(0), ints(count)) for count in (1, 100, 1000, 8000)]
     assert times == sorted(times)
@@ -72,7 +72,7 @@ def test_a_profile_survives_its_file(tmp_path):
         ('{"name": "x", "host": 1, "points": [[1, 0], [2, 0]], "hots": 1}', "hots"),
     ],
 )
-def test_a_file_that_is_no_profile_is_refused(tmp_path, text, told):
+def test_an_invalid_profile_is_refused(tmp_path, text, told):
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(SimulatorError, match=told):
         load_profile(tmp_path / "p.json")
@@ -110,7 +110,7 @@ def test_a_fitted_profile_predicts_unseen_steps():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nnls_agrees_with_scipys(seed):
+def test_nnls_agrees_with_scipy(seed):
     optimize = pytest.importorskip("scipy.optimize")
     rng = np.random.default_rng(seed)
     matrix, target = rng.normal(size=(30, 8)), rng.normal(size=30)

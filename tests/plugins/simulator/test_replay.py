@@ -33,7 +33,7 @@ def test_a_computed_prefix_is_found(tmp_path):
     assert replayed(trace).cached.tolist() == [0, 32, 16]  # of the last one, its last page is computed
 
 
-def test_known_answers_are_found_by_the_next_turn(tmp_path):
+def test_the_next_turn_finds_known_answers(tmp_path):
     turns = [line(0, [1], 20, output_hash_ids=[2, 3]), line(60_000, [1, 2, 4], 1)]
     assert replayed(read(tmp_path, turns)).cached.tolist() == [0, 32]
 
@@ -62,7 +62,7 @@ def test_speed_compresses_arrival_times(tmp_path):
     assert replayed(trace, speed=4.0).arrived.tolist() == [0, 2.5]
 
 
-def test_http_takes_its_time_before_the_first_token(tmp_path):
+def test_http_overhead_precedes_the_first_token(tmp_path):
     ledger = replayed(
         read(tmp_path, [line(0, [1], 2)]), profile=msgspec.structs.replace(FLAT, per_request=0.5)
     )
@@ -119,7 +119,7 @@ def test_hit_rates_stay_below_the_infinite_bound(tmp_path):
     assert 0 < figures_of(ledger, trace, FLAT, 64)["hit_rate"] <= infinite_hit_rate(trace)
 
 
-def test_round_robin_takes_turns(tmp_path):
+def test_round_robin_alternates_replicas(tmp_path):
     trace = read(tmp_path, [line(i, [i], 1) for i in range(6)])
     assert replayed(trace, num_replicas=3).replica.tolist() == [0, 1, 2, 0, 1, 2]
 
@@ -163,7 +163,7 @@ def test_figures_equal_a_hand_made_ledger(tmp_path):
     assert figures["fairness"] == 1.0  # both tenants took 4 s, where each alone takes 2
 
 
-def test_fairness_is_jains_index_of_the_tenants_slowdowns(tmp_path):
+def test_fairness_is_jain_s_index_of_slowdowns(tmp_path):
     trace = read(tmp_path, [line(0, [1], 1, tenant="a"), line(0, [2], 3, tenant="b")])
     ledger = replayed(trace, EngineSettings(4096, 16, 1, 64))  # b waits for a: slowdowns 1 and 4 / 3
     expected = (1 + 4 / 3) ** 2 / (2 * (1 + 16 / 9))

@@ -88,7 +88,7 @@ def test_invented_user_names_get_no_share() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(1, 50)), max_size=200))
-def test_shares_never_make_the_queue_twice_as_long(steps: list[tuple[int, bool, int]]) -> None:
+def test_shares_at_most_double_the_queue(steps: list[tuple[int, bool, int]]) -> None:
     gate = QueueGate(max_requests=10)
     for number, (tenant, is_key, size) in enumerate(steps):
         with contextlib.suppress(OverloadedError):
@@ -105,7 +105,7 @@ def test_shares_never_make_the_queue_twice_as_long(steps: list[tuple[int, bool, 
         ({"max_queued_requests": 3, "max_queued_tokens": 0}, 4, 1000, 3, None),
     ],
 )
-def test_the_bounds_follow_from_the_engine_unless_set(
+def test_bounds_are_derived_from_the_engine(
     given: dict[str, int], places: int, pool: int, requests: int, tokens: int | None
 ) -> None:
     gate = QueueGate.of(EngineConfig(model="m", **given), places, pool)

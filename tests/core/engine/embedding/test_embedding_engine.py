@@ -75,7 +75,7 @@ def test_fewer_dimensions_are_the_first_ones_normalized_again(tmp_path):
     torch.testing.assert_close(cut, torch.nn.functional.normalize(whole[:, :10]), **CLOSE)
 
 
-def test_requests_that_come_meanwhile_are_each_answered_once(tmp_path):
+def test_concurrent_requests_are_each_answered_once(tmp_path):
     engine = build(save_encoder(tmp_path), chunked_prefill_size=64)
     rng = random.Random(0)
     requests = [EmbedRequest(id=str(i), prompts=prompts_of(rng.randrange(1, 9))) for i in range(20)]
@@ -165,7 +165,7 @@ def test_settings_without_effect_are_refused(tmp_path, setting, words):
         build(save_encoder(tmp_path), **setting)
 
 
-def test_options_of_stores_are_not_the_engines_business(tmp_path):
+def test_store_options_are_ignored_by_the_engine(tmp_path):
     assert build(save_encoder(tmp_path), options={"file_store.url": "x"}).info.task == "embed"
 
 
@@ -229,7 +229,7 @@ def test_mean_pooling_is_the_logged_default(tmp_path, caplog):
     )
 
 
-def test_random_weights_will_do(tmp_path):
+def test_random_weights_can_be_used(tmp_path):
     folder = save_encoder(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     assert embed(build(folder, load_format="dummy"), [[5]]).shape == (1, 64)
@@ -237,7 +237,7 @@ def test_random_weights_will_do(tmp_path):
         build(folder)
 
 
-def test_the_engine_has_the_interface_of_the_other(tmp_path):
+def test_it_has_the_generation_engine_s_interface(tmp_path):
     from llmfw.core.engine.generation.engine import Engine
 
     wanted = {name for name in vars(Engine) if not name.startswith("_")}

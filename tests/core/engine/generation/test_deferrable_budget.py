@@ -53,7 +53,7 @@ class Machine:
         return self.step(min(limits.places, limits.tokens), 0)
 
 
-def test_without_live_requests_steps_are_whole() -> None:
+def test_without_live_requests_steps_are_full() -> None:
     machine = Machine(0.002, 0.0001)
     assert machine.budget.limits() == WHOLE
     machine.live()
@@ -89,7 +89,7 @@ def test_one_prompt_token_always_fits(whole: Limits) -> None:
     assert 1 <= limits.tokens - limits.tokens_per_place <= whole.tokens
 
 
-def test_a_step_that_was_disturbed_changes_little() -> None:
+def test_a_disturbed_step_changes_little() -> None:
     machine = Machine(0.002, 0.0001)
     for _ in range(50):
         machine.live()

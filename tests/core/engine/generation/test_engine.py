@@ -133,7 +133,7 @@ def test_a_stop_token_is_the_last_token(llama: Path) -> None:
     assert run(engine, [[5, 6, 7]], sampling, eos=()) == [free[: free.index(stop) + 1]]
 
 
-def test_min_tokens_holds_back_the_end(llama: Path) -> None:
+def test_min_tokens_delays_the_end(llama: Path) -> None:
     engine = build_engine(llama)
     [free] = run(engine, [[5, 6, 7]], eos=())
     sampling = SamplingParams(temperature=0, max_tokens=24, min_tokens=10)
@@ -142,7 +142,7 @@ def test_min_tokens_holds_back_the_end(llama: Path) -> None:
     assert held.index(free[0]) == len(held) - 1 if free[0] in held else len(held) == 24
 
 
-def test_the_first_event_says_how_much_was_cached(llama: Path) -> None:
+def test_the_first_event_reports_cached_tokens(llama: Path) -> None:
     engine = build_engine(llama)
     prompt = list(range(2, 50))
     cached = []
@@ -185,7 +185,7 @@ def test_outputs_end_at_the_context_length(llama: Path) -> None:
         ([5], SamplingParams(stop_token_ids=(VOCAB_SIZE,)), "stop_token_ids"),
     ],
 )
-def test_a_wrong_request_is_refused_by_name(
+def test_a_wrong_request_names_the_field(
     llama: Path, prompt: list[int], sampling: SamplingParams, param: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
@@ -207,14 +207,14 @@ def test_a_wrong_request_is_refused_by_name(
         {"mem_fraction_static": 1.5},
     ],
 )
-def test_a_wrong_setting_is_refused_with_its_value(llama: Path, settings: dict[str, object]) -> None:
+def test_a_wrong_setting_quotes_its_value(llama: Path, settings: dict[str, object]) -> None:
     value = next(iter(settings.values()))
     named = str(value) if not isinstance(value, dict) else "bogus"
     with pytest.raises(ConfigError, match=named):
         build_engine(llama, **settings)
 
 
-def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="config"):
         build_engine(tmp_path)
 

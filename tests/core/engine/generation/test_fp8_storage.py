@@ -78,7 +78,7 @@ def test_fp8_greedy_text_equals_rounded_transformers(scaled: Path, name: str) ->
 @pytest.mark.parametrize(
     "family", ["gemma 2 (soft cap)", "gpt-oss (sinks)", "deepseek v3 (value heads of another size)"]
 )
-def test_cached_and_retracted_tokens_are_the_same(family: str, tmp_path: Path) -> None:
+def test_caching_and_retraction_do_not_change_tokens(family: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = random_prompts(8, VOCAB_SIZE)
     engine = build_engine(folder, kv_cache_dtype="fp8_e4m3")

@@ -84,13 +84,13 @@ def test_forced_tokens_are_cached_like_others(llama: Path) -> None:
     assert generate(engine, [again])[0].events[0].cached_tokens == len(PROMPT) + len("a long ")
 
 
-def test_max_tokens_cuts(engine: Engine) -> None:
+def test_max_tokens_truncates_forced_tokens(engine: Engine) -> None:
     [outcome] = generate(engine, [asked("a", "indivisible", sampling=seeded(1, max_tokens=4))])
     assert text_of(outcome.token_ids) == "indi"
     assert outcome.end.finish_reason is FinishReason.LENGTH
 
 
-def test_a_stop_token_among_the_forced_ones_stops(engine: Engine) -> None:
+def test_a_forced_stop_token_stops(engine: Engine) -> None:
     stop = tokens_of("v")
     [outcome] = generate(engine, [asked("a", "indivisible", sampling=seeded(1, stop_token_ids=stop))])
     assert text_of(outcome.token_ids) == "indiv"
@@ -105,7 +105,7 @@ def test_min_tokens_delays_only_avoidable_ends(engine: Engine) -> None:
     assert [outcome.token_ids[-1] for outcome in outcomes] == [EOS, EOS]
 
 
-def test_bias_works_within_the_mask(engine: Engine) -> None:
+def test_logit_bias_works_within_the_mask(engine: Engine) -> None:
     biased = seeded(1, temperature=0, logit_bias={tokens_of("g")[0]: 100.0, tokens_of("x")[0]: 100.0})
     [outcome] = generate(engine, [asked("a", sampling=biased)])
     assert outcome.token_ids[0] == tokens_of("g")[0]
@@ -113,7 +113,9 @@ def test_bias_works_within_the_mask(engine: Engine) -> None:
 
 @pytest.mark.parametrize("budget", [0, 5])
 @pytest.mark.parametrize("grammar", [None, one_of(*CHOICES)])
-def test_a_thinking_budget_holds(engine: Engine, budget: int, grammar: GrammarSpec | None) -> None:
+def test_a_thinking_budget_works_with_grammars(
+    engine: Engine, budget: int, grammar: GrammarSpec | None
+) -> None:
     thinking = Thinking(end=(3, 4), is_open=True, budget=budget)
     request = Request(
         id="a", prompt=PROMPT, sampling=seeded(3), eos_token_ids=(EOS,), grammar=grammar, thinking=thinking
@@ -124,7 +126,7 @@ def test_a_thinking_budget_holds(engine: Engine, budget: int, grammar: GrammarSp
         assert text_of(outcome.token_ids[budget + 2 : -1]) in CHOICES
 
 
-def test_a_model_may_think_before_it_answers(engine: Engine) -> None:
+def test_grammars_allow_thinking_before_the_answer(engine: Engine) -> None:
     sampling = seeded(3, logit_bias={2: 100.0})
     [outcome] = generate(engine, [asked("a", sampling=sampling, thinking=THOUGHT)])
     assert outcome.token_ids[0] == 2
@@ -302,7 +304,7 @@ def test_auto_uses_the_highest_ranked_usable_backend() -> None:
         ({"thinking": Thinking(end=(3,), budget=-1)}, "thinking.budget"),
     ],
 )
-def test_a_wrong_request_is_refused_by_name(engine: Engine, fields: dict[str, object], param: str) -> None:
+def test_a_wrong_request_names_the_field(engine: Engine, fields: dict[str, object], param: str) -> None:
     with pytest.raises(RequestError) as caught:
         engine.add(asked(**fields))  # type: ignore[arg-type]
     assert caught.value.param == param

@@ -87,7 +87,7 @@ def test_prefaulting_keeps_stored_values(kept: KVStorage) -> None:
     assert not kept.keys[0].any()
 
 
-def test_a_system_that_refuses_is_not_asked_again(kept: KVStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusing_system_is_not_asked_again(kept: KVStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmfw.core.engine.generation.kv_prefaulter.POPULATE_WRITE", 9999)
     kv_prefaulter = KVPrefaulter(kept, KVPool(NUM_PAGES, 16), NUM_PAGES)
     assert bring_all(kv_prefaulter) == 1

@@ -164,7 +164,7 @@ def test_both_loops_agree_in_many_more_mixes(llama: Path, seed: int) -> None:
     check_loops(llama, seed)
 
 
-def test_the_mixes_hold_all_that_could_break_it() -> None:
+def test_the_drawn_mixes_cover_all_features() -> None:
     """What the checks above draw, counted: they would not be worth much if they missed one of these."""
     generators = [random.Random(seed) for seed in QUICK]
     drawn = [request for rng in generators for request in draw_requests(rng)]

@@ -79,7 +79,7 @@ def test_memory_errors_name_the_helpful_flag(changes: dict[str, Any], said: str)
         plan(**changes)
 
 
-def test_sizes_of_graphs_leave_little_padding() -> None:
+def test_graph_sizes_leave_little_padding() -> None:
     assert list(graph_sizes(512))[:8] == [1, 2, 4, 8, 16, 24, 32, 40]
     assert len(graph_sizes(512)) == 35
     for most in (1, 3, 100, 512, 700):

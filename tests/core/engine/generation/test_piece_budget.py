@@ -134,7 +134,7 @@ def test_piece_size_follows_the_machine_s_speed() -> None:
         assert max(seconds for _, seconds in steps[-9:]) > 0.9 * STRETCH * machine.ordinary(8)
 
 
-def test_a_step_that_was_disturbed_changes_little() -> None:
+def test_a_disturbed_step_changes_little() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     usual = machine.prefill(8, 20_000)[-2][0]
     machine.base, before = 1.0, machine.base
@@ -201,7 +201,7 @@ def scored_step(num_decoding: int, piece: int) -> BatchPlan:
     return plan_of([decoding] * num_decoding + [scored])
 
 
-def test_scored_prompts_are_measured_apart_from_others() -> None:
+def test_scored_prompts_are_measured_separately() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     plain = machine.prefill(8, 20_000)[-2][0]
     ordinary = machine.ordinary(8)

@@ -90,7 +90,7 @@ def test_salts_and_starts_hash_differently(tmp_path):
     assert not ids[0] & ids[1]
 
 
-def test_a_recording_that_is_there_is_not_overwritten(tmp_path):
+def test_an_existing_recording_is_not_overwritten(tmp_path):
     (tmp_path / "r.jsonl").write_text("precious")
     with pytest.raises(ConfigError, match=r"--record-requests .*r\.jsonl cannot be made: File exists"):
         Recorder(str(tmp_path / "r.jsonl"), 1)

@@ -66,7 +66,7 @@ def test_bfloat16_has_every_level_of_both_schemes() -> None:
     assert torch.allclose(levels(), u + u**3 / 128, rtol=2**-8, atol=0)
 
 
-def test_two_codes_are_in_a_byte() -> None:
+def test_a_byte_holds_two_int4_codes() -> None:
     codes = torch.randint(16, (3, 2, GROUP), dtype=torch.uint8)
     assert pack_halves(codes).shape == (3, 2, GROUP // 2)
     assert torch.equal(unpack_halves(pack_halves(codes)), codes)

@@ -59,7 +59,7 @@ def test_layers_and_head_are_quantised(tied: bool) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
 @pytest.mark.parametrize("family", ["llama", "gemma 3", "gpt-neox"])
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_size_is_known_before_there_is_memory(family: str, tied: bool, scheme: Any) -> None:
+def test_the_quantised_size_is_known_without_memory(family: str, tied: bool, scheme: Any) -> None:
     model = make(family, tie_word_embeddings=tied)
     codes, others = planned_size(make(family, "meta", tie_word_embeddings=tied), scheme)
     before = num_bytes(model)

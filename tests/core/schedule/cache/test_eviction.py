@@ -85,7 +85,7 @@ def change(cache: RadixCache, pool: KVPool, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
-def test_the_number_of_a_leaf_never_sinks(eviction: str) -> None:
+def test_a_leaf_s_rank_never_decreases(eviction: str) -> None:
     rng = random.Random(1)
     cache, pool = cache_of(eviction, 60)
     rule = find_eviction(eviction)
@@ -148,7 +148,7 @@ def test_prefixes_of_different_salts_are_separate() -> None:
     assert list(cache.roots) == [""]
 
 
-def test_asking_about_a_salt_leaves_no_trace() -> None:
+def test_looking_up_a_salt_stores_nothing() -> None:
     cache, _ = cache_of("lru")
     cache.match(ids([1]), "a")
     cache.match_length(ids([1]), "b")

@@ -122,7 +122,7 @@ def test_give_up_drops_the_soonest_nonempty_pin(caplog) -> None:
 
 
 @pytest.mark.parametrize("ask", ["pin", "unpin", "view", "flush"])
-def test_a_cache_that_is_off_says_so(ask: str) -> None:
+def test_a_disabled_cache_refuses_commands(ask: str) -> None:
     keeper = CacheKeeper(NoPrefixCache(), KVPool(4, 1), 4, lambda: 0.0)
     keeper.tick()
     arguments = {"pin": [PinPrefix([1], 1)], "unpin": ["pin-1"], "view": [], "flush": []}[ask]
@@ -158,7 +158,7 @@ def test_the_view_reports_users_of_a_prefix() -> None:
     assert (first.first_ids, first.last_ids) == (system, system)
 
 
-def test_a_prefix_is_dated_by_its_last_use() -> None:
+def test_a_prefix_shows_its_last_use() -> None:
     house = House()
     house.keeper.tick()
     fill(house.cache, house.pool, [1] * 10)

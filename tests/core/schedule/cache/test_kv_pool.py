@@ -15,7 +15,7 @@ def test_pages_are_handed_out_once() -> None:
     assert pool.num_free == 0
 
 
-def test_more_pages_than_are_free_cannot_be_had() -> None:
+def test_allocating_more_than_free_fails() -> None:
     with pytest.raises(AssertionError, match="3 pages asked for, 2 free"):
         KVPool(2, 1).allocate(3)
 

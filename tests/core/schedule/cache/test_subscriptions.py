@@ -180,7 +180,7 @@ def test_temporary_changes_do_not_move_subscriptions() -> None:
     assert cache.take_moved() == []
 
 
-def test_subscribing_is_no_use() -> None:
+def test_subscribing_does_not_count_as_use() -> None:
     pool = KVPool(20, 1)
     cache = RadixCache(pool)
     for first in (1, 2):

@@ -46,7 +46,7 @@ def test_masks_change_only_disallowed_logits(
 
 
 @given(tokens, tokens)
-def test_bits_are_set_and_cleared_one_by_one(allowed: set[int], forbidden: set[int]) -> None:
+def test_bits_are_set_and_cleared_individually(allowed: set[int], forbidden: set[int]) -> None:
     words = masks([0], [allowed]).words[0]
     forbid(words, sorted(forbidden))
     bits = np.unpackbits(words.view(np.uint8), bitorder="little")

@@ -150,7 +150,7 @@ def test_penalties_equal_openai_s_formula() -> None:
     assert np.allclose(logits[0], -(counts * 0.5 + (counts > 0) * 0.25))
 
 
-def test_repetition_penalty_is_that_of_transformers() -> None:
+def test_repetition_penalty_equals_transformers() -> None:
     logits = torch.randn(1, 10, generator=torch.Generator().manual_seed(0))
     expected = RepetitionPenaltyLogitsProcessor(1.4)(torch.tensor([[*PROMPT, 5, 5]]), logits.clone())
     sampler = Sampler(1, 10, CPU)

@@ -41,7 +41,7 @@ def test_converted_fp8_equals_fp8_read_as_bytes(
 
 
 @pytest.mark.parametrize("stored_as", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16])
-def test_every_number_is_written_as_torch_rounds_it(stored_as: torch.dtype) -> None:
+def test_numbers_are_stored_as_torch_rounds_them(stored_as: torch.dtype) -> None:
     every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
     key = every[every.isfinite()][: 62 << 10].view(-1, 2, 512)
     storage = KVStorage(

@@ -34,7 +34,7 @@ def test_keys_are_split_as_the_option_says(programs_per_sm: int, monkeypatch: py
     assert grids == [(2 + INTERPRETED_SMS * programs_per_sm // key_heads, key_heads)]
 
 
-def test_an_option_that_makes_no_sense_is_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     entry = load_plugins().registry.find("attention", "triton")
     with pytest.raises(ConfigError, match="programs_per_sm"):
         entry.build_options({"attention.programs_per_sm": "0"})

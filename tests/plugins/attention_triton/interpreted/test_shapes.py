@@ -35,12 +35,12 @@ def test_prompts_see_stored_keys_and_themselves(window: int | None) -> None:
 
 
 @pytest.mark.parametrize("page_size", [3, *also([2, 64])])
-def test_pages_may_have_any_size(page_size: int) -> None:
+def test_any_page_size_works(page_size: int) -> None:
     AttentionCase(make_layer(), [*BORDERS[:3], (70, 20)], page_size).check(TritonAttention, 1e-5)
 
 
 @pytest.mark.parametrize("dims", [(24, 40), (256, 256), *also([(8, 8), (64, 64), (128, 128), (192, 128)])])
-def test_heads_may_have_any_size_up_to_256(dims: tuple[int, int]) -> None:
+def test_head_sizes_up_to_256_work(dims: tuple[int, int]) -> None:
     spec = make_layer(head_dim=dims[0], v_head_dim=dims[1], scale=0.05)
     AttentionCase(spec, [(0, 1), (90, 1), (33, 9)], 1).check(TritonAttention, 1e-5)
 
