@@ -28,7 +28,7 @@ MAX_WORDS = 8
 """Of the name of a test, after `test_`; its docstring says the rest."""
 MAX_TOP = 6
 """Files at the top of api."""
-STOREYS = (
+CORE_LAYERS = (
     "base",
     "terminal",
     "imports",
@@ -43,7 +43,7 @@ STOREYS = (
     "client",
     "testing",
 )
-"""Of core, from the ground up: each imports those before it alone."""
+"""The folders of core from the lowest: each imports only those before it."""
 LIGHT_COMMANDS = (
     "--version",
     "--help",
@@ -137,11 +137,11 @@ def test_each_layer_of_core_imports_lower_ones():
         f"{'/'.join(room)} imports {'/'.join(target)}"
         for room, targets in house.graph("core").items()
         for target in targets
-        if len(room) > 1 and (len(target) == 1 or STOREYS.index(target[1]) > STOREYS.index(room[1]))
+        if len(room) > 1 and (len(target) == 1 or CORE_LAYERS.index(target[1]) > CORE_LAYERS.index(room[1]))
     ]
     assert upward == []
     assert {path.name for path in (ROOT / "core").iterdir() if (path / "__init__.py").is_file()} == set(
-        STOREYS
+        CORE_LAYERS
     )
 
 

@@ -211,7 +211,7 @@ def test_the_endpoint_s_version_prefix_is_optional(server: Served, mixed: Path) 
     assert llmfw(server, "submit", str(mixed), "--endpoint", "completions").exit_code == 0
 
 
-def test_cancel_tells_how_to_watch_the_end(slow: Served, running: str) -> None:
+def test_cancel_prints_the_command_to_watch(slow: Served, running: str) -> None:
     result = llmfw(slow, "cancel", running)
     assert f"To see its end: llmfw batch status {running} --watch --url" in result.stderr
 

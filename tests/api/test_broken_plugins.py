@@ -2,7 +2,7 @@
 
 packages/          one folder, as pip lays packages out
   NAME.py          the declaring module of plugin NAME, of the package ext-NAME 1.2
-  NAME_part.py     what it names
+  NAME_component.py     what it names
   ext_NAME-1.2.dist-info/
 """
 
@@ -23,9 +23,9 @@ import pytest
 from ..crash import serve_echo
 from .app.test_serve import LLMFW, READY, Process
 
-DECLARED = "from llmfw.core import hookimpl\n@hookimpl\ndef register_{hook}(register):\n    register({name!r}, '{module}:Part')\n"
+DECLARED = "from llmfw.core import hookimpl\n@hookimpl\ndef register_{hook}(register):\n    register({name!r}, '{module}:Component')\n"
 POLICY = "from llmfw.core.interfaces.policy import Ordering, SchedulePolicy\n"
-TEMPLATE = "from llmfw.core.interfaces.chat_template import ChatTemplate\nclass Part(ChatTemplate):\n"
+TEMPLATE = "from llmfw.core.interfaces.chat_template import ChatTemplate\nclass Component(ChatTemplate):\n"
 RENDER = "    def render(self, messages, **kwargs):\n        return str(messages[-1]['content'])\n"
 
 ENDLESS = "import time\ntime.sleep(600)\n"
@@ -33,7 +33,7 @@ ENDLESS = "import time\ntime.sleep(600)\n"
 STORE = """
 from llmfw.plugins.store_memory.responses import MemoryResponses
 
-class Part(MemoryResponses):
+class Component(MemoryResponses):
     async def unfinished(self):
         raise OSError("no such disk")
 """
@@ -58,13 +58,13 @@ AT_LOAD = {
 }
 """Plugin → its declaring module, and why it does not load."""
 
-PARTS = {
+COMPONENTS = {
     "same_a": ("schedule_policies", "same", POLICY),
     "same_b": ("schedule_policies", "same", POLICY),
     "optioned": (
         "schedule_policies",
         "optioned",
-        POLICY + "class Part(SchedulePolicy):\n    class Options(SchedulePolicy.Options, frozen=True):\n"
+        POLICY + "class Component(SchedulePolicy):\n    class Options(SchedulePolicy.Options, frozen=True):\n"
         "        count: int = 1\n    def order(self, waiting, figures): return Ordering.by(waiting.arrival)\n",
     ),
     "lacking": ("chat_templates", "lacking", TEMPLATE + "    pass\n"),
@@ -82,19 +82,21 @@ PARTS = {
     "in_engine": ("schedule_policies", "in_engine", "raise OSError('no such device')\n"),
     "best_attention": ("attention_backends", "best", "raise OSError('no such device')\n"),
 }
-"""Plugin → its hook, the name of its part, and the part's module."""
+"""Plugin → its hook, the name of its component, and the component's module."""
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packages")
     modules = {name: source for name, (source, _) in AT_LOAD.items()}
-    for name, (hook, part, source) in PARTS.items():
-        declared = DECLARED.format(hook=hook, name=part, module=f"{name}_part")
+    for name, (hook, component, source) in COMPONENTS.items():
+        declared = DECLARED.format(hook=hook, name=component, module=f"{name}_component")
         modules[name] = (
-            declared.replace("Part')", "Part', rank=1000)") if name == "best_attention" else declared
+            declared.replace("Component')", "Component', rank=1000)")
+            if name == "best_attention"
+            else declared
         )
-        (folder / f"{name}_part.py").write_text(source)
+        (folder / f"{name}_component.py").write_text(source)
     for name, source in modules.items():
         install(folder, name, source)
     return folder
@@ -250,7 +252,7 @@ def test_a_store_failing_at_start_ends_the_server(packages: Path, tmp_path: Path
     done = command(packages, *args, python=(sys.executable, serve_echo.__file__))
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1] == (
-        "Error: response store 'unread' of plugin 'unread' (ext-unread 1.2, unread_part:Part) failed in unfinished() as "
+        "Error: response store 'unread' of plugin 'unread' (ext-unread 1.2, unread_component:Component) failed in unfinished() as "
         "the server started: OSError: no such disk"
     )
     assert [line for line in errors_of(done) if "Error" in line] == [done.stderr.splitlines()[-1]]
@@ -298,10 +300,10 @@ def test_a_failing_component_fails_only_its_request(server: Process) -> None:
     reply = httpx.post(f"{server.url}/v1/chat/completions", json=messages, timeout=20)
     assert (reply.status_code, reply.json()["error"]["code"]) == (500, "plugin_error")
     assert "chat template 'first_use' of plugin 'first_use' failed" in reply.json()["error"]["message"]
-    server.wait_for("(ext-first_use 1.2, first_use_part:Part) failed in render(): IndexError")
+    server.wait_for("(ext-first_use 1.2, first_use_component:Component) failed in render(): IndexError")
     reply = httpx.post(f"{server.url}/v1/completions", json={"prompt": "Hi", "max_tokens": 3}, timeout=20)
     assert reply.status_code == 200
     figures = httpx.get(f"{server.url}/metrics").text
-    part = 'kind="chat_template",name="first_use",plugin="first_use"'
-    assert f"llmfw_plugin_failures_total{{{part}}} 1.0\n" in figures
+    component = 'kind="chat_template",name="first_use",plugin="first_use"'
+    assert f"llmfw_plugin_failures_total{{{component}}} 1.0\n" in figures
     assert 'llmfw_plugin_seconds_total{kind="policy",name="lpm",plugin="policies"}' in figures

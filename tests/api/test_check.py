@@ -1,4 +1,4 @@
-"""`llmfw check` holds installed parts to the promises of their interfaces, and says what is broken."""
+"""`llmfw check` tests installed components against their interfaces and names broken promises."""
 
 from __future__ import annotations
 
@@ -72,9 +72,11 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize("part", [*FAST, *(pytest.param(part, marks=pytest.mark.long) for part in SLOW)])
-def test_bundled_components_pass_their_kits(part):
-    done = check(part)
+@pytest.mark.parametrize(
+    "component", [*FAST, *(pytest.param(component, marks=pytest.mark.long) for component in SLOW)]
+)
+def test_bundled_components_pass_their_kits(component):
+    done = check(component)
     assert done.exit_code == 0, done.output
     assert "\nOK: " in done.stdout
     assert "FAILED" not in done.stdout

@@ -1,4 +1,4 @@
-"""A part that raises while a request is served ends that request, by a 500 that names it, and nothing else."""
+"""A component that raises ends only its request, with a 500 that names the component."""
 
 from __future__ import annotations
 
@@ -113,19 +113,19 @@ async def brought() -> None:
     raise RuntimeError("a defect of the route")
 
 
-def entry(kind: str, part: type) -> Entry:
-    return Entry(kind, "bad", f"{__name__}:{part.__name__}", "ext", "llmfw-ext", "1.2")
+def entry(kind: str, component: type) -> Entry:
+    return Entry(kind, "bad", f"{__name__}:{component.__name__}", "ext", "llmfw-ext", "1.2")
 
 
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server all of whose parts break at a word."""
-    # The process that compiles grammars imports its part by name.
+    """Serve with components that fail on a certain word."""
+    # The process that compiles grammars imports its component by name.
     sys.path.append(str(Path(__file__).parents[2]))
     ledger = Registry().ledger
 
-    def made(kind: str, part: type, interface: type, **how: bool) -> Any:
-        return guarded(part, interface, ledger.of(entry(kind, part)), **how)
+    def made(kind: str, component: type, interface: type, **how: bool) -> Any:
+        return guarded(component, interface, ledger.of(entry(kind, component)), **how)
 
     tokenizer = byte_tokenizer(tmp_path_factory.mktemp("model"), MARKERS)
     grammar = entry("grammar", Backend)

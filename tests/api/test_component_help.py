@@ -1,4 +1,4 @@
-"""`--help-component`: what a part is and its options, also where it cannot be imported; and `llmfw plugins`."""
+"""`--help-component`: what a component is and its options, also where it cannot be imported; and `llmfw plugins`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Mine(Base):
 
 @hookimpl
 def register_schedule_policies(register):
-    register("mine", f"{{__name__}}_part:Mine", summary="a policy of mine", needs={needs})
+    register("mine", f"{{__name__}}_component:Mine", summary="a policy of mine", needs={needs})
 """
 
 
@@ -74,7 +74,7 @@ def install_policy(install_plugin):
         declaration = source[source.index("@hookimpl") :]
         folder = install_plugin("ours", declaration)
         [module] = [path.stem for path in folder.glob("plugin_*.py")]
-        (folder / f"{module}_part.py").write_text(source[: source.index("@hookimpl")])
+        (folder / f"{module}_component.py").write_text(source[: source.index("@hookimpl")])
 
     return install
 
@@ -116,8 +116,10 @@ def test_options_are_read_without_importing(install_policy, imports, needs):
     [field] = declared_options(entry.path)
     assert (field.name, field.default) == ("most", "8")
     assert field.about == "no more than so many, of whatever there may be."
-    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "mine"]
-    assert (part["options"], part["lacks"]) == (["most"], [*needs])
+    [component] = [
+        p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "mine"
+    ]
+    assert (component["options"], component["lacks"]) == (["most"], [*needs])
 
 
 def test_a_component_lacking_requirements_shows_its_options(install_policy):
@@ -156,11 +158,11 @@ def test_kinds_with_options_match_their_interfaces():
 
 def test_bundled_options_are_read_correctly_with_descriptions():
     for plugin in load_plugins().loaded:
-        for part in plugin.components:
-            struct = None if part.missing() else getattr(part.load(), "Options", None)
-            declared = declared_options(part.path)
-            assert declared is not None, part
-            assert all(field.about for field in declared), part
+        for component in plugin.components:
+            struct = None if component.missing() else getattr(component.load(), "Options", None)
+            declared = declared_options(component.path)
+            assert declared is not None, component
+            assert all(field.about for field in declared), component
             if struct is not None and plugin.distribution == DISTRIBUTION:
                 fields = fields_of(struct)
                 assert [(f.name, f.about) for f in fields] == [(f.name, f.about) for f in declared]
@@ -170,8 +172,12 @@ def test_equal_names_list_what_shadows_them(install_plugin):
     source = "@hookimpl\ndef register_schedule_policies(register): register('twin', 'm:C')"
     install_plugin("one", source, "one")
     install_plugin("two", source, "two")
-    parts = json.loads(llmfw("plugins", "--json").stdout)["components"]
-    found = {part["choose"]: part["shadowed_by"] for part in parts if part["name"] == "twin"}
+    components = json.loads(llmfw("plugins", "--json").stdout)["components"]
+    found = {
+        component["choose"]: component["shadowed_by"]
+        for component in components
+        if component["name"] == "twin"
+    }
     assert found == {"one/twin": ["two/twin"], "two/twin": ["one/twin"]}
     lines = [line.split("\t") for line in llmfw("plugins").stdout.splitlines()]
     [line] = [line for line in lines if line[:2] == ["policy", "one/twin"]]
@@ -183,6 +189,8 @@ def test_a_shadowed_command_lists_its_full_name(install_plugin):
         "ours",
         "import click\n@hookimpl\ndef register_commands(cli): cli.command('serve')(lambda: click.echo('ours'))",
     )
-    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "serve"]
-    assert (part["choose"], part["shadowed_by"]) == ("ours/serve", ["llmfw"])
+    [component] = [
+        p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "serve"
+    ]
+    assert (component["choose"], component["shadowed_by"]) == ("ours/serve", ["llmfw"])
     assert llmfw("ours/serve").stdout == "ours\n"

@@ -79,7 +79,7 @@ def test_an_opposite_is_never_suggested(name: str) -> None:
         assert (
             name
             not in (
-                result := CliRunner().invoke(build_cli(), ["serve", "demo", given, "--help-part", "x"])
+                result := CliRunner().invoke(build_cli(), ["serve", "demo", given, "--help-component", "x"])
             ).stderr.splitlines()[-1]
         ), result.stderr
 

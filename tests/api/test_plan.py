@@ -33,7 +33,7 @@ from ..core.engine.generation.tiny_models import REFUSED, SERVABLE, save_random_
 from ..docs.gpu_script import gpu_script
 
 CPU = torch.device("cpu")
-NO_PARTS = Registry([])
+NO_COMPONENTS = Registry([])
 LLAMA_8B_WEIGHTS = 8_030_261_248
 
 
@@ -78,7 +78,7 @@ def test_the_plan_s_numbers_equal_the_engine_s(family, tmp_path):
     if family == "gpt-neox":
         changes = changes | {"num_key_value_heads": None}  # which it does not know, and no config of it has
     folder = save_random_model(tmp_path, config_class, changes)
-    model = load_model(EngineConfig(model=str(folder), dtype="float32"), CPU, NO_PARTS)
+    model = load_model(EngineConfig(model=str(folder), dtype="float32"), CPU, NO_COMPONENTS)
     numbers = read_numbers(folder)
     assert 4 * numbers.kv_elements == bytes_per_token(model.layers, torch.float32)
     assert weight_bytes(numbers, "float32") == (model.num_bytes, "weight files")
@@ -94,7 +94,7 @@ def test_planned_tokens_equal_the_engine_s_capacity(monkeypatch):
     total = 2 << 30
     plan = found("demo", "--device", "mine=2", "--dtype", "float32")
     folder = plan["model"]["folder"]
-    model = load_model(EngineConfig(model=folder, dtype="float32"), CPU, NO_PARTS)
+    model = load_model(EngineConfig(model=folder, dtype="float32"), CPU, NO_COMPONENTS)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(capacity, "total_memory", lambda device: total)
     free = total - model.num_bytes - CONTEXT_BYTES
@@ -253,7 +253,7 @@ def counted_here(monkeypatch, tmp_path):
 def test_quantised_weights_are_counted_like_the_engine(scheme):
     plan = found("demo", "--device", "mine=2", "--quantization", scheme)
     config = EngineConfig(model=plan["model"]["folder"], dtype="bfloat16", quantization=scheme)
-    assert plan["model"]["weight_bytes"] == load_model(config, CPU, NO_PARTS).num_bytes
+    assert plan["model"]["weight_bytes"] == load_model(config, CPU, NO_COMPONENTS).num_bytes
     assert plan["settings"]["quantization"] == scheme
 
 

@@ -91,7 +91,7 @@ def test_pagination_survives_deletions(server):
         assert sdk.files.list(purpose="evals").data == []
 
 
-def test_a_page_tells_its_ends_and_has_more(server, sdk):
+def test_a_page_names_its_ends_and_has_more(server, sdk):
     made = [sdk.files.create(file=b"x", purpose="vision").id for _ in range(3)]
     url = f"{server.url}/v1/files?purpose=vision"
     first = httpx.get(f"{url}&limit=2").json()

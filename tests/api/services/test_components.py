@@ -116,7 +116,7 @@ def register_reasoning_parsers(register):
 """
 
 
-def parts_of(**settings: object) -> ModelComponents:
+def components_of(**settings: object) -> ModelComponents:
     """Return what fits the demo model, and a grammar checker, as a server gets them."""
     registry = load_plugins().registry
     engine = EngineConfig(model=resolve_model("demo", registry).path)
@@ -127,7 +127,7 @@ def parts_of(**settings: object) -> ModelComponents:
 def test_a_parser_receives_its_options(install_plugin: Callable[..., Path]) -> None:
     install_plugin("shouts", SHOUTS)
     for options, text in (({}, "a!"), ({"tool_parser.mark": "?"}, "a?")):
-        parser = parts_of(tool_parser="shouts", options=options).tool_parser
+        parser = components_of(tool_parser="shouts", options=options).tool_parser
         assert parser is not None
         [delta] = parser([]).feed("a")
         assert delta.text == text  # type: ignore[union-attr]
@@ -143,9 +143,9 @@ def test_grammar_options_are_checked_during_model_loading() -> None:
 def test_unbuildable_components_are_reported_at_start(install_plugin: Callable[..., Path]) -> None:
     install_plugin("shouts", SHOUTS)
     with pytest.raises(ConfigError, match=r"grammar 'half' .* lacks compile, fill_masks, which"):
-        parts_of(grammar="half")
+        components_of(grammar="half")
     with pytest.raises(ConfigError, match=r"reasoning parser 'unbuilt' .* cannot be built: OSError: no disk"):
-        parts_of(reasoning_parser="unbuilt")
+        components_of(reasoning_parser="unbuilt")
 
 
 @pytest.mark.parametrize(
@@ -165,4 +165,4 @@ def test_unbuildable_components_are_reported_at_start(install_plugin: Callable[.
 )
 def test_options_without_a_reader_are_refused(settings: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        parts_of(**settings)
+        components_of(**settings)

@@ -118,7 +118,7 @@ def test_a_flooding_key_yields_places() -> None:
     assert len(driver.ended) == 40
 
 
-def test_users_without_keys_displace_nobody() -> None:
+def test_users_without_keys_displace_no_other() -> None:
     draw = random.Random(1)
     driver = Driver(policy=LPM, num_tokens=4000, max_running=8)
     for i in range(8):

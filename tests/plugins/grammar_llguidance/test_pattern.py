@@ -27,7 +27,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_translated_patterns_match_only_what_python_finds(pattern: str) -> None:
+def test_translated_patterns_match_only_python_s_matches(pattern: str) -> None:
     grammar = compiled("regex", translate(pattern))
     texts = [walk(grammar, seed, limit=90) for seed in range(10)]
     assert any(text is not None for text in texts)

@@ -54,7 +54,7 @@ def test_a_pin_reports_cached_tokens_and_expiry() -> None:
     assert (info.num_cached, info.expires_in_s) == (16, 50)
 
 
-def test_a_pin_keeps_what_is_computed_later() -> None:
+def test_a_pin_keeps_later_computed_pages() -> None:
     house = House()
     house.pin([1, 2, 3])
     fill(house.cache, house.pool, [1, 2, 3, 4])
