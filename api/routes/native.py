@@ -54,7 +54,10 @@ def native_routes(
             return await event_stream(request.receive, frames(), headers)
         return json_response(await while_connected(request.receive, reply()), headers)
 
-    @get(["/get_model_info", "/model_info"], opt=describe("Return the model and engine settings.", reply=ModelInfo))
+    @get(
+        ["/get_model_info", "/model_info"],
+        opt=describe("Return the model and engine settings.", reply=ModelInfo),
+    )
     async def get_model_info() -> ASGIApp:
         info = generator.info
         return json_response(

@@ -237,8 +237,8 @@ class SequencePages:
         """Free a sequence's row and pages.
 
         Args:
-            is_cached: whether its full pages of computed tokens stay cached until evicted; if not, only the pages that are in
-                the cache already stay there.
+            is_cached: whether its full pages of computed tokens stay cached until evicted; if not, only the
+                pages that are in the cache already stay there.
         """
         if is_cached:
             self.publish(seq, min(seq.num_computed, seq.num_tokens))

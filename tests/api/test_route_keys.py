@@ -213,7 +213,7 @@ def test_the_table_has_every_route(callers: dict[str, Caller]) -> None:
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("route", routes_of(PUBLIC, SHARED, LISTS))
-def test_a_key_opens_what_is_shared(callers: dict[str, Caller], route: str, caller: str) -> None:
+def test_shared_routes_need_any_valid_key(callers: dict[str, Caller], route: str, caller: str) -> None:
     method, path, _ = request_of(route, SERVED_NAME)
     reply = callers[caller].send(method, path, **({} if method == "GET" else {"json": {}}))
     if TABLE[route] != PUBLIC and caller in ("none", "wrong"):
@@ -224,7 +224,7 @@ def test_a_key_opens_what_is_shared(callers: dict[str, Caller], route: str, call
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("route", routes_of(ADMIN))
-def test_the_admin_key_alone_opens_admin_routes(callers: dict[str, Caller], route: str, caller: str) -> None:
+def test_only_the_admin_key_opens_admin_routes(callers: dict[str, Caller], route: str, caller: str) -> None:
     method, path, _ = request_of(route, "unknown")
     reply = callers[caller].send(method, path, **({"json": {}} if method in ("POST", "PUT") else {}))
     if caller == "admin":
@@ -235,7 +235,7 @@ def test_the_admin_key_alone_opens_admin_routes(callers: dict[str, Caller], rout
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("route", routes_of(OWNED))
-def test_what_a_tenant_made_is_there_for_it_alone(
+def test_owned_objects_are_visible_to_their_tenant(
     callers: dict[str, Caller], route: str, caller: str
 ) -> None:
     alice, asking = callers["own"], callers[caller]
@@ -262,7 +262,7 @@ def test_what_a_tenant_made_is_there_for_it_alone(
 
 
 @pytest.mark.parametrize(("path", "new"), [("/v1/files", new_file), ("/v1/batches", new_batch)])
-def test_a_list_shows_what_is_one_s_own(
+def test_lists_show_only_own_objects(
     callers: dict[str, Caller], path: str, new: Callable[[Caller], str]
 ) -> None:
     made = [new(callers["own"]), new(callers["other"]), new(callers["own"])]

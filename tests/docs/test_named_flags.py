@@ -58,7 +58,7 @@ def declared(source: str) -> set[str]:
     return set(re.findall(r'\b(?:add|add_argument|option)\(\s*"(--[\w-]+)"', source))
 
 
-def test_sources_name_flags_that_exist() -> None:
+def test_sources_name_existing_flags() -> None:
     wrong = {}
     for path in SOURCES:
         source = path.read_text("utf-8")
@@ -66,7 +66,7 @@ def test_sources_name_flags_that_exist() -> None:
     assert not {path: flags for path, flags in wrong.items() if flags}
 
 
-def test_pages_name_flags_that_exist() -> None:
+def test_pages_name_existing_flags() -> None:
     wrong = {}
     for path in PAGES:
         text = path.read_text("utf-8")

@@ -60,7 +60,7 @@ def test_the_tokenizer_tells_only_its_special_tokens(server: Served) -> None:
     assert info.keys() <= {"bos_token", "eos_token", "pad_token", "unk_token", "chat_template"}
 
 
-def test_a_chat_is_embedded_as_its_template_writes_it(embedder: Served) -> None:
+def test_a_chat_is_embedded_as_rendered(embedder: Served) -> None:
     text = "user: a cat\nassistant: sat\n"
     vector = embed(embedder, messages=MESSAGES)
     assert vector == pytest.approx(embed(embedder, input=text, add_special_tokens=False), abs=1e-6)

@@ -81,7 +81,7 @@ def drain(engine: Engine) -> list[TokenEvent]:
     return events
 
 
-def test_the_requests_of_a_step_that_raises_end_and_those_after_it_do_not(
+def test_a_failing_step_ends_only_its_requests(
     engine: Engine, llama: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = list(range(20, 20 + BAD)), list(range(20, 20 + BAD + 5))
@@ -99,9 +99,8 @@ def test_the_requests_of_a_step_that_raises_end_and_those_after_it_do_not(
     assert use.failures == 1
 
 
-def test_what_was_launched_before_is_kept_and_what_runs_beside_it_ends_with_it(
-    engine: Engine, llama: Path
-) -> None:
+def test_earlier_launched_steps_are_kept_after_failure(engine: Engine, llama: Path) -> None:
+    """Requests in the failed step end with an error."""
     prompts = random_prompts(3, VOCAB_SIZE, seed=3)
     engine.add(Request(id="first", prompt=prompts[0] + [9] * BAD, sampling=GREEDY))
     events = [event for _ in range(4) for event in engine.step()]
@@ -116,7 +115,7 @@ def test_what_was_launched_before_is_kept_and_what_runs_beside_it_ends_with_it(
     assert run(engine, prompts) == run(build_engine(llama), prompts)
 
 
-def test_a_step_that_fails_in_nobody_s_part_ends_its_requests_too(
+def test_a_step_failing_outside_components_ends_its_requests(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
