@@ -63,7 +63,7 @@ class MemoryResponses(ResponseStore):
         self._records.clear()
 
     def _forget_oldest(self) -> int:
-        """Pop the heap; remove that conversation unless the entry is outdated.
+        """Pop the oldest entry of the heap, and remove its conversation unless the entry is outdated.
 
         Return how many responses it had.
         """
