@@ -58,7 +58,10 @@ def rates(verdicts: list[Verdict]) -> Rates:
 
 
 def held_out_samples(each: int) -> Iterator[Sample]:
-    """Yield `each` held-out samples for each maker, every other one with thinking."""
+    """Yield `each` held-out samples of every maker, with unneeded tools, and of long conversations.
+
+    Every other sample has thinking, except in long conversations, where it is drawn.
+    """
     for at, maker in enumerate(SUBJECTS):
         draw = Draw(SEED + at, held_out=True)
         yield from (single(draw, maker, thinking=bool(index % 2)) for index in range(each))

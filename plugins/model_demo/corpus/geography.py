@@ -167,7 +167,7 @@ def country_of(draw: Draw) -> Exchange:
 
 
 def listing(draw: Draw) -> Exchange:
-    """Make a request to list some countries and capitals. The choice is free, so the order is a usual one."""
+    """Make a request to list some countries and capitals. Most replies list the first ones of `COUNTRIES`."""
     count = draw.weighted((3, 2, 4, 5), (6, 1, 1, 1))
     start = draw.weighted((0, 1, 2, 3), (12, 1, 1, 1))
     rows = COUNTRIES[start : start + count]
