@@ -246,9 +246,9 @@ class _TensorNames:
         return None
 
     def is_by_design(self, name: str) -> bool:
-        """Return whether a tensor that the model lacks is a kind that llmfw never loads into the model.
+        """Return whether a stored tensor is of a kind that the model is expected to lack.
 
-        These are buffers that transformers computes, scales of the KV cache, and tensors of extra heads.
+        Expected are buffers that transformers computes, scales of the KV cache, and tensors of extra heads.
         """
         if CONSTANTS.search(name) or CACHE_SCALES.search(name) or EXTRA_HEADS.search(name):
             return True

@@ -37,7 +37,8 @@ SCALE = re.compile(
 negative, the layer's effect is reversed."""
 CHOSEN_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
 ALL_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-"""Fields for the number of experts in a layer. `CHOSEN_EXPERTS` are those for the number used per token."""
+"""Names of the field for the number of experts in a layer. `CHOSEN_EXPERTS` has the names of the field for
+the number of experts that compute a token."""
 SIZE = re.compile(
     r"^(hidden_size|intermediate_size|vocab_size|head_dim|max_position_embeddings|n_embd|n_head|n_layer|n_positions|d_model"
     r"|num_(attention_heads|key_value_heads|hidden_layers))$"

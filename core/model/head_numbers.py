@@ -17,10 +17,10 @@ says."""
 
 
 def check_heads(path: str, text_config: Any) -> None:
-    """Refuse a config whose numbers of heads, or widths of heads, cannot be computed.
+    """Refuse a config with a number of key heads, or a width of heads, that attention cannot use.
 
-    The number of key heads must divide the number of query heads. The width that the rotary embedding rotates
-    must be even.
+    The number of key heads must divide the number of query heads. A width must be even if the rotary
+    embedding rotates all of it.
 
     Args:
         path: name of the model for the message.
@@ -48,7 +48,9 @@ def _uneven_groups(text_config: Any) -> str | None:
 
 
 def _odd_rotary(text_config: Any) -> str | None:
-    """Return an error message if heads of an odd width are rotated as a whole; else None.
+    """Return an error message if an odd width is rotated as a whole; else None.
+
+    The width is that of a head or, with latent attention, `qk_rope_head_dim`.
 
     A rotary embedding rotates pairs of numbers. If only a part of a head is rotated, an odd width is no
     error: transformers rounds it up.

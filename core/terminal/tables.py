@@ -33,8 +33,8 @@ class Column:
 
     Attributes:
         title: column header, and the key in a record.
-        drop: columns with the largest number are dropped first if the terminal is too narrow; 0: the column
-            is dropped only if all its cells are empty.
+        drop: rank for dropping the column if the terminal is too narrow; the largest rank is dropped first.
+            With 0, the column is dropped only if all its cells are empty.
         wraps: whether cells hold free text that may wrap. Cells of other columns are never wrapped or
             truncated.
         right: whether to align cells to the right, as for numbers.

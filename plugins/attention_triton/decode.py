@@ -209,7 +209,7 @@ def decode(
         page_table: [R, W], int32, the last dimension contiguous.
         rows: each sequence's row of the page table: [B], integers.
         schedule: schedule for these B sequences, with their current lengths and the layer's window.
-        partials: buffers for as many pieces as the schedule has room for.
+        partials: buffers for the largest number of pieces that the schedule can have.
         layer: geometry of the layer.
         sinks: attention sinks: [H], or None.
         output: tensor to write the result to: [B, H, Dv], contiguous.

@@ -57,7 +57,7 @@ _CONTAINERS: tuple[type, ...] = (
 class LimitError(Exception):
     """A rendering exceeds a limit.
 
-    The message names the limit. Whoever reports the error puts "the chat template" before the message.
+    The message names the limit. The code that reports the error puts "the chat template" before the message.
     """
 
 
@@ -220,7 +220,9 @@ class Meter:
         return self.weigh(value)[0] if _is_container(value) else ITEM_WEIGHT
 
     def weigh(self, value: Any) -> tuple[int, int]:
-        """Return the weight of a list or object as if serialized, and its nesting depth.
+        """Return the weight of a list or object with everything nested in it, and its nesting depth.
+
+        The weight is ITEM_WEIGHT for each item, plus one for each character.
 
         An item that occurs twice counts twice: a list that contains the same list twice, nested 40 times, has
         2**40 items.

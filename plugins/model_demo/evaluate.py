@@ -58,9 +58,9 @@ def rates(verdicts: list[Verdict]) -> Rates:
 
 
 def held_out_samples(each: int) -> Iterator[Sample]:
-    """Yield `each` held-out samples of every maker, with unneeded tools, and of long conversations.
+    """Yield held-out samples: `each` of every maker, `each` with unneeded tools, `each` long conversations.
 
-    Every other sample has thinking, except in long conversations, where it is drawn.
+    Every other sample has thinking. In long conversations, thinking is random.
     """
     for at, maker in enumerate(SUBJECTS):
         draw = Draw(SEED + at, held_out=True)

@@ -27,7 +27,7 @@ def examples(*found: tuple[str, list[tuple[str, str]], str]) -> Mapping[str, Any
     """Return a parser's `conformance` with examples for `llmfw check`.
 
     Args:
-        found: examples: a text, the calls in it as (name, arguments), and its other content.
+        found: triples of a text, the calls in it as (name, arguments), and its other content.
     """
     return {**CallParser.conformance, "examples": found}
 

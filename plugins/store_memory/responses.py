@@ -10,7 +10,7 @@ from llmfw.core import ResponseRecord, ResponseStore
 
 
 class MemoryResponses(ResponseStore):
-    """Keeps responses until the process ends. Ignores `folder`."""
+    """Keeps responses in memory. Removes the oldest conversations beyond `max_bytes`. Ignores `folder`."""
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -124,7 +124,7 @@ def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _pages_in(wal: Path) -> Iterator[int]:
-    """Yield the numbers of the pages in a `-wal` file, except those from before it was last restarted."""
+    """Yield the numbers of the pages that were written to a `-wal` file since it was last restarted."""
     if not wal.exists():
         return
     with open(wal, "rb") as file:

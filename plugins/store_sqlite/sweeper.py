@@ -22,7 +22,7 @@ class Sweeper:
     """Removes results of ended jobs in the `StatementThread`.
 
     If the process ends, or the disk is full, the next call of `start` removes the rest. The store calls
-    `start` when it is opened and whenever a job ends.
+    `start` when it opens the database, and whenever a job ends.
 
     Args:
         file: database with the tables `batches` and `results`.

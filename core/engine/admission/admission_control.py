@@ -104,8 +104,8 @@ class AdmissionControl:
         for request_id in due:
             if (place := places.get(request_id)) is not None:
                 wait = Wait(place, self._gate.rate.seconds_for(place + 1, now))
-            elif self._gate.awaits(request_id):  # its grammar is being compiled; the queue comes first
-                wait = Wait(len(places))
+            elif self._gate.awaits(request_id):
+                wait = Wait(len(places))  # its grammar is being compiled, so it comes after the whole queue
             else:
                 wait = Wait(0, 0.0)
             events.append(TokenEvent(request_id, [], wait=wait))

@@ -28,8 +28,8 @@ MOST_OVER = 2  # keys below their share may fill the queue to this multiple of i
 class AdmissionRate:
     """Measures the number of requests admitted per second.
 
-    Counts only admissions while other requests wait: those to an idle engine do not show how fast it can
-    admit.
+    Counts only admissions while other requests wait. An admission to an idle engine does not show how fast
+    the engine can admit requests.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Chooses which prompts to embed next. No tensors.
 
-Requests take turns. A batch holds the first prompt of the request whose turn it is, and those of the
-following prompts whose length is nearest to that of the first. So batches have little padding, and a request
-waits for no more batches than there are other requests.
+Requests take turns. A batch starts with the first prompt of the request whose turn it is, and is filled with
+those of the next prompts whose length is closest. So batches have little padding, and a request waits for no
+more batches than there are other requests.
 
 Prompts of deferrable requests (see `deferral`) wait in a separate queue. They fill whole batches while no
 live prompt waits, and only a fraction of a batch with live prompts.
@@ -26,7 +26,7 @@ class EmbedQueue:
         batch_tokens: maximum number of tokens in a batch, including padding. A longer prompt is a batch by
             itself.
         batch_size: maximum number of prompts in a batch.
-        window_tokens: a batch is chosen from the next prompts that have this many tokens together.
+        window_tokens: total number of tokens of the next prompts, from which a batch is chosen.
         share: fraction of the prompts and tokens of a batch with live prompts that deferrable requests may
             use; 0: none.
     """

@@ -178,7 +178,10 @@ def _described(draw: Draw, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 def _made_up_record(draw: Draw) -> tuple[str, dict[str, Any]]:
-    """Return a text and its facts with meaningless keys, which only their position connects to the values."""
+    """Return a text with made-up keys and values, and these as {key: value}.
+
+    The keys are meaningless: only the position in the text connects a value to its key.
+    """
     makers = (
         names.word,
         names.person,
@@ -209,7 +212,7 @@ def _shape(draw: Draw, wanted: dict[str, Any]) -> str:
 
 
 def _object_schema(draw: Draw, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema of the wanted object, as people write it or as pydantic does."""
+    """Return a JSON schema of the wanted object, in the style of people or of pydantic."""
     properties = {key: json_schema(value) for key, value in wanted.items()}
     if draw.chance(0.3):
         titled = {

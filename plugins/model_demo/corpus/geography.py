@@ -180,7 +180,7 @@ def listing(draw: Draw) -> Exchange:
 
 
 def as_json(draw: Draw) -> Exchange:
-    """Make a request for a country's capital as JSON, whose values cannot be copied from the prompt."""
+    """Make a request for a country's capital as JSON. Its values cannot be copied from the prompt."""
     row = draw.pick(COUNTRIES[:30])
     wording = draw.wording(
         ("Please generate the information of the capital of {} in the JSON format.",
