@@ -42,8 +42,16 @@ class Step(Protocol):
         attention_mask: torch.Tensor | None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        """Return [1, T, heads, v_head_dim] for query [1, heads, T, head_dim], key and value [1, kv heads, T,
-        …]."""
+        """Return the attention output, [1, T, heads, v_head_dim].
+
+        Args:
+            module: attention layer that makes the call.
+            query: [1, heads, T, head_dim].
+            key: [1, kv_heads, T, head_dim].
+            value: [1, kv_heads, T, v_head_dim].
+            attention_mask: None, or a marker while the model is probed.
+            kwargs: further arguments of the layer.
+        """
 
 
 class AttentionStep:
@@ -155,9 +163,10 @@ def make_no_mask(
 
 @contextmanager
 def marking_masks(markers: MaskMarkers) -> Iterator[None]:
-    """Make `make_no_mask` return markers within the block.
+    """Within the block, make `make_no_mask` return markers.
 
-    `markers` can find the rule of a mask from its marker.
+    Args:
+        markers: creates the markers, and later finds the rule of a mask from its marker.
     """
     token = _markers.set(markers)
     try:

@@ -101,7 +101,7 @@ class EmbeddingEngine:
 
     @classmethod
     def build(cls, config: EngineConfig) -> EmbeddingEngine:
-        """Load the model.
+        """Load the model, and return an engine for it.
 
         Raises:
             ConfigError: the model cannot be found, loaded or served, or a setting has no meaning for it.
