@@ -123,8 +123,8 @@ class Generation:
     def events(self, *, may_restart: bool = False) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield the deltas of each event with its choice. An event may have no deltas.
 
-        Closing the iterator before its end aborts the requests that still run. If choices report their wait, nothing is
-        yielded before the engine has accepted all of them.
+        Closing the iterator before its end aborts the requests that still run. If several choices have
+        `tell_wait`, nothing is yielded until the engine has accepted all choices that are sent at first.
 
         Args:
             may_restart: whether the caller drops the earlier output of a choice that `has_restarted`. The
@@ -308,18 +308,18 @@ class Generator:
     ) -> Generation:
         """Return a generation with n choices per prompt, prompt-major.
 
-        Sends nothing until its events are read.
+        The generation sends nothing to the engine until its events are read.
 
         Args:
             prefix: prefix of the id.
             n: choices per prompt.
-            terms: tenant, timeout and cache terms of each choice.
+            terms: tenant, timeout and cache salt of each choice.
             output: further settings of each choice. Only a prompt's first choice returns the prompt's log
                 probabilities.
             max_tokens_param: request field that set `max_tokens`, for errors.
 
         Raises:
-            RequestError: a prompt is empty or does not fit, or a token id is not in the vocabulary.
+            RequestError: a prompt is empty or too long, a token id is unknown, or the choices are too large.
         """
         id = f"{prefix}{uuid.uuid4().hex}"
         output, terms = output or Output(), terms or Terms()
@@ -356,7 +356,7 @@ class Generator:
     def _check_together(self, prompts: Sequence[list[int]], n: int, settings: object) -> None:
         """Raise RequestError if all choices together are too large to send.
 
-        Each carries its prompt and settings.
+        Each choice is sent with its own copy of its prompt and of the settings.
         """
         self.texts.check_together(n * sum(map(len, prompts)), "n" if n > 1 else "prompt")
         num_choices = n * len(prompts)
@@ -368,10 +368,10 @@ class Generator:
             )
 
     def _fit(self, sampling: SamplingParams, prompt: Sequence[int], max_tokens_param: str) -> SamplingParams:
-        """Return the parameters with max_tokens set.
+        """Return the parameters with max_tokens set. If it is None, it becomes the rest of the context.
 
         Raises:
-            RequestError: the prompt is empty, or prompt and output do not fit into the context.
+            RequestError: the prompt is empty or has an unknown token id, or does not fit with its output.
         """
         if not prompt:
             raise RequestError("the prompt is empty; at least one token is needed", param="prompt")
