@@ -45,8 +45,8 @@ def thinking_of(
         may_call: whether the answer may contain tool calls.
 
     Raises:
-        RequestError: a budget is set but the end of the thinking is unknown, or the tokenizer has no tokens
-            for the markers.
+        RequestError: the budget is negative, a budget is set but the end of the thinking is unknown, or the
+            tokenizer has no tokens for the markers.
     """
     if budget is not None and budget < 0:
         raise RequestError(f"{budget_param} is {budget}; it must be 0 or more", param=budget_param)
