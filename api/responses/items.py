@@ -29,7 +29,7 @@ def check_items(
         given: items, or the text of a user message.
         name: function that returns an id for an item without one, from the item's index and the id prefix of
             its type.
-        taken: ids of earlier items. Ids must be unique in a conversation, because lists are paged by id.
+        taken: ids of earlier items. An item with such an id gets a new one, because lists are paged by id.
 
     Raises:
         RequestError: an item is invalid; names the field.

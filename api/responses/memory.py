@@ -99,8 +99,8 @@ class ResponseMemory:
         """Return the items of all turns up to and including a response; [] if the id is None.
 
         Raises:
-            RequestError: the response or one before it in the conversation does not exist, the response still runs, or
-                the turns are too large.
+            RequestError: the response or an earlier one of its conversation does not exist, the response has
+                not ended, or the turns are too large.
         """
         if previous_id is None:
             return []

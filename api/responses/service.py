@@ -305,7 +305,10 @@ def _fits(_: Generation) -> bool:
 
 
 def _has_room(generation: Generation) -> bool:
-    """Return whether the context has enough room for an answer, if the request does not set its length."""
+    """Return whether the context leaves room for an answer whose length the request does not limit.
+
+    The answer needs ROOM tokens, or a quarter of the context if that is less.
+    """
     request = generation.choices[0].request
     left = request.sampling.max_tokens or 0
     return left >= min(ROOM, (len(request.prompt) + left) // 4)
