@@ -69,7 +69,10 @@ class LineRun:
             await stopped(halting)
 
     async def _until_possible(self, halting: asyncio.Task[bool], deadline: float) -> bool:
-        """Wait until the lines can run on this server; return False if the time is up or the job is halted first."""
+        """Wait until the lines can run on this server, and return True.
+
+        Returns False if the time is up or the job is halted first.
+        """
         before = None
         while True:
             reason = self._context.endpoints.reason_against(self._record.endpoint, self._record.model)

@@ -52,7 +52,8 @@ class ResultBuffer:
         """Write results to the store until cancelled. Retries writes that fail with StorageError.
 
         Raises:
-            Exception: an error of the store other than StorageError; results that were not written stay in the buffer.
+            Exception: an error of the store other than StorageError. Results that were not written stay in
+                the buffer.
         """
         while True:
             await self._filled.wait()

@@ -170,7 +170,10 @@ class BatchRunner:
             self._seen.pop(job.id, None)
 
     async def _renew_leases(self) -> None:
-        """Renew the leases, stop jobs that another process has taken, and halt jobs that another process cancelled."""
+        """Renew the leases, and report the progress of jobs.
+
+        Stops jobs that another process has taken over. Halts jobs that another process has cancelled.
+        """
         for batch_id, (job, task) in list(self._jobs.items()):
             try:
                 if not await self._context.batches.lease(batch_id, self._owner, self._lease_s):
