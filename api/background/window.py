@@ -1,5 +1,8 @@
 """Limits the batch lines in flight, and lets the jobs that send them take turns.
 
+A line is in flight between `enter` and `leave`. Background responses use a window of their own, in which each
+response is a line, and each tenant is a job.
+
 The limit keeps the engine's batch full, with a small queue behind it. More queued lines would only use memory
 and take longer to abort. Jobs share the limit evenly, regardless of their size.
 """
