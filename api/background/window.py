@@ -90,8 +90,9 @@ class Window:
     def look(self, num_waiting: int) -> None:
         """Adapt the limit to the length of the engine's queue. Call this about every quarter of a second.
 
-        If the queue was longer than its target in all of the last SAMPLES calls, the limit falls by the
-        smallest excess. If the queue was at most half of its target in one of these calls, the limit rises.
+        If the queue was longer than its target in all of the last SAMPLES calls, the limit becomes the number
+        of lines in flight minus the smallest excess, but at least the target. If the queue was at most half
+        of its target in one of these calls, the limit rises by half, up to its maximum.
 
         Args:
             num_waiting: number of deferrable requests that wait in the engine.

@@ -1,1 +1,1 @@
-"""Runs batch jobs: answers the requests in a file while the server serves clients, and writes result files."""
+"""Runs batch jobs: answers the requests in a file while the server serves clients, and stores the results."""

@@ -29,7 +29,7 @@ RECHECK_S = 1.0  # between checks whether the lines can run now
 
 
 class LineRun:
-    """Runs the lines of an accepted job.
+    """Runs the lines of an accepted job. `Job` creates one for each attempt, and calls `until` once.
 
     Args:
         results: the job's results in the store.

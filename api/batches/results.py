@@ -17,6 +17,8 @@ WAIT_S = 0.05  # longest wait for a group to fill
 class ResultBuffer:
     """Buffer of one job's results that are not in the store yet.
 
+    `LineRun` runs `write` as a task while its lines add results. Between attempts, `Job` calls `flush`.
+
     Args:
         results: the job's results in the store.
         backoff: delay between retries of failed writes.

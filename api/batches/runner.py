@@ -120,7 +120,10 @@ class BatchRunner:
             self._wake.clear()
 
     async def _accuse_found(self) -> None:
-        """Give points to the lines that dead processes were working on. Call this before taking any job."""
+        """Add points (see `blame`) to the lines that dead processes were working on.
+
+        Call this before taking any job.
+        """
         while self._crashed:
             batch_id, lines = next(iter(self._crashed.items()))
             await accuse(self._context.batches, batch_id, lines, CRASH)

@@ -1,7 +1,7 @@
 """Checks and completes the items of a conversation, and converts them to chat messages.
 
 An item is a JSON object of OpenAI's Responses API: a message, a function call, its output, or reasoning.
-References to stored items must be resolved before.
+The caller must first replace references to stored items with the items.
 """
 
 from __future__ import annotations

@@ -134,7 +134,8 @@ class ResponseMemory:
         """Return an input with its references replaced with the stored items.
 
         Raises:
-            RequestError: a referenced item is not stored here, or the responses to read are too large in total.
+            RequestError: a referenced item is not stored here, or the responses to read are too large in
+            total.
         """
         if isinstance(given, str):
             return given

@@ -31,7 +31,8 @@ _WARNED = "llmfw.unknown_variables"
 def warn_of_unknown(ctx: click.Context) -> None:
     """Warn of unknown environment variables that are set. Prints at most one warning per command line.
 
-    Variables of any setting of `llmfw serve` are known to all commands, because commands share an environment.
+    Variables of any setting of `llmfw serve` are known to all commands, because commands share an
+    environment.
     """
     if ctx.meta.setdefault(_WARNED, False):
         return

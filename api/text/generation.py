@@ -195,7 +195,7 @@ class Generator:
         max_biases: maximum number of entries of logit_bias.
 
     Attributes:
-        texts: encoder of prompts, which works outside the event loop.
+        texts: encoder of prompts, which encodes long ones in threads.
         threads: thread pool for `texts` and for templates.
         slices: scheduler of the work on large lists in replies.
     """

@@ -212,7 +212,7 @@ class StopPatterns:
         self._open: list[tuple[int, int]] = []
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """Add text; return the text that can be sent on, and the label of the pattern that ended it, if any."""
+        """Add text; return the text to send on, and the label of the pattern that ended it, if any."""
         begin = self._num_read - len(self._held)  # of the held text
         for i, char in enumerate(text):
             found = self._read(char)

@@ -1,7 +1,7 @@
 """Reads the sizes that determine a model's memory from config.json and, if there are any, from weight files.
 
-Without weight files, the weights are counted on a model that transformers builds on the meta device. This happens in
-a separate process, because it imports torch.
+Without weight files, the weights are counted on a model that transformers builds on the meta device. This
+happens in a separate process, because it imports torch.
 """
 
 from __future__ import annotations
