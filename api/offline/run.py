@@ -80,7 +80,9 @@ class FileRun:
         self.has_nothing = False
 
     async def run(self, engine: EngineConfig, config: ServerConfig, plugins: Plugins) -> BatchRecord:
-        """Continue the last attempt to the end; return the job's final record. Can be cancelled at any time.
+        """Run the job to its end, from where the last attempt stopped; return the job's final record.
+
+        The call can be cancelled at any time.
 
         Args:
             config: server configuration with the run's own `storage` and stores.

@@ -19,7 +19,7 @@ OTHERS = (
     "LLMFW_PARENT_PID",
     "LLMFW_OPENAI_DOCUMENT",
 )
-"""Variables of llmfw that are no settings."""
+"""Variables of llmfw that are not settings."""
 
 _QUIET = re.compile(r"LLMFW_(TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT_\d+_.*)", re.DOTALL)
 """Variables that cause no warning: those of llmfw's tests, and those of Kubernetes for a service `llmfw`."""

@@ -1,4 +1,7 @@
-"""`llmfw plan`: prints whether a model fits on a GPU, and how many requests. Needs no GPU and no weights."""
+"""`llmfw plan`: prints whether a model fits on a GPU, and how many requests fit with it.
+
+Needs no GPU and no weights.
+"""
 
 from __future__ import annotations
 
