@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Hashable
 
 QUEUED_SHARE = 8  # the target length of the engine's queue is its batch size divided by this
-SAMPLES = 4  # the queue counts as too long if it was so in this many consecutive looks
+SAMPLES = 4  # number of consecutive calls of `look` with a queue above its target, before the limit falls
 
 
 class Window:

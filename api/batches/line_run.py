@@ -25,7 +25,7 @@ from .work_marks import Mark, current_mark
 
 logger = logging.getLogger(__name__)
 
-RECHECK_S = 1.0  # between checks whether the lines can run now
+RECHECK_S = 1.0  # seconds between checks whether the lines can run now
 
 
 class LineRun:

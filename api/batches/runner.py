@@ -24,7 +24,7 @@ from .job_context import JobContext
 logger = logging.getLogger(__name__)
 
 LEASE_S = 30.0
-LOOK_S = 10.0  # between searches for abandoned jobs, and between progress reports in the log
+LOOK_S = 10.0  # seconds between searches for abandoned jobs, and between progress reports in the log
 STATS_S = 0.25
 MAX_JOBS = 1000  # most jobs that this process works on at once; most of them only wait
 PAGE = 100
