@@ -70,7 +70,7 @@ def thinking_of(
     if begin is None or end is None:
         asked = budget_param if budget is not None else grammar_param
         raise RequestError(
-            f"{asked} cannot be held to for a model that may think: {closing!r} is no token of this tokenizer",
+            f"{asked} cannot be enforced for a model that may think: {closing!r} is not a token of this tokenizer",
             param=asked,
             code="unsupported_parameter",
         )
