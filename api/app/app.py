@@ -75,7 +75,7 @@ def create_app(
         plugin_routes: pairs of plugin and import path "package.module:name" of Litestar handlers, routers or
             controllers. The application's state gives them `api`, `client`, `generator`, `chat`,
             `completions`, `responses` and `config`.
-        ledger: ledger of the calls of components and stores; None: calls are not recorded.
+        ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
 
     Raises:
         ConfigError: an API key or a key file is invalid.

@@ -1,4 +1,4 @@
-"""Implements `ServerAPI`: answers requests in OpenAI's format by the services of the server's own routes."""
+"""Implements `ServerAPI`: answers requests in OpenAI's format with the services of the server's routes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class InProcessAPI(ServerAPI):
         return msgspec.json.decode(msgspec.json.encode(reply), type=dict[str, Any])
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield the decoded chunks that the route at `path` streams."""
+        """Yield the decoded chunks that the route at `path` streams; None for an event without a chunk."""
         frames = await self._frames[path](msgspec.json.encode({**body, **_USAGE}))
         async with contextlib.aclosing(frames):
             async for data in frames:

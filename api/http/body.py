@@ -24,7 +24,7 @@ MAX_SHOWN_BYTES = 2**18
 """Largest body that is decoded a second time, to show the wrong value in an error."""
 
 MAX_FIELDS = 1000
-"""Maximum number of members of a body, and of each object in it that is a Body itself."""
+"""Maximum number of members of a body, and of each nested object that is decoded to a `Body`."""
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 CheckedT = TypeVar("CheckedT", bound=Body)

@@ -56,7 +56,10 @@ class InputRequest(Body, kw_only=True):
 
 
 class ResponsesRequest(InputRequest, kw_only=True):
-    """Body of POST /v1/responses. Fields after the blank line are llmfw's own, as in chat completions."""
+    """Body of POST /v1/responses.
+
+    OpenAI's API lacks the fields after the blank line; their meaning is the same as in chat completions.
+    """
 
     background: bool | None = None
     include: list[str] | None = None

@@ -129,8 +129,8 @@ class Generation:
     def events(self, *, may_restart: bool = False) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield the deltas of each event with its choice. An event may have no deltas.
 
-        Closing the iterator before its end aborts the requests that still run. If choices report their wait, nothing is
-        yielded before the engine has accepted all of them.
+        Closing the iterator before its end aborts the requests that still run. If several choices have
+        `tell_wait`, nothing is yielded until the engine has accepted all choices that are sent at first.
 
         Args:
             may_restart: whether the caller drops the earlier output of a choice that `has_restarted`. The
@@ -201,7 +201,7 @@ class Generator:
         max_biases: maximum number of entries of logit_bias.
 
     Attributes:
-        texts: encoder of prompts, which works outside the event loop.
+        texts: encoder of prompts, which encodes long ones in threads.
         threads: thread pool for `texts` and for templates.
         slices: scheduler of the work on large lists in replies.
     """
@@ -345,7 +345,7 @@ class Generator:
             max_tokens_param: request field that set `max_tokens`, for errors.
 
         Raises:
-            RequestError: a prompt is empty or does not fit, or a token id is not in the vocabulary.
+            RequestError: a prompt is empty or too long, a token id is unknown, or the choices are too large.
         """
         id = f"{prefix}{uuid.uuid4().hex}"
         self._check_parts(parts, n)

@@ -205,9 +205,9 @@ class TextStream:
         return deltas
 
     def _record_calls(self, deltas: list[Delta]) -> list[Delta]:
-        """Record whether the deltas contain a tool call.
+        """Record whether the deltas contain a tool call, and return the deltas.
 
-        If only one call is wanted, end the text before the second.
+        If only one call is wanted, ends the text before the second call and returns the deltas before it.
         """
         for i, delta in enumerate(deltas):
             if isinstance(delta, ToolCallDelta):

@@ -17,7 +17,7 @@ import msgspec
 from llmfw.core.plugin.plugins import GROUP
 
 SLOW_S = 10.0
-"""Imports that take more seconds than this are reported. torch alone takes some on a busy machine."""
+"""Imports that take more seconds than this are reported. On a busy machine, torch alone takes several."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -60,8 +60,9 @@ def examine(names: list[str], timeout: float) -> Iterator[Finding | Examined]:
 
 
 def installed_plugins() -> list[str]:
-    """Return the names of the plugins in LLMFW_PLUGINS, installed or not; if it is not set, of all installed
-    plugins.
+    """Return the names of all installed plugins.
+
+    If LLMFW_PLUGINS is set, returns the names in it instead, installed or not.
     """
     only = os.environ.get("LLMFW_PLUGINS")
     if only is not None:
@@ -70,9 +71,9 @@ def installed_plugins() -> list[str]:
 
 
 def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | Examined, None, str | None]:
-    """Run one process; return the component at which it died or was stopped, or None if it finished.
+    """Run one process; return the component at which it died or was stopped.
 
-    Also returns None if the plugin itself could not be loaded. In both cases no further process is needed.
+    Returns None if no further process is needed: this one finished, or the plugin itself could not be loaded.
 
     Args:
         name: name of the plugin.
