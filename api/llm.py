@@ -140,10 +140,10 @@ class LLM:
         logprobs: int | None = None,
         prompt_logprobs: int | None = None,
     ) -> list[Output]:
-        """Continue prompts, all at once; return one output per prompt, in order.
+        """Continue all prompts concurrently; return one output per prompt, in order.
 
         Args:
-            prompts: a text, texts, or lists of token ids.
+            prompts: one text, several texts, or several lists of token ids.
             logprobs: number of most likely tokens to report with the log probability of each new token.
             prompt_logprobs: number of most likely tokens to report with the log probability of each prompt
                 token.

@@ -36,7 +36,7 @@ class AdminPaths:
 
 
 class FromThisMachine:
-    """Rejects connections from other machines, and those that a web page in a browser may have made."""
+    """Rejects connections from other machines, and connections that a web page in a browser may have made."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

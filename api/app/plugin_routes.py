@@ -16,6 +16,7 @@ from litestar.exceptions import HTTPException, ImproperlyConfiguredException
 from llmfw.api.http.errors import error_response, handle, route_of
 from llmfw.core.base.errors import ComponentError, LLMFWError
 from llmfw.core.plugin.calls import ComponentLedger
+from llmfw.core.plugin.containment import raise_if_process_ends
 from llmfw.core.plugin.plugins import package_of
 from llmfw.core.plugin.registry import Entry
 
@@ -74,7 +75,8 @@ def import_route(plugin: str, path: str) -> Any:
     entry = route_entry(plugin, path)
     try:
         found = attrgetter(name)(importlib.import_module(module))
-    except (Exception, SystemExit) as error:  # a plugin's module may raise anything
+    except BaseException as error:  # a plugin's module may raise anything
+        raise_if_process_ends(error)
         raise ComponentError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
     try:
         Router("/", route_handlers=[found])

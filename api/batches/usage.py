@@ -50,7 +50,7 @@ class UsageSum:
         self._input = self._cached = self._output = self._reasoning = 0
 
     def add(self, line: bytes) -> None:
-        """Add a line of an output file."""
+        """Add the token counts of a line of an output file, if it has any."""
         counts = _decode(line).response.body.usage
         if counts is None:
             return

@@ -21,7 +21,7 @@ def view(record: BatchRecord, most_errors: int | None = None) -> Batch:
 
     Args:
         most_errors: maximum number of errors to include; None: no maximum. If there are more errors, a last
-            entry tells how many.
+            entry says how many.
     """
     has_ended = record.status in ENDED
     return Batch(

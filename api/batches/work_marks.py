@@ -131,9 +131,10 @@ class WorkMarks:
             self._file = None
 
     def _open(self, folder: Path) -> Found:
-        """Lock and map the first file that no other process holds; return the marks of ended processes.
+        """Open this process's file of marks; return the marks that ended processes left.
 
-        Deletes the other files of ended processes.
+        A file that nobody has locked belongs to an ended process. The first such file, or a new one, is
+        cleared and becomes this process's; the others are deleted.
         """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found: dict[str, set[int]] = defaultdict(set)

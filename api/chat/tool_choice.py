@@ -136,7 +136,7 @@ def _joined(use: ToolUse, calls: CallFormat) -> Format:
 
 
 def _tags(use: ToolUse, calls: CallFormat) -> list[Format]:
-    """Return a tag for each tool that may be called."""
+    """Return, for each tool that may be called, a format of type "tag" that describes a call of the tool."""
     return [
         {
             "type": "tag",

@@ -53,15 +53,7 @@ def run_check(
     timeout: float,
     show: Callable[[Promise], None],
 ) -> Verdict:
-    """Run the tests of an installed component.
-
-    Args:
-        options: options of the component, "kind.key" → value.
-        fixtures: values for fixtures of the component's test class.
-        home: folder of the component's own code.
-        timeout: maximum number of seconds that one test may take.
-        show: called with each promise when its tests have ended.
-    """
+    """show: called with each `Promise`, the results of one test function, when its last case has ended."""
     start = time.monotonic()
     listener = _Listener(home, timeout, show)
     with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _isolated(folder):

@@ -37,7 +37,7 @@ class Promise:
 
     @property
     def num_cases(self) -> int:
-        """Number of all cases."""
+        """Total number of cases."""
         return self.kept + self.broken + self.skipped
 
 

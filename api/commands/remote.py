@@ -164,7 +164,7 @@ class Remote:
 
 
 def remote_options(command: _Command) -> _Command:
-    """Add the options that choose the server and the sampling parameters to a command."""
+    """Add to a command the options for the server, the model and the sampling parameters."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

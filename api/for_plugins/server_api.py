@@ -69,7 +69,11 @@ class InProcessAPI(ServerAPI):
         return body, sorted(_unknown(body, raw))
 
     def report(self, ignored: Sequence[str]) -> dict[str, str]:
-        """Return the header that reports fields without effect."""
+        """Return the header that names ignored request fields; {} if there are none.
+
+        Raises:
+            RequestError: fields are ignored, and the server was started with --strict-params.
+        """
         return report_ignored(sorted(ignored), self._strict)
 
     async def call(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,9 @@ def _info(info: EngineInfo) -> Metric:
         "attention": info.attention,
     }
     # The library adds `_info` to the name of the sample.
-    return InfoMetricFamily("llmfw_engine", "What the engine is, in labels.", labels)
+    return InfoMetricFamily(
+        "llmfw_engine", "Properties of the engine, as labels; the value is always 1.", labels
+    )
 
 
 def _requests(stats: EngineStats) -> Iterator[Metric]:

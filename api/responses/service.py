@@ -199,7 +199,7 @@ class ResponseService:
         return len(generation.choices[0].request.prompt)
 
     async def _generation(self, body: InputRequest, response_id: str) -> tuple[list[Item], Generation]:
-        """Return the input's own items, and the generation that answers them together with earlier turns."""
+        """Return the input's items, and the generation that answers the earlier turns and these items."""
         if body.previous_response_id is None and not refers(body.input):
             return await self._prepared(body, response_id, [], body.input)
         async with self._loads.of(key_name.get()) as load:

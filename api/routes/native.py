@@ -34,7 +34,7 @@ def native_routes(
         "/generate",
         status_code=200,
         opt=describe(
-            "Continue a prompt, as SGLang does.",
+            "Generate text from a prompt (SGLang's API).",
             body=GenerateRequest,
             reply=GenerateReply,
             chunk=GenerateReply,
@@ -54,7 +54,7 @@ def native_routes(
             return await event_stream(request.receive, frames(), headers)
         return json_response(await while_connected(request.receive, reply()), headers)
 
-    @get("/get_model_info", opt=describe("What the engine is.", reply=ModelInfo))
+    @get("/get_model_info", opt=describe("Return the model and engine settings.", reply=ModelInfo))
     async def get_model_info() -> ASGIApp:
         info = generator.info
         return json_response(

@@ -142,9 +142,10 @@ def with_grammar_checker(
 def _load_parser(
     registry: Registry, kind: ParserKind, name: str | None, options: Mapping[str, OptionValue]
 ) -> Any:
-    """Return a parser's class; None if the server has no such parser.
+    """Return a parser's class with its options filled in; None if the server has no such parser.
 
-    The class is bound to its options, and its calls are recorded.
+    The class records the calls of its methods. Builds one parser, so that a parser that cannot be built is
+    reported at start.
     """
     named, interface, arguments = kind
     entry = find_parser(named, name, options, registry)

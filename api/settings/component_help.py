@@ -81,7 +81,7 @@ def options_of(entry: Entry) -> tuple[list[OptionField] | None, str | None]:
 
     try:
         struct = getattr(entry.load(), "Options", None)
-    except (ComponentError, SystemExit) as error:
+    except ComponentError as error:
         declared = declared_options(entry.path)
         why = None if entry.missing() else f"It cannot be used: {' '.join(str(error).split())}"
         if declared is None:

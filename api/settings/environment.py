@@ -22,7 +22,7 @@ OTHERS = (
 """Variables of llmfw that are no settings."""
 
 _QUIET = re.compile(r"LLMFW_(TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT_\d+_.*)", re.DOTALL)
-"""Of the tests, and those that Kubernetes sets for a service of the name llmfw."""
+"""Variables without a warning: of the tests, and of Kubernetes for a service with the name llmfw."""
 
 
 _WARNED = "llmfw.unknown_variables"

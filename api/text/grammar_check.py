@@ -126,7 +126,8 @@ class GrammarChecker:
     async def _ask(
         self, key: Key, spec: GrammarSpec, tenant: str, prover: GrammarProver
     ) -> GrammarSpec | _Refusal:
-        """Have the prover compile a grammar; return the prepared spec, or the refusal.
+        """Compile a grammar in another process; return its prepared `GrammarSpec`, or a `_Refusal` with the
+        reason.
 
         Concurrent requests for the same grammar share one compilation.
         """

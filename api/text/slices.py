@@ -26,7 +26,7 @@ class Slices:
     """Schedules the formatting of large lists: after each slice, another request has its turn."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()  # fair: the slice of whoever waits longest comes next
+        self._turn = asyncio.Lock()  # fair: the request that waits longest gets the next slice
         self._spent = 0
 
     async def of(self, items: Iterable[ItemT], weight: int = 1) -> AsyncIterator[list[ItemT]]:

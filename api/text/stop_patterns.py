@@ -89,7 +89,7 @@ class StopAutomaton:
             self.ends.append((part.last, label))
 
     def readers(self, char: str) -> int:
-        """Return the states that can read a character."""
+        """Return the states that can read the character `char`, one bit for each."""
         found = self._readers.get(char)
         if found is None:
             if len(self._readers) >= MAX_CACHED:

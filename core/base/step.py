@@ -93,8 +93,8 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         tokens: token ids; 0 for tokens in flight: [T].
-        sources: page table row that sampled the token, for tokens in flight; NOT_IN_FLIGHT for other tokens:
-            [T].
+        sources: for a token in flight, the page table row of the sequence for which it was sampled;
+            NOT_IN_FLIGHT for other tokens: [T].
         rows: each sequence's row of the page table: [B].
         starts: position, in its sequence, of each sequence's first token in this step: [B].
         counts: number of tokens of each sequence in this step: [B].
@@ -106,7 +106,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         pages: new values of these entries, int32: [N].
         row_starts: sequences that get a row in this step.
         row_counts: new token counts of sequences with penalties.
-        scored: prompt tokens whose log probabilities to compute.
+        scored: prompt tokens whose log probabilities must be computed.
     """
 
     tokens: Ints

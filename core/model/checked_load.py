@@ -158,7 +158,7 @@ def load_checked(
 def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
     """Raise ModelError if the config has more layers than the files have tensors.
 
-    Creating so many layers could take hours.
+    Creating layers without tensors could take hours.
     """
     num_layers = getattr(hf_config.get_text_config(decoder=True), "num_hidden_layers", 0)
     if isinstance(num_layers, int) and num_layers > num_tensors > 0:
@@ -235,10 +235,9 @@ class _TensorNames:
                 self._beyond[layer].add(name)
 
     def layer(self, name: str) -> tuple[str, int] | None:
-        """Return the surplus layer that a tensor belongs to: the prefix of its list of layers, and its
-        number.
+        """Return the layer of a stored tensor, if its number is beyond the model's last layer; else None.
 
-        Returns None unless the number is beyond the last layer of the model.
+        The layer is given as the name prefix of its list of layers, and its number in that list.
         """
         for prefix, count in self._counts.items():
             number = self._number(name, prefix)

@@ -44,7 +44,8 @@ class MergedLinear(nn.Module):
     """One matrix product for several projections of one input.
 
     Args:
-        linears: at least two projections of the same input width and dtype. Their weights are copied.
+        linears: at least two projections of the same input width, dtype and device; all or none have a
+            bias. Their weights are copied.
     """
 
     def __init__(self, linears: list[nn.Linear]) -> None:

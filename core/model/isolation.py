@@ -115,9 +115,11 @@ def _middle(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _poisoned_logits(model: Any, sequences: Sequence[Sequence[int]]) -> torch.Tensor | None:
-    """Return the logits of the middle sequence, with NaN as the embeddings of the other two sequences.
+    """Compute three packed sequences with NaN in place of the embeddings of the outer two; return the middle
+    one's logits.
 
-    Returns None if the logits of the other two are not all NaN, because the result then proves nothing.
+    Returns None if the model fails, or if the outer logits are not all NaN, because the result then proves
+    nothing.
     """
     try:
         with _poison(model.get_input_embeddings()):

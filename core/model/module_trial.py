@@ -29,10 +29,7 @@ def is_untouched(module: nn.Module) -> bool:
 
 
 def is_plain(linear: nn.Linear) -> bool:
-    """Return whether a linear layer is untouched and has an ordinary weight.
-
-    Libraries that load quantised checkpoints replace `forward` and the parameters, but not the class.
-    """
+    """Return whether a linear layer is unmodified (see `is_untouched`) and has a floating-point weight."""
     weight = linear._parameters.get("weight")
     return is_untouched(linear) and weight is not None and weight.is_floating_point()
 
@@ -88,14 +85,7 @@ def agree(theirs: Any, ours: torch.Tensor) -> bool:
 
 
 class Recording:
-    """A step that records the tensors passed to attention in a single call. Each token attends only to
-    itself.
-
-    Attributes:
-        given: copies of query, key and value, [1, heads, T, head_dim] each; None: attention was not called.
-        mask: attention mask of the call.
-        keywords: other keyword arguments of the call.
-    """
+    """Handles a single call of attention, and records its arguments. Each token attends only to itself."""
 
     def __init__(self) -> None:
         self.given: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None

@@ -25,7 +25,7 @@ def run_in_one_row(model: nn.Module, sequences: Sequence[Sequence[int]]) -> torc
     """Return the logits, [T, vocab], of sequences packed into one row, with causal attention within each
     sequence.
 
-    Sliding windows are ignored.
+    Ignores sliding windows, scales and soft caps (see `attend_causally`).
     """
     return run_packed(model, sequences, Packed([len(ids) for ids in sequences]))
 

@@ -60,11 +60,8 @@ def probe(
 
 
 class _Recorder:
-    """A step with causal attention for one sequence that records each layer's call.
-
-    Args:
-        masks: masks that the model asked for.
-        may_lack_masks: as in `probe`.
+    """Handles the attention calls of one sequence, with causal attention, and records a `LayerSpec` for each
+    layer.
     """
 
     def __init__(self, masks: MaskMarkers, may_lack_masks: bool) -> None:

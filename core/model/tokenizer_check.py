@@ -80,7 +80,7 @@ def check_special_tokens(
         eos_token_ids: ids of the end-of-sequence tokens that are known already.
 
     Raises:
-        ModelError: there is no token that could end an output.
+        ModelError: no token can end an output.
     """
     for name, text in special.items():
         if backend.token_to_id(text) is not None:

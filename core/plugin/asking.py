@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .calls import ComponentCalls
+from .containment import raise_if_process_ends
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class Asked:
             return None
         try:
             return ask() if self._calls is None else self._calls.timed(ask)
-        except (Exception, SystemExit) as error:  # a plugin may raise anything; it is logged
+        except BaseException as error:  # a plugin may raise anything; it is logged
+            raise_if_process_ends(error)
             if self._calls is not None:
                 self._calls.failures += 1
             is_answer = isinstance(error, WrongAnswerError)

@@ -29,6 +29,9 @@ from llmfw.core.base.errors import (
     StorageError,
 )
 
+from .containment import raise_if_process_ends, raise_if_task_ends
+from .returned import Check
+
 if TYPE_CHECKING:
     from .registry import Entry
 
@@ -102,11 +105,16 @@ class ComponentCalls:
             self.seconds += took
             self.count += 1
 
-    def watched(self, function: Callable[ArgsT, FoundT]) -> Callable[ArgsT, FoundT]:
+    def watched(
+        self, function: Callable[ArgsT, FoundT], check: Check | None = None
+    ) -> Callable[ArgsT, FoundT]:
         """Wrap a component's function so that unexpected exceptions become ComponentFailedError.
 
         The wrapper is called for each token of each request, so this method looks up in advance what the
         wrapper needs.
+
+        Args:
+            check: check of what the function returns; a wrong value is a failure.
         """
         meant, failed, where = self._meant, self.failed, _name_of(function)
 
@@ -117,13 +125,14 @@ class ComponentCalls:
             self._thread = thread
             begun = perf_counter()
             try:
-                return function(*args, **kwargs)
+                found = function(*args, **kwargs)
+                if check is not None:
+                    check(found)
+                return found
             except meant:
                 raise
-            except (
-                Exception,
-                SystemExit,
-            ) as error:  # a plugin may raise anything; it is logged
+            except BaseException as error:  # a plugin may raise anything; it is logged
+                raise_if_process_ends(error)
                 raise failed(error, where) from error
             finally:
                 took = perf_counter() - begun
@@ -144,7 +153,18 @@ class ComponentCalls:
     async def wait(
         self, function: Callable[ArgsT, Awaitable[FoundT]], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> FoundT:
-        """Call a coroutine function of the component, as `call` does.
+        """Call a coroutine function of the component, as `call` does."""
+        return await self.wait_checked(None, function, *args, **kwargs)
+
+    async def wait_checked(
+        self,
+        check: Check | None,
+        function: Callable[ArgsT, Awaitable[FoundT]],
+        /,
+        *args: ArgsT.args,
+        **kwargs: ArgsT.kwargs,
+    ) -> FoundT:
+        """Call a coroutine function of the component, and check what it returns.
 
         Iterators and functions among the arguments are the caller's. Their time and exceptions are not
         attributed to the component.
@@ -156,14 +176,27 @@ class ComponentCalls:
                 found: FoundT = await borrow(
                     *map(caller.wrap, args), **{name: caller.wrap(value) for name, value in kwargs.items()}
                 )
+                if check is not None:
+                    check(found)
                 return found
         finally:
             await caller.close()
 
-    async def iterate(
+    def iterate(
         self, function: Callable[ArgsT, AsyncIterator[FoundT]], /, *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> AsyncGenerator[FoundT, None]:
         """Yield the items of an asynchronous iterator that a function of the component returns."""
+        return self.iterate_checked(None, function, *args, **kwargs)
+
+    async def iterate_checked(
+        self,
+        check: Check | None,
+        function: Callable[ArgsT, AsyncIterator[FoundT]],
+        /,
+        *args: ArgsT.args,
+        **kwargs: ArgsT.kwargs,
+    ) -> AsyncGenerator[FoundT, None]:
+        """Yield the items of an asynchronous iterator that a function returns, and check each of them."""
         items = self.call(function, *args, **kwargs)
         try:
             while True:
@@ -172,6 +205,8 @@ class ComponentCalls:
                         item = await anext(items)
                     except StopAsyncIteration:
                         return
+                    if check is not None:
+                        check(item)
                 yield item
         finally:
             if isinstance(items, AsyncGenerator):
@@ -214,7 +249,8 @@ class ComponentCalls:
             if _starting.get():
                 raise self._failed_at_start(error, where) from error
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            raise_if_task_ends(error)
             if caller is not None and error is caller.error:
                 raise
             failed = self._failed_at_start if _starting.get() else self.failed

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ComponentError, ConfigError
 
+from .containment import raise_if_process_ends
 from .registry import Entry, Registry
 
 BuiltT = TypeVar("BuiltT")
@@ -63,7 +64,8 @@ class Choice:
             return Rejection(str(error), error)
         except ConfigError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; it is reported
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; it is reported
+            raise_if_process_ends(error)
             broken = ComponentError(f"{entry} failed: {type(error).__name__}: {error}")
             return Rejection(str(broken), broken)
         return Rejection(found) if isinstance(found, str) else found
@@ -107,7 +109,7 @@ def create(registry: Registry, kind: str, name: str, options: Mapping[str, Optio
         options: "kind.key" → value; options of other kinds are ignored.
 
     Raises:
-        ConfigError: the component does not exist, lacks an option, or does not allow an option's value.
+        ConfigError: the component or an option does not exist, or it does not allow an option's value.
         ComponentError: the component cannot be imported or built.
     """
     entry = registry.find(kind, name)

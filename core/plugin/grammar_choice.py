@@ -51,7 +51,7 @@ def build_grammar_backend(
         options: "kind.key" → value.
 
     Raises:
-        ConfigError: the backend lacks an option, or a value has the wrong type.
+        ConfigError: an option does not exist, or a value has the wrong type.
         ComponentError: the backend cannot be imported, or cannot be built for this tokenizer; the message
             gives the reason.
     """

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from llmfw.core.interfaces.batch_store import BatchResults, BatchStore, LineResult
 
 from .calls import ComponentCalls
+from .returned import check_of
 
 ComponentT = TypeVar("ComponentT")
 
@@ -60,18 +61,19 @@ def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -
         declared: the same method in the interface, which determines whether calls return a coroutine or an
             iterator.
     """
+    check = check_of(declared)
     if inspect.iscoroutinefunction(declared):
 
         @functools.wraps(own)
         async def waiting(self: object, *args: Any, **kwargs: Any) -> Any:
-            return await calls.wait(own, self, *args, **kwargs)
+            return await calls.wait_checked(check, own, self, *args, **kwargs)
 
         return waiting
     if str(declared.__annotations__.get("return", "")).startswith("AsyncIterator"):
 
         @functools.wraps(own)
         def iterating(self: object, *args: Any, **kwargs: Any) -> Any:
-            return calls.iterate(own, self, *args, **kwargs)
+            return calls.iterate_checked(check, own, self, *args, **kwargs)
 
         return iterating
     if declared is BatchStore.results:
@@ -82,7 +84,7 @@ def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -
 
         return results
 
-    return functools.wraps(own)(calls.watched(own))
+    return functools.wraps(own)(calls.watched(own, check))
 
 
 class _GuardedResults(BatchResults):
@@ -96,7 +98,7 @@ class _GuardedResults(BatchResults):
         await self._calls.wait(self._made.add, results)
 
     async def done(self) -> Collection[int]:
-        return await self._calls.wait(self._made.done)
+        return await self._calls.wait_checked(check_of(BatchResults.done), self._made.done)
 
     def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
-        return self._calls.iterate(self._made.lines, failed=failed)
+        return self._calls.iterate_checked(check_of(BatchResults.lines), self._made.lines, failed=failed)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
 from llmfw.core.interfaces.model_source import ModelSource
 
+from .containment import raise_if_process_ends
 from .registry import Registry, refuse_options
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def resolve_model(
     Raises:
         ModelError: the folder has no config.json, or the name is none of the three.
         LostComponentError: the name is that of a plugin that did not load.
-        ConfigError: several plugins register the name, or the source lacks an option.
+        ConfigError: several plugins register the name; an option of the source is unknown, missing or has
+            the wrong type; or options of the kind "model" are given for a folder or a hub id.
         ComponentError: the registered source cannot be imported or built, or does not return the model's
             folder.
     """
@@ -76,7 +78,8 @@ def resolve_model(
         path = Path(source.folder())
     except ConfigError:
         raise
-    except (Exception, SystemExit) as error:  # a plugin may raise anything; it is reported
+    except BaseException as error:  # a plugin may raise anything; it is reported
+        raise_if_process_ends(error)
         raise ComponentError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
     folder = _model_folder(path, str(entry))
     return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)

@@ -30,6 +30,7 @@ from llmfw.core.base.errors import ConfigError, PluginError
 from llmfw.core.base.suggestion import did_you_mean
 
 from .broken_plugin import BrokenPlugin
+from .containment import raise_if_process_ends
 from .hookspecs import HOOK_NAMES, HookSpecs
 from .package_metadata import name_and_version, without_plugins
 from .registry import Entry, Registry, reason_of
@@ -189,7 +190,8 @@ class _Loader:
             self._manager.register(module, plugin.name)
             self._check_hooks(module)
             self._call_hooks(module, plugin)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (a plugin may raise anything)
+        except BaseException as error:  # noqa: BLE001 (a plugin may raise anything)
+            raise_if_process_ends(error)
             self._manager.unregister(name=plugin.name)
             self._reject(plugin, _reason(error))
         else:

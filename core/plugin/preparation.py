@@ -15,6 +15,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 
 from .choice import choose
+from .containment import raise_if_process_ends
 from .registry import Entry, Registry
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ def _prepare(paths: Sequence[str], config: EngineConfig) -> None:
         try:
             function: Callable[[EngineConfig], object] = getattr(importlib.import_module(module), name)
             function(config)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may raise anything; the server starts anyway
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; the server starts anyway
+            raise_if_process_ends(error)
             logger.info("Not prepared: %s: %s: %s", path, type(error).__name__, error)
 
 

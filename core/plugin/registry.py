@@ -23,6 +23,7 @@ from llmfw.core.base.errors import ComponentError, ConfigError, LostComponentErr
 from llmfw.core.base.suggestion import did_you_mean, nearest
 
 from .broken_plugin import BrokenPlugin
+from .containment import raise_if_process_ends
 from .slow_import import warn_if_slow
 
 ComponentT = TypeVar("ComponentT")
@@ -121,7 +122,8 @@ class Entry:
             raise ComponentError(f"{self} {lacking}")
         try:
             found = self._import()
-        except (Exception, SystemExit) as error:  # whatever a foreign module raises is the cause to report
+        except BaseException as error:  # whatever a foreign module raises is the cause to report
+            raise_if_process_ends(error)
             raise ComponentError(f"{self} cannot be imported: {reason_of(error)}") from error
         interface = _import_path(INTERFACES[self.kind])
         spoken = INTERFACES[self.kind].replace(":", ".")
@@ -142,7 +144,8 @@ class Entry:
             return component(*args, **kwargs)
         except ConfigError:
             raise
-        except (Exception, SystemExit) as error:  # whatever a foreign class raises is the cause to report
+        except BaseException as error:  # whatever a foreign class raises is the cause to report
+            raise_if_process_ends(error)
             raise ComponentError(f"{self} cannot be built: {type(error).__name__}: {error}") from error
 
     def _import(self) -> Any:
@@ -161,7 +164,7 @@ class Entry:
         Strings are converted to the type that the component declares; lists and objects are JSON text.
 
         Raises:
-            ConfigError: the component lacks an option, a value has the wrong type, or a required option is
+            ConfigError: an option is unknown, a value has the wrong type, or a required option is
                 missing.
             ComponentError: as in `load`.
         """

@@ -100,7 +100,12 @@ class Admission:
         return f"no place: {self._num_running} requests run"
 
     def _trace_waits(self, indices: Indices, reason: str) -> None:
-        """Trace why these sequences, in the policy's order, wait. `reason` applies only to the first one."""
+        """Trace why sequences wait.
+
+        Args:
+            indices: table indices of waiting sequences, in the policy's order.
+            reason: why the first one waits; the later ones wait because others come first.
+        """
         if self._trace is not None:
             for num_ahead, seq in enumerate(self._table.sequences(indices)):
                 self._trace.waits(seq, reason if num_ahead == 0 else "others come first", num_ahead)

@@ -11,6 +11,7 @@ import numpy as np
 
 from llmfw.core.base.step import TokenMasks, Words
 from llmfw.core.interfaces.grammar import Grammar
+from llmfw.core.plugin.containment import contained
 
 from .constraint import Constraint, forbid
 from .plan import BatchPlan
@@ -96,8 +97,8 @@ class MaskFiller:
         try:
             if self._hasten(row):
                 constraint.hasten()
-        except Exception as error:  # noqa: BLE001 - as in `_ask_grammars`
-            constraint.fail(error)
+        except BaseException as error:  # noqa: BLE001 - as in `_ask_grammars`
+            constraint.fail(contained(error))
 
     def _ask_grammars(self, constraints: list[Constraint], words: Words) -> None:
         asked = []
@@ -116,12 +117,13 @@ class MaskFiller:
         filled = np.zeros((len(asked), self._num_words), dtype=np.int32)
         try:
             self._fill_masks(grammars, filled)
-        except Exception as error:  # noqa: BLE001 - must not stop the engine for other sequences
+        except BaseException as error:  # noqa: BLE001 - must not stop the engine for other sequences
+            failure = contained(error)
             if len(constraints) > 1:
                 for i, constraint in enumerate(constraints):
                     self._ask_grammars([constraint], words[i : i + 1])
                 return
-            constraints[0].fail(error)
+            constraints[0].fail(failure)
         words[asked] = filled
         if len(grammars) == 1:
             constraints[asked[0]].charge_mask(thread_time() - cpu_begun)

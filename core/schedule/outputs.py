@@ -8,6 +8,7 @@ import numpy as np
 
 from llmfw.core.base.request import FinishReason, TokenEvent, TokenLogprob
 from llmfw.core.base.step import StepOutput
+from llmfw.core.plugin.containment import contained
 
 from .plan import BatchPlan
 from .sequence import SequenceState, Status
@@ -126,9 +127,11 @@ def _check(seq: SequenceState, token_id: int, event: TokenEvent) -> None:
     try:
         if seq.constraint is not None:
             seq.constraint.accept(token_id)
-    except Exception as error:  # noqa: BLE001 - must not stop the engine for other sequences
+    except BaseException as error:  # noqa: BLE001 - must not stop the engine for other sequences
         assert seq.constraint is not None
-        failure = seq.constraint.blame(error, f"the grammar of request {seq.id} after token {token_id}")
+        failure = seq.constraint.blame(
+            contained(error), f"the grammar of request {seq.id} after token {token_id}"
+        )
         event.finish_reason = FinishReason.ERROR
         event.error, event.error_kind = str(failure), type(failure).__name__
         return

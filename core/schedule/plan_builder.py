@@ -22,7 +22,7 @@ class PlanBuilder:
         pages: pages of all sequences.
 
     Attributes:
-        num_prompt_tokens: number of tokens in the pieces added so far.
+        num_prompt_tokens: number of tokens added so far by `add_piece`.
     """
 
     def __init__(self, pages: SequencePages) -> None:

@@ -102,9 +102,10 @@ class StepPlanner:
         return self._live.num_running + self._deferrable.num_running
 
     def _beside(self, builder: PlanBuilder) -> Limits:
-        """Return the limits of deferrable sequences in a step with live ones.
+        """Return the limits for deferrable sequences in a step that also has live sequences (see `deferral`).
 
-        While a live sequence waits, deferrable ones get no prompt tokens.
+        They get their share of the step, but not more prompt tokens than the live sequences leave. While a
+        live sequence waits, they get no prompt tokens.
         """
         left = self._whole.tokens - builder.num_prompt_tokens
         tokens = 0 if self._live.num_waiting else min(self._share.tokens, left)

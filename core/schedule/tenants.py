@@ -23,12 +23,15 @@ one."""
 
 
 class Tenants:
-    """Assigns numbers to tenants, and stores their counters.
+    """Assigns numbers to tenants, and counts what each tenant has been served.
+
+    A tenant has one number for its live requests and another for its deferrable ones (see `deferral`).
 
     Attributes:
-        served: counter of each tenant, by number.
-        is_key: whether each tenant is an API key, by number.
-        num_open_keys: number of API keys with live requests that wait or run.
+        served: tokens served, by number; an output token counts OUTPUT_WEIGHT. A tenant that was idle
+            starts at the lowest count of the busy tenants of its class, or at its own if that is higher.
+        is_key: whether the tenant is an API key, by number.
+        num_open_keys: number of API keys with a live request that waits or runs.
     """
 
     def __init__(self) -> None:
@@ -64,7 +67,7 @@ class Tenants:
             self.num_open_keys -= bool(self.is_key[number] and not self._is_deferrable[number])
 
     def num_open(self, name: str) -> int:
-        """Return how many live requests of a tenant wait or run."""
+        """Return the number of a tenant's requests that wait or run. Deferrable requests do not count."""
         number = self._numbers.get((name, False))
         return 0 if number is None else int(self._open[number])
 

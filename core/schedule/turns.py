@@ -21,9 +21,11 @@ from .tenants import Tenants
 def take_turns(order: Ordering, waiting: Waiting, tenants: Tenants) -> Ordering:
     """Reorder waiting requests so that the tenant served least comes first, as in the policy `fair`.
 
-    A request's rank is the number of tokens that its tenant has been served, plus the uncached tokens of the
-    tenant's requests before it in `order`. Held-back requests stay last. With fewer than two API keys, the order
-    is unchanged.
+    A request's rank is its tenant's `served` (see `Tenants`), plus the uncached tokens of the tenant's
+    requests before it in `order`. Held-back requests stay last.
+
+    Leaves the order unchanged unless at least two API keys have live requests, all waiting requests have an
+    API key, and they belong to several tenants.
     """
     if tenants.num_open_keys < 2 or not _are_several_keys(waiting.tenant, tenants.is_key):
         return order

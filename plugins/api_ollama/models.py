@@ -1,4 +1,4 @@
-"""Ollama's routes about models: lists, descriptions, the version, and those that would change a model."""
+"""Ollama's routes about models: lists, descriptions, the version, and refusals to change a model."""
 
 from __future__ import annotations
 

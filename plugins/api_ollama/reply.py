@@ -102,7 +102,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 
 
 def chat_fields(piece: Piece) -> Json:
-    """Return a piece as the fields of a reply of /api/chat."""
+    """Convert a piece of the answer to fields of a reply of /api/chat."""
     message: Json = {"role": "assistant", "content": piece.text}
     if piece.thinking:
         message["thinking"] = piece.thinking

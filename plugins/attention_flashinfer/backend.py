@@ -241,7 +241,7 @@ class FlashInferAttention(AttentionBackend):
 
 
 def _scales(storage: KVStorage, index: int) -> dict[str, float]:
-    """Return a layer's key and value scales as arguments of `run`; {} if stored unscaled."""
+    """Return a layer's key and value scales as keyword arguments of `run`; {} if both are 1."""
     key_scale, value_scale = storage.scales(index)
     return {} if key_scale == value_scale == 1.0 else {"k_scale": key_scale, "v_scale": value_scale}
 

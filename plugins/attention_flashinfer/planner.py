@@ -150,11 +150,15 @@ class Planner:
         )
 
     def _plan_again(self, wrapper: Any, pages: Pages, rows: Rows) -> None:
-        """Plan a wrapper again, with less work than its first, whole plan.
+        """Plan a wrapper that `_plan_whole` has planned before, in less time.
 
-        A whole plan copies tensors to the device once more and finds the longest sequence with Python's `max`, which
-        takes a microsecond or more per sequence. A graph's wrapper does not read `rows`. The wrapper `decode`
-        keeps them; unless a page holds one token, it would also need the last pages' lengths on the host.
+        `fast_decode_plan` saves a copy to the device and a search for the longest sequence in Python, which
+        takes a microsecond or more per sequence.
+
+        Args:
+            rows: in host memory for a graph's wrapper, which does not keep them; on the device for
+                `decode`, which does. If a page holds more than one token, FlashInfer would copy the last
+                pages' lengths from the device, and wait for that, so `plan_decode` does not call this.
         """
         self._flashinfer.fast_decode_plan(
             wrapper,

@@ -178,7 +178,7 @@ def num_tiles(layer: LayerSpec) -> int:
 
 
 def keys_in_tile(layer: LayerSpec, dtype: torch.dtype) -> int:
-    """Return the number of keys in a tile, such that two key tiles and two value tiles fit in 64 KiB."""
+    """Return the number of keys in a tile: as many as fit in 8 KiB, at most PIECE_STEP and at least 16."""
     return max(16, min(PIECE_STEP, 8192 // row_bytes(layer, dtype)))
 
 

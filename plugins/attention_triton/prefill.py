@@ -253,7 +253,7 @@ def cut_queries(
     Args:
         query_lens: number of new tokens of each sequence: [B].
         kv_lens: number of tokens of each sequence, cached and new: [B].
-        num_single: number of sequences to skip at the start: those that decode.
+        num_single: number of sequences to skip at the start, because they decode.
         shared: number of query heads per KV head.
         size: rows in a block.
     """

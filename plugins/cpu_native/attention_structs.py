@@ -22,7 +22,11 @@ DTYPES = {
 
 
 class Shape(Structure):
-    """The shape of a layer, and how its numbers are multiplied."""
+    """Parameters of a layer's attention.
+
+    These are dtype, head counts and sizes, window, scale and soft cap, and whether bfloat16 numbers are
+    multiplied in pairs.
+    """
 
     _fields_ = (
         ("dtype", c_int32),

@@ -13,7 +13,7 @@ STEP = 1024
 class RotaryTables:
     """Caches the cosines and sines of a rotary embedding for all positions up to the largest one requested.
 
-    If the frequencies depend on the longest sequence (dynamic scaling), the tables are computed anew in each
+    If the frequencies depend on the longest sequence (dynamic scaling), the tables are computed again in each
     step.
 
     Args:

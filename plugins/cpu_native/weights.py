@@ -209,7 +209,7 @@ class NativeEmbedding(nn.Module):
     def weight(self) -> torch.Tensor:
         """A copy of the weight in the usual layout, [num_embeddings, embedding_dim].
 
-        Each read makes one: slow.
+        Each read makes one, which is slow.
         """
         return self.packed.weight(0)
 

@@ -107,7 +107,10 @@ class Lookup(SequenceDrafter):
         return best
 
     def _match_length(self, place: int) -> int:
-        """Return how many tokens that end at index `place` equal the last tokens, at most `max_ngram`."""
+        """Return the length of the match between the tokens up to index `place` and the last tokens.
+
+        At least `min_ngram`, since the caller found `place` by a match of that length; at most `max_ngram`.
+        """
         tokens, length = self._tokens, self._min
         while length < self._max and length <= place and tokens[place - length] == tokens[-1 - length]:
             length += 1

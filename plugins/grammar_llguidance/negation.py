@@ -1,7 +1,7 @@
 """Negates schemas, for `not` and `if`.
 
-Works on the client's schemas. A negated schema is in the same draft. It may be narrower than the exact
-negation, but never wider.
+A negated schema is of the same JSON Schema draft as the client's schema. It may match fewer values than the
+exact negation, but never more.
 """
 
 from __future__ import annotations

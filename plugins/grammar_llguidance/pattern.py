@@ -196,7 +196,9 @@ def _char(code: int) -> str:
 
 
 def _range(low: int, high: int) -> str:
-    """Return a range for a character class, without surrogates, which no text contains."""
+    """Return a character class's range from `low` to `high` as text, split if it includes surrogates, which
+    are left out because no text contains them.
+    """
     first, last = _SURROGATES
     parts = [(low, min(high, first - 1)), (max(low, last + 1), high)]
     return "".join(f"{_char(a)}-{_char(b)}" for a, b in dict.fromkeys(parts) if a <= b)

@@ -40,7 +40,8 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
 class Encoder:
     """Converts samples to tokens and labels.
 
-    Only text that the model itself has to generate is learned: the assistant's turns, and whole documents.
+    Only text that the model itself has to generate is learned: whole documents, and the assistant's turns, of
+    which only the last one in a sample with thinking.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:

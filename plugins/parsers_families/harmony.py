@@ -146,7 +146,12 @@ class GptOssReasoningParser(ReasoningParser):
     def _read_body(
         self, kind: type[ReasoningDelta | ContentDelta] | None
     ) -> Generator[ReasoningDelta | ContentDelta | None, None, None]:
-        """Emit a message's text as `kind`, without its end marker; if None, as content, with the marker."""
+        """Emit a message's text.
+
+        Args:
+                kind: type of the deltas; the message's end marker is dropped. None: emit content, with the
+                end marker.
+        """
         reader, stops = self._reader, (*ENDS, START, CHANNEL)
         begun = False
         while True:

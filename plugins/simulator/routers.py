@@ -27,7 +27,8 @@ def least_load(replicas: Sequence[Replica], request: TraceRequest, prompt: Token
 def longest_prefix(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:
     """Return the replica with the longest cached prefix of the prompt; of several, the least loaded.
 
-    Skips replicas whose load exceeds `MOST_LOAD` times the mean load, plus the length of this prompt.
+    Skips replicas with more than `MOST_LOAD * mean + length` tokens, where `mean` is the mean number of
+    tokens of a replica's waiting and running requests, and `length` is the length of this prompt.
     """
     mean = sum(replica.num_tokens for replica in replicas) / len(replicas)
     most = MOST_LOAD * mean + request.prompt_len

@@ -171,7 +171,9 @@ class Incoming:
             logger.warning("%s keeps its passing name until the next start: %s", self._path, error)
 
     def release(self) -> None:
-        """Keep the file from being discarded: from now on, a record names it or may name it."""
+        """Make `discard` keep the file. Call this once a record of the file has been committed, or may have
+        been.
+        """
         self._released = True
 
     def discard(self) -> None:

@@ -40,7 +40,7 @@ def check_measured(stages: dict[str, list[dict[str, Any]]], *cases: str) -> None
         assert line["ratio"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_dry_run_fills_a_line_of_each_chosen_stage(tmp_path: Path) -> None:
     stages = dry_run(tmp_path, "--stages", "ceilings", "prefill")
     assert list(stages) == ["ceilings", "prefill"]

@@ -22,9 +22,6 @@ def problems_of(entry: Entry) -> Iterator[str]:
     except ComponentError as error:
         yield _clause(entry, str(error))
         return
-    except SystemExit as error:
-        yield f"cannot be imported: SystemExit: {error}"
-        return
     interface = _interface(component)
     yield from _wrong_signatures(component, interface)
     yield from _wrong_options(component, interface)

@@ -60,7 +60,9 @@ def examine(names: list[str], timeout: float) -> Iterator[Finding | Examined]:
 
 
 def installed_plugins() -> list[str]:
-    """Return the names of the plugins that would be loaded, and of the plugins in LLMFW_PLUGINS."""
+    """Return the names of the plugins in LLMFW_PLUGINS, installed or not; if it is not set, of all installed
+    plugins.
+    """
     only = os.environ.get("LLMFW_PLUGINS")
     if only is not None:
         return sorted({name.strip() for name in only.split(",") if name.strip()})

@@ -64,7 +64,7 @@ class AdmissionControl:
         self._waits.forget((request_id,))
 
     def note_admitted(self, scheduler: Scheduler) -> None:
-        """Record the requests that a planned step admits: those that were waiting and now run."""
+        """Record the requests that a planned step admits: they were waiting and now run."""
         if not self._gate.num_waiting:
             return
         now = self._clock()

@@ -39,7 +39,7 @@ class AdmissionRate:
         self._last: float | None = None
 
     def note(self, num_admitted: int, num_waiting: int, now: float) -> None:
-        """Record the number of requests that a step admits, and of those that still wait."""
+        """Record how many requests a step admits, and how many still wait."""
         if self._since is not None and num_admitted:
             self._admitted.append((now, num_admitted))
             self._num_admitted += num_admitted

@@ -131,10 +131,11 @@ def _random_module(model: str, hf_config: Any, dtype: torch.dtype) -> Any:
 
 
 def _check_outputs(module: PreTrainedModel) -> int:
-    """Return the size of a model's hidden states for text alone.
+    """Run a model on text alone; return the size of its hidden states.
 
     Raises:
-        ModelError: it has no finite ones, such as a dual encoder or an encoder-decoder.
+        ModelError: the model does not run on text alone, does not give a hidden state for each token (for
+            example a dual encoder or an encoder-decoder), or gives hidden states that are not finite.
     """
     ids = torch.tensor([TRIAL], device=module.device)
     inputs = ", ".join(inputs_of(module.config)) or "text"

@@ -109,7 +109,7 @@ def load_pooling(model: str) -> Pooling:
     if others := [name for name in types if not name.startswith(LIBRARY)]:
         raise ModelError(
             f"model {model!r}: modules.json has a module of type {others[0]!r:.80}, which is code of its own that llmfw never "
-            f"runs; the types must begin with {LIBRARY}"
+            f"runs; the types must start with {LIBRARY}"
         )
     if modules[0].get("path"):
         raise ModelError(

@@ -58,7 +58,7 @@ def _used(module: Any, names: Iterable[str]) -> list[str]:
 
 @torch.inference_mode()
 def _is_poisoned(module: Any, tensors: Iterable[torch.Tensor]) -> bool:
-    """Return whether the last hidden states contain NaN when these tensors are filled with NaN."""
+    """Return whether the last hidden states contain NaN or infinity when these tensors are filled with NaN."""
     saved = [(tensor, tensor.data.clone()) for tensor in tensors]
     for tensor, _ in saved:
         tensor.data.fill_(torch.nan)

@@ -23,7 +23,7 @@ def check_attention(config: EngineConfig, registry: Registry) -> None:
     """Check `--attention` and its options before the model is loaded, which may take minutes.
 
     Raises:
-        ConfigError: the named backend does not exist, or lacks an option. With "auto": every backend that can
+        ConfigError: the named backend or an option does not exist. With "auto": every backend that can
             be imported lacks an option.
         ComponentError: the named backend cannot be imported, or lacks a requirement.
     """
@@ -85,7 +85,7 @@ def _build(
     the model.
 
     Raises:
-        ConfigError: the backend lacks an option.
+        ConfigError: an option does not exist.
         ComponentError: the backend cannot be built, for example because its kernels do not load.
     """
     reason = backend.unsupported(model.layers, str(device), model.dtype)

@@ -18,6 +18,7 @@ from llmfw.core.base.errors import ComponentFailedError, RequestError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.plugin.calls import ComponentLedger
+from llmfw.core.plugin.containment import contained
 from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.constraint import constraint_of
 from llmfw.core.schedule.plan import BatchPlan
@@ -215,8 +216,8 @@ class Engine:
             return grammar
         try:
             self._start(request, grammar)
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; other requests continue
-            return error
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; other requests continue
+            return contained(error)
         return None
 
     def _start(self, request: Request, grammar: Grammar) -> None:

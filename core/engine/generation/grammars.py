@@ -25,6 +25,7 @@ from llmfw.core.grammars.child import STACK_BYTES as PROVED_STACK
 from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.calls import ComponentCalls
+from llmfw.core.plugin.containment import contained
 from llmfw.core.plugin.grammar_choice import build_grammar_backend, choose_grammar_backend
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.constraint import Constraint, constraint_of
@@ -218,8 +219,8 @@ class Grammars:
     def _copy_or_error(self, future: Future[Grammar]) -> Grammar | Exception:
         try:
             return self._copy(future)
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; it ends only this request
-            return error
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; it ends only this request
+            return contained(error)
 
     def _on_done(self, request_id: str) -> None:
         self._done.append(request_id)

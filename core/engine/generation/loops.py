@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from llmfw.core.base.request import TokenEvent
+from llmfw.core.plugin.containment import contained
 from llmfw.core.schedule.mask_filler import MaskFiller
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.scheduler import Scheduler
@@ -117,9 +118,9 @@ class PlainLoop(Loop):
         wait_for_masks = self._context.masks.start(plan)
         try:
             forward = self._context.executor.forward(plan.step)
-        except Exception as error:  # noqa: BLE001 - mostly of a plugin; other requests continue
+        except BaseException as error:  # noqa: BLE001 - mostly of a plugin; other requests continue
             wait_for_masks()
-            return self._give_up(plan, error, None)
+            return self._give_up(plan, contained(error), None)
         output = self._context.executor.sample(forward, wait_for_masks())
         self._context.step_log.note(plan)
         return self._commit(_Launched(plan, output, begun))
@@ -146,8 +147,8 @@ class OverlappedLoop(Loop):
         if plan.sequences:
             try:
                 forward = self._context.executor.forward(plan.step)
-            except Exception as error:  # noqa: BLE001 - as in `PlainLoop`
-                return self._give_up(plan, error, before)
+            except BaseException as error:  # noqa: BLE001 - as in `PlainLoop`
+                return self._give_up(plan, contained(error), before)
             if before is not None and plan.needs_last_tokens:
                 events = self._commit(before)
                 before = None

@@ -217,7 +217,7 @@ def graph_sizes(most: int) -> Sequence[int]:
 
 
 def gibibytes(count: float) -> str:
-    """Format a size in bytes for messages, such as "1.50 GB"."""
+    """Format a number of bytes for messages, such as "1.50 GB". One GB is 2**30 bytes here."""
     return f"{count / (1 << 30):.2f} GB"
 
 

@@ -2,7 +2,7 @@
 
 Writes one JSON line per finished request, in Mooncake's format with additional fields. Hashes identify blocks
 of 16 tokens; each hash includes the hash of the previous block. The key of the hashes is random for each
-start and not stored, so nobody can find a text by hashing candidates. The trace only reveals which requests
+start and not stored, so a text cannot be found by hashing candidates. The trace only reveals which requests
 share a prefix.
 """
 
@@ -32,7 +32,7 @@ class Recorder(QuietTrace):
 
     Args:
         path: path of the file.
-        page_size: tokens in a page of the KV cache, which a replay has to know.
+        page_size: tokens in a page of the KV cache; a replay needs it.
         clock: returns the current time in seconds.
 
     Raises:

@@ -105,7 +105,7 @@ def _capacity(path: Path, header: RecordingHeader, config: EngineConfig) -> Capa
     """Return the recorded capacity.
 
     Raises:
-        ConfigError: it has a number that no engine has.
+        ConfigError: the capacity cannot be read, or one of its numbers is out of range.
     """
     try:
         capacity = msgspec.convert(header.capacity, Capacity)

@@ -114,11 +114,13 @@ class Connections:
             self._selector.register(client.sock, selectors.EVENT_READ, client)
 
     def poll(self, timeout_s: float | None) -> list[tuple[Client, list[bytes]]]:
-        """Wait for payloads and return them, by client. A client may have no payloads but be gone
-        (`Client.is_gone`).
+        """Wait for payloads; return them by client.
+
+        A client's list may be empty, for example if the client has closed its connection (`Client.is_gone`).
 
         Args:
-            timeout_s: maximum number of seconds to wait for the first payload or the alarm; None: no limit.
+            timeout_s: maximum number of seconds to wait for the first payload or a wake-up call; None: no
+                limit.
         """
         found = self._take(timeout_s)
         while any(client.is_speaking for client in self.clients) and (more := self._take(PATIENCE_S)):

@@ -24,6 +24,7 @@ from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, Request, To
 from llmfw.core.imports import garbage
 from llmfw.core.ipc.child import settle
 from llmfw.core.ipc.wire import Launch, decode_from_client, encode, failure_of, read_launch
+from llmfw.core.plugin.containment import ProcessEnd
 
 from ..generation.stream_interval import StreamInterval
 from .connections import Client, Connections
@@ -156,7 +157,7 @@ def _say_to_all(connections: Connections, message: FromEngine, *, last: bool = F
 class _End:
     """Ends the process on SIGTERM.
 
-    Once the engine is up, the signal raises SystemExit. Before that it ends the process at once: an exception would reach
+    Once the engine is up, the signal raises ProcessEnd. Before that it ends the process at once: an exception would reach
     code that imports modules or loads weights from C++, which swallows it and fails later, or aborts the process.
     """
 
@@ -174,7 +175,7 @@ class _End:
     def _on_sigterm(self, *_: object) -> None:
         if not self._is_up:
             os._exit(0)
-        raise SystemExit(0)
+        raise ProcessEnd(0)
 
 
 def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:

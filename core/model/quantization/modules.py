@@ -135,5 +135,5 @@ class QuantizedEmbedding(nn.Module):
         return self.quantized.rows(slice(None), self.quantized.dtype)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return [..., embedding_dim] for token ids [...]."""
+        """Return the embeddings, [..., embedding_dim], of token ids, [...]."""
         return self.quantized.rows(ids, self.quantized.dtype)

@@ -1,4 +1,4 @@
-// Plans a step's attention, and runs it on the threads.
+// Plans a step's attention, and runs it on the thread pool.
 #include "attention.h"
 
 #include <atomic>
@@ -12,8 +12,9 @@ using namespace llmfw::attention;
 
 namespace {
 
-constexpr int64_t TOKENS_AT_ONCE = 64;  // that one thread writes to their slots
+constexpr int64_t TOKENS_AT_ONCE = 64;  // tokens per chunk, when keys and values are written to their slots
 
+// Copies the heads of one token to its slot.
 template <typename Stored>
 void write_row(const void* from, int64_t token_stride, int64_t head_stride, int64_t token, int64_t heads, int64_t size,
                void* to, int64_t slot) {
@@ -36,7 +37,8 @@ void write_tokens(const AttentionShape& shape, const AttentionStep& step, const 
     }
 }
 
-// A piece of a span is done. Whoever finishes the last one joins what all of them gave.
+// Counts `num_done` finished (chunk, KV head) pairs of a span. The thread that finishes the last ones joins the span's
+// partial results and writes the output.
 template <typename Stored, typename Order>
 void finish(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, const Span& span,
             int64_t num_done) {
@@ -52,13 +54,15 @@ void finish(AttentionPlan& plan, const AttentionShape& shape, const AttentionTen
     }
 }
 
+// Computes one batch of pieces.
 template <typename Stored, typename Factor>
 void attend(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t batch) {
     typedef PieceWork<Stored, Factor> Work;
     thread_local Scratch scratch;
     Blocks<Stored> blocks;
     const Piece* const end = plan.pieces.data() + plan.end_of_batch(batch);
-    const Piece* const all = plan.pieces.data() + plan.pieces.size();  // a thread mostly goes on with the next batch
+    // Prefetches extend into the next batch, because a thread mostly continues with that.
+    const Piece* const all = plan.pieces.data() + plan.pieces.size();
     for (const Piece* piece = plan.pieces.data() + plan.batches[batch]; piece != end; ++piece) {
         Work(shape, plan, tensors, *piece, piece + 1 == all ? nullptr : piece + 1, blocks, scratch).attend();
         const int64_t num_done = (piece->last_chunk - piece->first_chunk) * piece->num_heads;
@@ -113,7 +117,7 @@ void llmfw_attention(AttentionPlan* plan, const AttentionShape* shape, const Att
     const auto attend = [&](int64_t chunk) { llmfw::attention_chunk(*plan, *shape, *tensors, chunk); };
     const int64_t chunks = llmfw::attention_write_chunks(*plan);
     if (tensors->key != nullptr && chunks > 1) llmfw::parallel_for(chunks, write);
-    if (tensors->key != nullptr && chunks == 1) write(0);  // sooner done than handed out
+    if (tensors->key != nullptr && chunks == 1) write(0);  // faster than waking other threads
     llmfw::parallel_for(llmfw::attention_chunks(*plan), attend);
 }
 

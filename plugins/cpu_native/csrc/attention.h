@@ -1,19 +1,20 @@
-// Attention over paged keys and values: what attention.py calls, and what other native code may call.
+// Attention over a paged KV cache: the interface for attention.py and for other native code.
 //
-// A step is planned once for each kind of layer: layers with the same heads, size of values and window. Each layer of
-// the kind then is one call, or some phases of a program (see pool.h). Nothing here allocates once steps have reached
-// their size. Results do not depend on the number of threads, nor on what else is in the step.
+// A step is planned once for each kind of layer; layers of one kind have the same numbers of heads, v_head_dim and
+// window. Then the attention of each such layer is one call, or two phases of a program (pool.h). Nothing is allocated
+// once buffers have reached the size that the steps need. Results do not depend on the number of threads, nor on the
+// other sequences of the step.
 #pragma once
 
 #include <cstdint>
 
-struct AttentionPlan;  // of a step, for one kind of layer
+struct AttentionPlan;  // the plan of a step for one kind of layer
 
 extern "C" {
 
-// What a layer is, in the words of LayerSpec.
+// The shape of a layer, with the names of LayerSpec.
 struct AttentionShape {
-    int32_t dtype;  // of queries, keys, values, sinks and output: the library's LLMFW_DTYPE
+    int32_t dtype;  // LLMFW_DTYPE of the library: dtype of queries, keys, values, sinks and output
     int32_t num_heads;
     int32_t num_kv_heads;
     int32_t head_dim;  // even
@@ -21,15 +22,15 @@ struct AttentionShape {
     int32_t window;  // 0: none
     float scale;
     float softcap;  // 0: none
-    int32_t in_pairs;  // 1: bfloat16 is multiplied in pairs, where `llmfw_attention_pairs` is not 0; 0: as float32
+    int32_t in_pairs;  // 1: multiply bfloat16 in pairs, if `llmfw_attention_pairs` is not 0; 0: as float32
 };
 
-// The sequences of a step, in the words of ForwardBatch: T tokens of B sequences.
+// The B sequences of a step with T new tokens, with the names of ForwardBatch.
 struct AttentionStep {
-    const int64_t* slots;       // [T]
-    const int64_t* query_lens;  // [B]
-    const int64_t* kv_lens;     // [B]
-    const int64_t* rows;        // [B]
+    const int64_t* slots;       // [T]: slot in the KV cache of each new token
+    const int64_t* query_lens;  // [B]: new tokens
+    const int64_t* kv_lens;     // [B]: all tokens, including the new ones
+    const int64_t* rows;        // [B]: row of each sequence in the page table
     const int32_t* page_table;  // [rows][table_stride]
     int64_t table_stride;
     int64_t num_sequences;
@@ -37,15 +38,15 @@ struct AttentionStep {
     int64_t page_size;
 };
 
-// What one layer reads and writes. Strides count elements; a head's numbers are neighbours.
+// What one layer reads and writes. Strides are in elements; a head's numbers are contiguous.
 struct AttentionTensors {
     void* keys;         // [slots][num_kv_heads][head_dim]
     void* values;       // [slots][num_kv_heads][v_head_dim]
     const void* query;  // [T][num_heads][head_dim]
-    const void* key;    // [T][num_kv_heads][head_dim]; null: new keys and values are in their slots already
+    const void* key;    // [T][num_kv_heads][head_dim]; null: new keys and values are already in their slots
     const void* value;  // [T][num_kv_heads][v_head_dim]
-    void* output;       // [T][num_heads][v_head_dim], without gaps
-    const void* sinks;  // [num_heads], or null
+    void* output;       // [T][num_heads][v_head_dim], contiguous
+    const void* sinks;  // [num_heads]; null: no attention sinks
     int64_t query_token_stride, query_head_stride;
     int64_t key_token_stride, key_head_stride;
     int64_t value_token_stride, value_head_stride;
@@ -54,33 +55,34 @@ struct AttentionTensors {
 AttentionPlan* llmfw_attention_plan_new();
 void llmfw_attention_plan_free(AttentionPlan* plan);
 
-// Cut a step's work into pieces for the threads that there are. What `step` points to has to live as long as the plan
-// is used; the struct itself is copied.
+// Splits a step's work into pieces for the current number of threads. Copies the struct, but not the arrays that it
+// points to: they must live as long as the plan is used.
 void llmfw_attention_plan(AttentionPlan* plan, const AttentionStep* step, const AttentionShape* shape);
 
-// Write the new keys and values to their slots, and attend. The shape is of the kind that was planned.
+// Writes the new keys and values to their slots, then computes attention. The shape must be of the planned kind.
 void llmfw_attention(AttentionPlan* plan, const AttentionShape* shape, const AttentionTensors* tensors);
 
-// 0: there is no product of pairs of bfloat16. 1: there is, but float32 is faster, as on Intel's: measured on Emerald
-// Rapids, 88 GFLOP/s a core in pairs and 176 in float32. 2: pairs are faster, as on AMD's. See pairs.h.
+// Returns a `Pairs` (pairs.h). 0: the library cannot multiply pairs of bfloat16. 1: it can, but float32 is faster, as
+// on Intel's CPUs: 88 GFLOP/s per core in pairs and 176 in float32, measured on Emerald Rapids. 2: pairs are faster, as
+// on AMD's CPUs.
 int32_t llmfw_attention_pairs();
 
-// Into how many pieces the work was cut. For tests.
+// Returns the number of pieces in the plan. For tests.
 int64_t llmfw_attention_num_pieces(const AttentionPlan* plan);
 
-// How many keys of one head a layer reads. For tests.
+// Returns the number of keys that a layer reads, summed over KV heads. For tests.
 int64_t llmfw_attention_num_keys(const AttentionPlan* plan, const AttentionShape* shape);
 }
 
 namespace llmfw {
 
-// A layer's attention as two phases of a program: all of the first, then all of the second. For whoever writes new
-// keys and values to their slots himself, the second is enough.
+// A layer's attention as two phases of a program: first all write chunks, then all attention chunks. If the caller has
+// written the new keys and values to their slots, only the second phase is needed.
 int64_t attention_write_chunks(const AttentionPlan& plan);
 void attention_write_chunk(const AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors,
                            int64_t chunk);
 int64_t attention_chunks(const AttentionPlan& plan);
-int64_t attention_work(const AttentionPlan& plan, const AttentionShape& shape);  // of these chunks, as of pool.h
+int64_t attention_work(const AttentionPlan& plan, const AttentionShape& shape);  // in the unit of pool.h
 void attention_chunk(AttentionPlan& plan, const AttentionShape& shape, const AttentionTensors& tensors, int64_t chunk);
 
 }  // namespace llmfw

@@ -1,4 +1,4 @@
-// Finds the keys and values of a block in their pages, and asks memory for them while another one is computed.
+// Finds the keys and values of a block in the KV pages, and prefetches them while the block before is computed.
 #pragma once
 
 #include <algorithm>
@@ -7,11 +7,11 @@
 
 namespace llmfw::attention {
 
-// The rows of a block: of each key's slot, from a piece's first key/value head on.
+// The addresses of a block's keys and values, from the piece's first KV head on.
 template <typename Stored>
 class BlockRows {
 public:
-    int64_t begin = 0, count = 0;  // keys
+    int64_t begin = 0, count = 0;  // first key, and number of keys
     const Stored* keys[BLOCK], *values[BLOCK];
 
     bool is_of(const Piece& piece, int64_t from) const { return piece_ == &piece && begin == from; }
@@ -40,24 +40,24 @@ public:
         }
     }
 
-    // Have `ask_some` called so many times until the block is needed.
+    // Announces that `ask_some` will be called `times` times before the block is needed.
     void spread(int64_t times) { rate_ = (2 * count * PART + times - 1) / times; }
 
-    // Ask for some more rows. More at a time would have to wait for each other, with nothing computed meanwhile.
+    // Prefetches the next few rows. Only a few loads can be outstanding at a time: more would stall the computation.
     void ask_some() {
         due_ += rate_;
         ask(std::min(due_ / PART, 2 * count));
     }
     void ask_all() { ask(2 * count); }
 
-    // There is no such block.
+    // Marks that there is no next block.
     void forget() {
         piece_ = nullptr;
         num_asked_ = count = due_ = rate_ = 0;
     }
 
 private:
-    static constexpr int64_t PART = 256;  // of a row
+    static constexpr int64_t PART = 256;  // units of `due_` and `rate_` per row
 
     void ask(int64_t end) {
         for (; num_asked_ < end; ++num_asked_)
@@ -71,12 +71,12 @@ private:
     }
 
     const Piece* piece_ = nullptr;
-    int64_t num_asked_ = 0;  // rows of keys, then of values
-    int64_t due_ = 0, rate_ = 0;  // in parts of a row
+    int64_t num_asked_ = 0;  // rows prefetched: first those of keys, then those of values
+    int64_t due_ = 0, rate_ = 0;  // rows to prefetch by now, and per call; in 1 / PART of a row
     int64_t key_bytes_ = 0, value_bytes_ = 0;
 };
 
-// The block that is computed, and the one that will be.
+// The current block and the next one.
 template <typename Stored>
 struct Blocks {
     BlockRows<Stored> both[2];

@@ -1,4 +1,4 @@
-// What attention needs beside simd.h: exponentials in base 2, tanh, sums over a vector, and numbers in float16.
+// Math that attention needs in addition to simd.h: powers of 2, tanh, reductions of a vector, and float16.
 #pragma once
 
 #include <limits>
@@ -13,11 +13,11 @@
 namespace llmfw::attention {
 
 constexpr float LOG2_E = 1.4426950408889634f;
-constexpr float NOTHING = -std::numeric_limits<float>::infinity();  // the largest score of no keys
+constexpr float NOTHING = -std::numeric_limits<float>::infinity();  // the maximum score over no keys
 
-// 2^x to about the last bit, for x up to 127: just 1 of 0, and 0 below -126. NaN stays NaN.
+// Returns 2^x with an error of about 1 ulp, for x up to 127: exactly 1 for 0, and 0 below -126. NaN stays NaN.
 inline Floats power_of_2(Floats x) {
-    const Floats magic = broadcast(12582912.0f);  // 1.5 · 2^23: the nearest integer stands in the sum's last bits
+    const Floats magic = broadcast(12582912.0f);  // 1.5 · 2^23: the sum's lowest bits hold the nearest integer
     Floats shifted = x + magic;
     Floats rest = x - (shifted - magic);
     Floats y = broadcast(1.5403530e-4f);
@@ -33,7 +33,7 @@ inline Floats power_of_2(Floats x) {
 
 inline float power_of_2(float x) { return power_of_2(broadcast(x))[0]; }
 
-// To within 1e-7 or so.
+// Returns tanh(x) with an absolute error of about 1e-7.
 inline Floats tanh(Floats x) {
     const Floats low = broadcast(-20.0f), high = broadcast(20.0f);
     x = x < low ? low : x;
@@ -81,12 +81,12 @@ typedef float16 Scalar;
 using llmfw::to_float;
 inline float to_float(float16 x) {
     const uint32_t magnitude = uint32_t(x.bits & 0x7fff) << 13;
-    const uint32_t number = bits_as<uint32_t>(bits_as<float>(magnitude) * 0x1p112f);  // also of subnormal ones
+    const uint32_t number = bits_as<uint32_t>(bits_as<float>(magnitude) * 0x1p112f);  // correct for subnormals, too
     const uint32_t found = magnitude >= 0x7c00u << 13 ? magnitude | 0x7f800000 : number;
     return bits_as<float>(found | uint32_t(x.bits & 0x8000) << 16);
 }
 
-// Rounded to the nearest, ties to even.
+// Rounds to the nearest number, ties to even.
 inline void round_to(float x, float* to) { *to = x; }
 inline void round_to(float x, bfloat16* to) {
     const uint32_t bits = bits_as<uint32_t>(x);
@@ -98,7 +98,7 @@ inline void round_to(float x, float16* to) {
     const uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     const uint32_t subnormal = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - bits_as<uint32_t>(0.5f);
     uint32_t found = magnitude < 113u << 23 ? subnormal : normal;
-    found = magnitude >= 143u << 23 ? 0x7c00 : found;  // 65536 and more
+    found = magnitude >= 143u << 23 ? 0x7c00 : found;  // 65536 and more: infinity
     found = magnitude > 0x7f800000 ? 0x7e00 : found;
     to->bits = uint16_t(found | (bits >> 16 & 0x8000));
 }

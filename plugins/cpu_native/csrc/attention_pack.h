@@ -1,10 +1,13 @@
-// Brings a block of keys, which stand in pages, into the order in which products read them, and values where that is
-// needed.
+// Packs a block of keys, which are scattered over pages, in the order in which the products read them; packs values if
+// necessary.
 //
-// Keys: [units of a head][BLOCK], so that a vector holds one unit of many keys. Units are those of simd.h: float32
-// stays as it is, bfloat16 stands in pairs, float16 becomes float32. What stands beyond the block's last key is not
-// written: whoever reads it masks what comes of it. Values are read where they are, whole vectors of the columns of a key; but
-// those of float16, those of an odd size, and those that are multiplied in pairs: [pairs of BLOCK keys][columns].
+// Keys: [units of a head][BLOCK], so that a vector holds the same unit of several keys. Units are those of simd.h:
+// float32 is unchanged, bfloat16 is in pairs, float16 becomes float32. What follows the block's last key is undefined:
+// readers must mask its scores.
+//
+// Values are read in place, in whole vectors of a key's columns, with exceptions. float16 values, and values whose
+// v_head_dim is not a multiple of 32, are copied to rows of whole vectors. Values that are multiplied in pairs are
+// packed: [pairs of keys][columns].
 #pragma once
 
 #include <algorithm>
@@ -14,7 +17,7 @@
 
 namespace llmfw::attention {
 
-// What numbers are multiplied as that are stored so.
+// The type as which numbers of type Stored are multiplied; float16 becomes float.
 template <typename Stored>
 struct Multiplied {
     typedef float type;
@@ -27,17 +30,17 @@ struct Multiplied<bfloat16> {
 inline int64_t round_up(int64_t number, int64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
 #if defined(LLMFW_AVX512)
-// Four units of a row, or the first `count` of them.
+// Loads four units of a row, or only the first `count` if not WHOLE.
 template <bool WHOLE>
 inline __m128i piece(const uint32_t* row, int64_t count) {
     if constexpr (WHOLE) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row));
     return _mm_maskz_loadu_epi32(__mmask8((1 << count) - 1), row);
 }
 
-// to[unit][key] = rows[key][unit], of 16 keys and four units, or the first `count` of them.
+// to[unit][key] = rows[key][unit], for 16 keys and four units from `first` on, or `count` units if not WHOLE.
 template <bool WHOLE>
 inline void transpose(const uint32_t* const* rows, int64_t first, int64_t count, uint32_t* to) {
-    __m512i four[4];  // of rows i, i + 4, i + 8 and i + 12
+    __m512i four[4];  // four[i]: four units each of rows i, i + 4, i + 8 and i + 12
     for (int i = 0; i < 4; ++i) {
         four[i] = _mm512_castsi128_si512(piece<WHOLE>(rows[i] + first, count));
         four[i] = _mm512_inserti32x4(four[i], piece<WHOLE>(rows[i + 4] + first, count), 1);
@@ -58,10 +61,10 @@ inline void transpose(const uint32_t* const* rows, int64_t first, int64_t count,
 }
 #endif
 
-constexpr int64_t UNITS_BETWEEN = 8;  // of 16 keys are transposed until something else may be done
-constexpr int64_t KEYS_BETWEEN = 8;   // the same of values that are packed
+constexpr int64_t UNITS_BETWEEN = 8;  // units of 16 keys that are transposed between two calls of `between`
+constexpr int64_t KEYS_BETWEEN = 8;   // keys whose values are packed between two calls of `between`
 
-// to[unit][key] = rows[key][offset + unit] of the first `count` keys. In between `between` is called.
+// to[unit][key] = rows[key][offset + unit], for the first `count` keys. Calls `between` at intervals, to prefetch.
 template <typename Row, typename Between>
 inline void transpose_block(const Row* const* rows, int64_t offset, int64_t count, int64_t units, uint32_t* to,
                             const Between& between) {
@@ -78,7 +81,8 @@ inline void transpose_block(const Row* const* rows, int64_t offset, int64_t coun
     }
 }
 
-// The numbers of a head that begin at `offset` of each row. `room` has space for BLOCK heads in float32.
+// Packs the keys of a head, which starts at `offset` of each row. `room`: for BLOCK heads in float32; only used for
+// float16.
 template <typename Between>
 inline void pack_keys(const bfloat16* const* rows, int64_t offset, int64_t count, int64_t head_dim, uint32_t* to,
                       float*, const Between& between) {
@@ -103,7 +107,8 @@ inline void pack_keys(const float16* const* rows, int64_t offset, int64_t count,
 }
 
 #if defined(LLMFW_AVX512)
-// Of 32 columns the first vector has 0-3, 8-11, 16-19 and 24-27, as one instruction gives them: see `unshuffle`.
+// Packs the values of a head in pairs of keys. Of 32 columns, the first vector has 0-3, 8-11, 16-19 and 24-27, the
+// second the others: the order of the unpack instructions, which `unshuffle` reverts.
 template <typename Between>
 inline void pack_values(const bfloat16* const* rows, int64_t offset, int64_t count, int64_t v_head_dim, uint32_t* to,
                         const Between& between) {
@@ -122,7 +127,8 @@ inline void pack_values(const bfloat16* const* rows, int64_t offset, int64_t cou
 }
 #endif
 
-// How values are multiplied: packed in pairs; or where they are, as what they are stored as, or decoded to that.
+// How values are multiplied, which determines the order of a result's columns: `InPairs`, or the type that products
+// read, which is float for float16.
 struct InPairs {};
 template <typename Stored>
 struct Readable {
@@ -133,7 +139,7 @@ struct Readable<float16> {
     typedef float type;
 };
 
-// Copies the numbers of a head that begin at `offset` of each row to rows of whole vectors; zeros follow.
+// Copies a head of `count` numbers to a row of whole vectors, padded with zeros.
 inline void copy_values(const float16* from, int64_t count, int64_t columns, float* to) {
     to_floats(from, to, count);
     std::fill(to + count, to + columns, 0.0f);
@@ -144,7 +150,7 @@ inline void copy_values(const Stored* from, int64_t count, int64_t columns, Stor
     std::memset(to + count, 0, (columns - count) * sizeof(Stored));
 }
 
-// Brings the columns of a result into their order.
+// Restores the order of a result's columns. The first argument says how values were multiplied.
 inline void unshuffle(float, float*, int64_t) {}
 
 #if defined(LLMFW_AVX512)
@@ -172,7 +178,7 @@ inline void unshuffle(bfloat16, float* row, int64_t columns) {
 }
 #endif
 
-// Weights of keys, as numbers or as pairs.
+// Stores the softmax weights of a block's keys, as float32 or as pairs of bfloat16.
 inline void write_weights(const Floats (&weights)[BLOCK / LANES], float* to) {
     for (int64_t v = 0; v < BLOCK / LANES; ++v) store(to + v * LANES, weights[v]);
 }

@@ -1,4 +1,4 @@
-// The running softmax of some rows, and how results of keys that follow each other are joined.
+// Partial results of the online softmax, and joining those of consecutive keys.
 #pragma once
 
 #include <algorithm>
@@ -8,18 +8,21 @@
 
 namespace llmfw::attention {
 
-// By what sums are multiplied whose largest score was `top` when it becomes `new_top`.
+// Returns the factor for sums whose maximum score was `top` when the maximum becomes `new_top`. Scores are logarithms
+// to base 2.
 inline float weight(float top, float new_top) { return new_top == NOTHING ? 0.0f : power_of_2(top - new_top); }
 
-// Of each row: the largest score, the sum of weights, and the weighted sum of values.
+// The partial result of some rows: for each, the maximum score, the sum of weights, and the weighted sum of values,
+// [rows][columns]. Does not own its memory.
 struct Part {
     float* top, *total, *values;
 
+    // The part in `memory`, which has the size `result_size`.
     static Part at(float* memory, int64_t rows) {
         const int64_t padded = (rows + 15) / 16 * 16;
         return {memory, memory + padded, memory + 2 * padded};
     }
-    // From a row on.
+    // The rows from `row` on.
     Part from(int64_t row, int64_t columns) const { return {top + row, total + row, values + row * columns}; }
 
     void clear(int64_t rows, int64_t columns) const {
@@ -32,7 +35,7 @@ struct Part {
         std::copy(other.total, other.total + rows, total);
         std::copy(other.values, other.values + rows * columns, values);
     }
-    // Add what was found of the keys that follow.
+    // Joins the result of the keys that follow.
     void join(const Part& next, int64_t rows, int64_t columns) const {
         for (int64_t row = 0; row < rows; ++row) {
             const float largest = std::max(top[row], next.top[row]);

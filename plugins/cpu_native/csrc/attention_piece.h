@@ -1,4 +1,4 @@
-// Attends with the keys of a piece for all its rows.
+// Computes the attention of one piece: all its rows with all its keys.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,16 @@
 
 namespace llmfw::attention {
 
-// Memory of one thread; it grows as needed.
+// Scratch memory of one thread; grows as needed.
 class Scratch {
 public:
-    // Take back all, and have room for this many floats in at most `num_takes` pieces.
+    // Frees everything taken, and ensures room for `num_floats` floats in at most `num_takes` calls of `take`.
     void reset(int64_t num_floats, int num_takes) {
         const int64_t wanted = num_floats + 16 * (num_takes + 1);
         if (wanted > size_) memory_.reset(new float[size_ = wanted]());
         used_ = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(memory_.get()) % 64 / sizeof(float));
     }
+    // Returns memory for `count` elements, aligned to 64 bytes, with arbitrary content.
     template <typename T = float>
     T* take(int64_t count) {
         float* taken = memory_.get() + used_;
@@ -31,7 +32,8 @@ private:
     int64_t size_ = 0, used_ = 0;
 };
 
-// What a row's result becomes: divided by the sum of weights, and rounded.
+// Writes the output of a span for one KV head: divides the weighted sums by the sums of weights (with the sink, if
+// there is one) and rounds them.
 template <typename Stored, typename Order>
 void write_output(const AttentionShape& shape, const AttentionTensors& tensors, const Span& span, int64_t head,
                   const Part& part) {
@@ -54,8 +56,8 @@ void write_output(const AttentionShape& shape, const AttentionTensors& tensors, 
     }
 }
 
-// Args: how keys and values are stored; and as what queries and weights are multiplied with them, which is float, or
-// uint32_t for pairs of bfloat16.
+// Computes one piece. Stored: the type of keys and values. Factor: the type of queries and softmax weights in products;
+// float, or uint32_t for pairs of bfloat16.
 template <typename Stored, typename Factor>
 class PieceWork {
     typedef typename Multiplied<Stored>::type Number;
@@ -64,7 +66,7 @@ class PieceWork {
     typedef typename Readable<Stored>::type Value;
 
 public:
-    typedef std::conditional_t<IN_PAIRS, InPairs, Value> Order;  // of a result's columns
+    typedef std::conditional_t<IN_PAIRS, InPairs, Value> Order;  // order of a result's columns; see `unshuffle`
 
     PieceWork(const AttentionShape& shape, AttentionPlan& plan, const AttentionTensors& tensors, const Piece& piece,
               const Piece* following, Blocks<Stored>& blocks, Scratch& scratch)
@@ -91,7 +93,7 @@ public:
         stop_ = plan.end_key(piece);
     }
 
-    // Compute all chunks, into the plan's results or, of a span that has this piece alone, to the output.
+    // Computes all chunks. Writes results to the plan, or to the output if the span has no other piece.
     void attend() {
         for (int64_t chunk = piece_.first_chunk; chunk < piece_.last_chunk; ++chunk) {
             const bool is_direct = piece_.num_members == 1 && begins_result(member(0), chunk);
@@ -109,17 +111,20 @@ public:
 private:
     const Span& member(int64_t i) const { return plan_.member(piece_, i); }
 
+    // Whether a chunk is the first of a result: the chunks of a span's first piece share one, each later chunk has its
+    // own.
     static bool begins_result(const Span& span, int64_t chunk) {
         return chunk == span.first_chunk || chunk >= span.first_end;
     }
 
+    // The result of a span that a chunk belongs to, for KV head `h` of the piece.
     Part result(const Span& span, int64_t h, int64_t chunk) const {
         if (span.results < 0) return Part::at(whole_ + h * part_size_, rows_);
         float* kept = plan_.result(span, shape_, piece_.first_head + h, span.result_of(chunk));
         return Part::at(kept, num_rows(span, shape_));
     }
 
-    // Give each span its rows of a chunk.
+    // Adds a chunk's rows to the results of their spans.
     void hand_over(int64_t chunk) const {
         for (int64_t i = 0, row = 0; i < piece_.num_members; ++i) {
             const Span& span = member(i);
@@ -141,7 +146,8 @@ private:
         return rows;
     }
 
-    // Returns the row after those of the span.
+    // Copies the queries of a span to the rows from `first_row` on, and finds the keys that each row sees. Returns the
+    // row after them.
     int64_t read_queries(const Span& span, int64_t first_row) {
         const int64_t end = first_row + num_rows(span, shape_);
         for (int64_t row = first_row; row < end; ++row) {
@@ -162,6 +168,7 @@ private:
         return end;
     }
 
+    // Computes a chunk from scratch, into `into_`.
     void attend_chunk(int64_t chunk) {
         for (int64_t h = 0; h < piece_.num_heads; ++h) into_[h].clear(rows_, columns_);
         const int64_t chunk_end = std::min(stop_, (chunk + 1) * CHUNK);
@@ -176,7 +183,7 @@ private:
         }
     }
 
-    // How often products let something else be done, in a block of so many keys.
+    // Returns how often `ask_some` is called while a block of `count` keys is computed.
     int64_t num_pauses(int64_t count) const {
         constexpr int64_t AT_ONCE = LANES * VECTORS;
         const int64_t of_keys = BLOCK / AT_ONCE * (key_units_ + 1) / 2;
@@ -186,7 +193,7 @@ private:
         return piece_.num_heads * (of_packing + (rows_ + MAX_ROWS - 1) / MAX_ROWS * (of_keys + of_values));
     }
 
-    // Find what comes after this block, be it of another piece.
+    // Finds the block after this one, even if it belongs to the next piece.
     void look_ahead(int64_t begin) {
         if (begin < stop_)
             blocks_.next().find(plan_, shape_, tensors_, piece_, begin);
@@ -196,6 +203,7 @@ private:
             blocks_.next().forget();
     }
 
+    // Computes a block for one KV head. Skips groups of rows that see none of its keys.
     void attend_block(const BlockRows<Stored>& block, int64_t h) {
         const int64_t size = shape_.head_dim;
         pack_keys(block.keys, h * size, block.count, size, keys_, room_, [&] { blocks_.next().ask_some(); });
@@ -214,7 +222,7 @@ private:
         }
     }
 
-    // Find where products read a head's values, and have them there.
+    // Packs or copies a head's values if necessary, and sets `value_rows_` unless they are multiplied in pairs.
     void read_values(const BlockRows<Stored>& block, int64_t h) {
         const int64_t offset = h * shape_.v_head_dim;
         if constexpr (IN_PAIRS) {
@@ -235,6 +243,7 @@ private:
         }
     }
 
+    // Computes ROWS rows of a block: scores, softmax weights, then the weighted sum of values.
     template <int ROWS>
     __attribute__((noinline)) void attend_rows(const BlockRows<Stored>& block, int64_t h, int64_t first) {
         static_assert(ROWS <= MAX_ROWS);
@@ -259,6 +268,7 @@ private:
         for (; c < columns_; c += LANES * 2) add_weighted<ROWS, 2>(block.count, fading, c, part.values + c, between);
     }
 
+    // Rescales the rows' sums by `fading`, and adds the weighted values, for MANY vectors of columns.
     template <int ROWS, int MANY, typename Between>
     void add_weighted(int64_t count, const float (&fading)[ROWS], int64_t column, float* to,
                       const Between& between) const {
@@ -274,7 +284,8 @@ private:
             for (int v = 0; v < MANY; ++v) store(to + row * columns_ + v * LANES, sums[row][v]);
     }
 
-    // Make a row's scores into weights, in place. Return by what its sums so far have to be multiplied.
+    // Turns a row's scores into softmax weights, in place, and updates its maximum and sum of weights. Returns the
+    // factor for the row's earlier sums.
     float weigh(int64_t begin, int64_t row, float* scores, bool is_cut, float& top, float& total) const {
         Floats found[BLOCK / LANES];
         for (int64_t v = 0; v < BLOCK / LANES; ++v) {
@@ -297,7 +308,7 @@ private:
         return fading;
     }
 
-    // Hide the keys that a row does not see, of LANES keys from `begin` on.
+    // Masks the scores of keys that a row does not see, among LANES keys from `begin` on.
     Floats cut(Floats scores, int64_t begin, int64_t row) const {
         const int32_t from = static_cast<int32_t>(std::clamp<int64_t>(visible_from_[row] - begin, 0, LANES));
         const int32_t to = static_cast<int32_t>(std::clamp<int64_t>(visible_to_[row] - begin, 0, LANES));
@@ -310,16 +321,16 @@ private:
     const AttentionTensors& tensors_;
     AttentionPlan& plan_;
     const Piece& piece_;
-    const Piece* const following_;  // that the same thread does next, or null
+    const Piece* const following_;  // the piece that the same thread computes next; null: none
     Blocks<Stored>& blocks_;
     const int64_t group_, rows_, columns_, key_units_, query_size_, part_size_;
     const float scale_;
-    int64_t stop_;               // where the keys end
+    int64_t stop_;               // the key after the last one
     Factor* queries_;            // [heads][rows][query_size]
-    U* keys_;                    // of one head
+    U* keys_;                    // packed keys of one head
     float* room_, *values_, *scores_;
-    float* whole_, *chunk_;      // a part for each head
-    Part* into_;                 // where each head's chunk is summed up
+    float* whole_, *chunk_;      // memory of a Part for each head
+    Part* into_;                 // [heads]: accumulates each head's chunk
     int64_t* visible_from_, *visible_to_;
     const Value* value_rows_[BLOCK];
 };

@@ -1,4 +1,4 @@
-// Cuts a step's attention into pieces.
+// Splits a step's attention into pieces.
 #include "attention_plan.h"
 
 #include <algorithm>
@@ -7,14 +7,14 @@ namespace {
 
 using namespace llmfw::attention;
 
-constexpr int64_t TILE_ROWS = 96;         // rows that share a reading of keys
-constexpr int64_t READING_ROWS = 8;       // to read and pack keys costs as much as so many rows
-constexpr int64_t PIECES_PER_THREAD = 4;  // so that no thread waits long for another
+constexpr int64_t TILE_ROWS = 96;         // maximum rows of a piece, which share one read of the keys
+constexpr int64_t READING_ROWS = 8;       // reading and packing keys costs as much as this many rows
+constexpr int64_t PIECES_PER_THREAD = 4;  // so that threads finish at about the same time
 constexpr int64_t BATCHES_PER_THREAD = 8; // for the same reason
-constexpr int64_t FEW_ROWS = 16;          // of one key/value head: memory is what they wait for
-constexpr int64_t NEAR_BYTES = 1 << 18;   // of a block's keys and values, so that two of them stay in a core's cache
+constexpr int64_t FEW_ROWS = 16;          // rows per KV head up to which a piece is bound by memory bandwidth
+constexpr int64_t NEAR_BYTES = 1 << 18;   // of a block's keys and values in a piece: two blocks stay in a core's cache
 
-constexpr int64_t SIZES[] = {4, 2, 2};  // of numbers, by AttentionShape::dtype
+constexpr int64_t SIZES[] = {4, 2, 2};  // bytes per number, by AttentionShape::dtype
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void AttentionPlan::cut(const AttentionShape& shape, int64_t threads) {
     make_batches(threads);
 }
 
-// Cut the tokens of each sequence into spans.
+// Splits the tokens of each sequence into spans.
 void AttentionPlan::cut_tokens(const AttentionShape& shape) {
     const int64_t at_once = std::max<int64_t>(1, TILE_ROWS / group_of(shape));
     spans.clear();
@@ -49,7 +49,7 @@ void AttentionPlan::cut_tokens(const AttentionShape& shape) {
     }
 }
 
-// Have the same keys of several sequences attended with at once.
+// Finds chunks of keys that several sequences share, so that these are read once.
 void AttentionPlan::share(const AttentionShape& shape) {
     if (step.num_sequences < 2) return;
     shared_.clear();
@@ -64,7 +64,7 @@ void AttentionPlan::share(const AttentionShape& shape) {
     for (const SharedChunks::Group& group : shared_.groups()) add_shared(group, shape);
 }
 
-// Cut a group so that rows fit into one reading. Whoever is left alone goes on as if nobody had shared.
+// Splits a group into segments of at most TILE_ROWS rows. A span that is left alone is handled as if it shared nothing.
 void AttentionPlan::add_shared(const SharedChunks::Group& group, const AttentionShape& shape) {
     int64_t next = group.first_member;
     const int64_t end = next + group.num_members;
@@ -90,7 +90,7 @@ void AttentionPlan::add_shared(const SharedChunks::Group& group, const Attention
     }
 }
 
-// A span has the chunks for itself that come before `chunk` and are in no segment yet.
+// Adds a segment of this span alone, with the chunks before `chunk` that are in no segment yet.
 void AttentionPlan::add_alone(int32_t i, int64_t chunk) {
     if (covered_[i] >= chunk) return;
     segments_.push_back({static_cast<int64_t>(members.size()), 1, covered_[i], chunk, 0, 0, 0});
@@ -105,13 +105,13 @@ int64_t AttentionPlan::rows_of(const Piece& piece, const AttentionShape& shape) 
     return rows;
 }
 
-// In blocks of keys, times rows; of one head.
+// The cost of a piece for one KV head, in blocks of keys × rows.
 int64_t AttentionPlan::cost_of(const Piece& piece, const AttentionShape& shape) const {
     const int64_t blocks = (end_key(piece) - first_key(piece, shape) + BLOCK - 1) / BLOCK;
     return blocks * (rows_of(piece, shape) + READING_ROWS);
 }
 
-// Cut the keys of each segment into pieces, so that all threads have some.
+// Splits the keys of each segment into pieces, so that all threads have work.
 void AttentionPlan::cut_segments(const AttentionShape& shape, int64_t threads) {
     cost = 0;
     for (Piece& segment : segments_) cost += segment.cost = cost_of(segment, shape);
@@ -132,7 +132,7 @@ void AttentionPlan::cut_segments(const AttentionShape& shape, int64_t threads) {
     }
 }
 
-// Have room for the results of spans that several pieces work for.
+// Allocates the partial results and counters of spans with several pieces.
 void AttentionPlan::keep_results(const AttentionShape& shape) {
     int64_t num_floats = 0, num_counters = 0;
     for (Span& span : spans) {
@@ -147,7 +147,8 @@ void AttentionPlan::keep_results(const AttentionShape& shape) {
     for (std::atomic<int64_t> &counter : counters) counter.store(0, std::memory_order_relaxed);
 }
 
-// Few rows take all heads at once: what they read stands side by side. But each thread is to have a piece or two.
+// Splits pieces by KV heads. A piece with few rows keeps several heads together, because their keys are adjacent in
+// memory; but each thread should get about two pieces.
 void AttentionPlan::cut_heads(const AttentionShape& shape, int64_t threads) {
     const int64_t heads = shape.num_kv_heads;
     const int64_t near = NEAR_BYTES / (BLOCK * (shape.head_dim + shape.v_head_dim) * SIZES[shape.dtype]);
@@ -165,7 +166,7 @@ void AttentionPlan::cut_heads(const AttentionShape& shape, int64_t threads) {
     std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
 }
 
-// Pieces that one thread does know each other: while one is computed the next one's keys are on their way.
+// Groups pieces into batches. Within a batch, the keys of the next piece are prefetched while one is computed.
 void AttentionPlan::make_batches(int64_t threads) {
     int64_t all = 0, taken = 0;
     for (const Piece& piece : pieces) all += piece.cost;

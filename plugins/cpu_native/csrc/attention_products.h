@@ -1,15 +1,16 @@
-// The products of attention: of a few rows with a block of packed keys, and of their weights with its values.
+// The micro-kernels of attention: a few rows of queries times a block of packed keys, and their softmax weights times
+// its values.
 #pragma once
 
 #include "attention_pack.h"
 
 namespace llmfw::attention {
 
-constexpr int MAX_ROWS = 6;     // of one product: with VECTORS vectors each they stay in registers
+constexpr int MAX_ROWS = 6;     // rows per micro-kernel: their sums, VECTORS vectors each, stay in registers
 constexpr int VECTORS = LANES == 8 ? 2 : 4;
 static_assert(BLOCK % (LANES * VECTORS) == 0);
 
-// sums[row] += a[row] · b, over units.
+// sums[row] += a[row] · b, over units. Calls `between` at intervals, to prefetch.
 template <int ROWS, int MANY, typename U, typename Between>
 inline __attribute__((always_inline)) void add_products(const U* a, int64_t a_stride, const U* b, int64_t b_stride,
                                                         int64_t units, Floats (&sums)[ROWS][MANY],
@@ -26,7 +27,8 @@ inline __attribute__((always_inline)) void add_products(const U* a, int64_t a_st
     }
 }
 
-// The same of packed pairs of bfloat16, multiplied as float32: first of each pair's one half, then of its other one.
+// The same for packed pairs of bfloat16 that are multiplied as float32: first the lower half of each pair, then the
+// upper one.
 template <int ROWS, int MANY, typename Between>
 inline __attribute__((always_inline)) void add_products(const float* a, int64_t a_stride, const uint32_t* b,
                                                         int64_t b_stride, int64_t units, Floats (&sums)[ROWS][MANY],
@@ -51,7 +53,8 @@ inline __attribute__((always_inline)) void add_products(const float* a, int64_t 
     }
 }
 
-// sums[row] += weights[row] · values, over keys, of the columns from one on. The same order of keys as of packed ones.
+// sums[row] += weights[row] · values, over keys, for the columns from `column` on. The order of keys is the same as for
+// packed values.
 template <int ROWS, int MANY, typename Between>
 inline __attribute__((always_inline)) void add_values(const float* weights, int64_t stride, const float* const* values,
                                                       int64_t column, int64_t keys, Floats (&sums)[ROWS][MANY],
@@ -69,7 +72,8 @@ inline __attribute__((always_inline)) void add_values(const float* weights, int6
     }
 }
 
-// The same of bfloat16: of each word's two columns the first go into one vector, the second into the next.
+// The same for bfloat16: of each pair of vectors, the first gets the even columns, the second the odd ones; see
+// `unshuffle`.
 template <int ROWS, int MANY, typename Between>
 inline __attribute__((always_inline)) void add_values(const float* weights, int64_t stride,
                                                       const bfloat16* const* values, int64_t column, int64_t keys,

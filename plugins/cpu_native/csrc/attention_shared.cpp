@@ -21,7 +21,8 @@ void SharedChunks::find(const AttentionStep& step) {
                      [](const Candidate& a, const Candidate& b) { return a.first < b.first; });
     places_.clear();
     size_t next = 0;
-    // Where all begin with their first chunk, who shares a chunk with nobody shares no later one.
+    // If all candidates start at the same chunk, prefixes form a tree: a candidate that shares no chunk with another
+    // one shares no later chunk, either.
     const bool is_tree = candidates_.empty() || candidates_.back().first == candidates_.front().first;
     for (int64_t chunk = candidates_.empty() ? 0 : candidates_.front().first;; ++chunk) {
         if (places_.empty() && next < candidates_.size()) chunk = std::max(chunk, candidates_[next].first);
@@ -34,7 +35,7 @@ void SharedChunks::find(const AttentionStep& step) {
     }
 }
 
-// Find the groups of one chunk. Places that are in none get the page -1.
+// Finds the groups of one chunk. Sets the page of candidates that are in no group to -1.
 void SharedChunks::take_groups(const AttentionStep& step, int64_t chunk) {
     const int64_t first_page = chunk * CHUNK / step.page_size;
     const int64_t last_page = ((chunk + 1) * CHUNK - 1) / step.page_size;
@@ -60,7 +61,7 @@ void SharedChunks::take_groups(const AttentionStep& step, int64_t chunk) {
     }
 }
 
-// The same members as in the chunk before are the same group.
+// Adds a chunk to the group of the previous chunk if that has the same members, else to a new group.
 void SharedChunks::add_group(const Place* begin, const Place* end, int64_t chunk) {
     const int32_t newest = newest_[begin->candidate];
     if (newest >= 0) {

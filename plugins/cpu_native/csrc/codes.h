@@ -1,11 +1,14 @@
-// Quantised weights: what lies in their panels, and codes as vectors of float32.
+// Quantised weights: the layout of their panels, and conversion of codes to vectors of float32.
 //
-// A panel is one group of GROUP inputs after the other. A group is the scales of its PANEL columns in bfloat16, then the
-// codes, in lines of some inputs each. A weight is level(code) times its group's scale. core/quantization/codes.py has the
-// same levels; the two change together.
+// A panel is a sequence of groups of GROUP inputs. A group consists of the scales of the panel's PANEL columns in
+// bfloat16, followed by lines of codes; a line holds a few inputs of all columns. A weight is level(code) · scale of
+// its group. core/model/quantization/codes.py defines the same levels; change the two together.
 //
-// What a line is, and what is made of it, a class says: how many units of products it has (a unit is one input, or a pair),
-// how many inputs those are, and how a unit's levels are loaded for the columns of a vector.
+// Each line format is a class with static members:
+//   Vector: result of `load`: Floats (one input per lane) or Words (a pair of bfloat16 inputs per lane)
+//   units, inputs, bytes: units, inputs and bytes per line; a unit is one input or a pair of inputs
+//   load(line, unit, column): levels of a unit for the columns [column, column + LANES)
+//   code, put: reads or writes the code of one weight in a line
 #pragma once
 
 #include <bit>
@@ -22,10 +25,10 @@
 namespace llmfw {
 
 constexpr int64_t GROUP = 32;
-constexpr int64_t SCALES = PANEL * 2;  // bytes of a group's scales
+constexpr int64_t SCALES = PANEL * 2;  // bytes of the scales of a group
 constexpr int64_t CODES_LINE = 64;     // bytes
 
-// As many bytes as a vector has lanes, each in a lane.
+// Loads LANES bytes and zero-extends each to 32 bits.
 inline Words widened(const uint8_t* from) {
 #if defined(__AVX512F__)
     return (Words)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
@@ -39,11 +42,12 @@ inline Words widened(const uint8_t* from) {
 #endif
 }
 
-// A code in a byte, the columns of an input one after the other.
+// 8-bit codes, one per byte: the PANEL columns of one input, then those of the next.
 struct Int8 {
     typedef Floats Vector;
     static constexpr int64_t units = CODES_LINE / PANEL, inputs = units, bytes = CODES_LINE;
 
+    // Sign-extends the lowest byte of each word.
     static Floats level(Words codes) { return __builtin_convertvector((Ints)(codes << 24) >> 24, Floats); }
 
     static Floats load(const uint8_t* line, int64_t unit, int64_t column) {
@@ -63,20 +67,20 @@ struct Int8 {
     static void put(uint8_t* line, int64_t input, int64_t column, uint8_t code) { line[input * PANEL + column] = code; }
 };
 
-// Two codes in a byte, for sixteen levels: byte j of an input has column j in its lower half, column j + 16 in its upper one.
+// 4-bit codes, two per byte: byte j of an input holds column j in its lower half and column j + 16 in its upper half.
 struct Int4 {
     typedef Floats Vector;
     static constexpr int64_t half = PANEL / 2;
     static constexpr int64_t units = CODES_LINE / half, inputs = units, bytes = CODES_LINE;
 
-    // u + u³/128 as bfloat16 has it, to the nearest.
+    // The level of a code: u + u³/128 for u = code - 7.5, rounded to the nearest bfloat16.
     static constexpr float number(int code) {
         const float u = static_cast<float>(code) - 7.5f;
         const uint32_t bits = std::bit_cast<uint32_t>(u + u * u * u / 128.0f);
         return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u);
     }
 
-    // Only the lowest four bits of a code count.
+    // Returns the levels of codes. Ignores all but the lowest 4 bits of each word.
     static Floats level(Words codes) {
 #if defined(__AVX512F__)
         alignas(64) static constexpr float table[16] = {
@@ -86,7 +90,7 @@ struct Int4 {
 #elif defined(__AVX2__)
         alignas(32) static constexpr float table[8] = {number(8),  number(9),  number(10), number(11),
                                                        number(12), number(13), number(14), number(15)};
-        const Words is_negative = (codes >> 3 & 1u) - 1u;  // the lower half mirrors the upper one
+        const Words is_negative = (codes >> 3 & 1u) - 1u;  // level(15 - c) = -level(c)
         const __m256 magnitudes = _mm256_permutevar8x32_ps(_mm256_load_ps(table), (__m256i)(codes ^ is_negative));
         return (Floats)((Words)magnitudes ^ (is_negative & 0x80000000u));
 #else
@@ -108,6 +112,7 @@ struct Int4 {
     }
 };
 
+// Bytes of a group in a panel.
 template <typename Codes>
 constexpr int64_t group_bytes() {
     return SCALES + GROUP / Codes::inputs * Codes::bytes;
@@ -115,24 +120,25 @@ constexpr int64_t group_bytes() {
 
 inline int64_t num_groups(int64_t in) { return (in + GROUP - 1) / GROUP; }
 
+// Returns the first group of a panel.
 template <typename Codes>
 inline const uint8_t* codes_at(const Matrix& matrix, int64_t panel) {
     return static_cast<const uint8_t*>(matrix.panels) + panel * num_groups(matrix.in) * group_bytes<Codes>();
 }
 
-// The line of a group in which an input is.
+// Returns the line of a group that holds an input.
 template <typename Codes, typename Byte>
 inline Byte* line_of(Byte* group, int64_t input) {
     return group + SCALES + input / Codes::inputs * Codes::bytes;
 }
 
-// The code of one weight.
+// Returns the code of one weight.
 template <typename Codes>
 inline uint8_t code_at(const uint8_t* group, int64_t input, int64_t column) {
     return Codes::code(line_of<Codes>(group, input), input % Codes::inputs, column);
 }
 
-// Sets it, which was 0 before.
+// Writes the code of one weight; its bits must be 0 before.
 template <typename Codes>
 inline void put_code(uint8_t* group, int64_t input, int64_t column, uint8_t code) {
     Codes::put(line_of<Codes>(group, input), input % Codes::inputs, column, code);

@@ -5,7 +5,7 @@
 namespace llmfw {
 namespace {
 
-constexpr int64_t IDS_EACH = 16;  // of a chunk
+constexpr int64_t IDS_EACH = 16;  // token ids per chunk
 
 template <typename T>
 void embed(const void* context, int64_t, int64_t chunk, const Reads&) {

@@ -1,16 +1,21 @@
-// How the sums of some rows with some panels are made, step by step, whatever the panels hold.
+// The loops around the micro-kernels: multiply rows by panels, whatever the format of the panels.
 //
-// Inputs are taken in steps, laid out as kernels read them; within a step each panel meets all rows, in blocks of what one
-// kernel multiplies. So weights come from memory once, and while the core multiplies some, the next ones are fetched.
+// Inputs are processed in steps along `in`, each copied into the layout that the kernels read. Within a step, each
+// panel is multiplied by all rows, one row block per kernel call. So weights are read from memory only once, and while
+// the core multiplies by some of them, it prefetches the next.
 //
-// The kernels are a class with static members:
-//   Word: of inputs: float, or two bfloat16 in a uint32_t
-//   UNIT, STEP: words of a row's inputs that are never divided, whole lines; that are taken at once, of many rows, at most
-//   words(in), bytes(words): of a row with `in` inputs; of a panel, for so many words of a row
-//   run_few(job, rows, panels): multiplies as weights come from memory, by one panel or two side by side
-//   Room: for what `prepare` makes of a panel's weights of a step
-//   prepare(job, blocks, room): makes them ready for all blocks of rows, if that is worth it, and gives them to `job`
-//   run_many(job, rows, is_prepared): multiplies by one panel, whose step stays in the nearest cache
+// A class `Kernels` has the static members:
+//   Word: a word of input: float, or two bfloat16 in a uint32_t
+//   UNIT: words of a row's input that a step never divides; a multiple of LINE
+//   STEP: maximum words of a row's input per step, if there are several row blocks
+//   words(in): words of a row with `in` inputs
+//   bytes(words): bytes of a panel for that many words of a row
+//   run_few(job, rows, panels): multiplies one row block by one or two panels while their weights come from memory
+//   Room: memory for the prepared weights of one panel and step
+//   prepare(job, blocks, room): converts a panel's weights of a step once for all row blocks, if that pays off; if
+//       so, points the job to them and returns true
+//   run_many(job, rows, is_prepared): multiplies one row block by one panel, whose weights of the step stay in the
+//       L1 cache
 #pragma once
 
 #include <algorithm>
@@ -22,37 +27,38 @@
 namespace llmfw {
 
 constexpr int PER_PANEL = PANEL / LANES;
-constexpr int64_t LINE = 16;         // words of 32 bits in a line of the cache
-constexpr int64_t FEW = 768 * LINE;  // words of inputs that are taken at once, of a few rows
-constexpr int64_t AHEAD = 6144;      // bytes that weights are fetched ahead of their use, for a few rows
+constexpr int64_t LINE = 16;         // 32-bit words per cache line
+constexpr int64_t FEW = 768 * LINE;  // words of all rows' inputs per step, if there is one row block
+constexpr int64_t AHEAD = 6144;      // prefetch distance in bytes, for weights that come from memory
 
-// What one call of a kernel does.
+// Arguments of a micro-kernel.
 struct Job {
     const void* inputs;      // Word [words / LINE][rows][LINE]
-    const void* weights[2];  // of each panel
-    float* sums[2];          // of each panel, [rows][PANEL]: it is added to them
-    int64_t words;           // of a row's inputs
-    const char* ahead[2];    // what is read after the weights, of each panel; or, if weights are in the cache already, what
-                             // to fetch into it meanwhile
-    int64_t fetched;         // bytes of the latter, for each word of inputs
+    const void* weights[2];  // for each panel
+    float* sums[2];          // for each panel, [rows][PANEL]; the kernel adds to them
+    int64_t words;           // of one row's input
+    const char* ahead[2];    // for each panel: what is read after its weights, or null; if weights are in the cache
+                             // already, ahead[0] is what to prefetch meanwhile
+    int64_t fetched;         // bytes to prefetch per word of input, if weights are in the cache
 };
 
-// Fetches what is read once and then not for long, into the nearest cache alone. What else the core works with, the rest of the
-// process among it, stays in the others.
+// Prefetches into the L1 cache only, for data that is read once. So the outer caches keep the other data of the
+// process.
 inline void prefetch_once(const char* at) { __builtin_prefetch(at, 0, 0); }
 
-// What is read AHEAD bytes after some weights, of which `left` bytes are left, and which `next` follows.
+// Returns what is read AHEAD bytes after `weights`: these have `left` bytes, and `next` is read after them.
 inline const char* ahead_of(const void* weights, int64_t left, const char* next) {
     if (left > AHEAD || !next) return static_cast<const char*>(weights) + AHEAD;
     return next + (AHEAD - left);
 }
 
-// Numbers of T that a line of words has.
+// Numbers of type T per line of words.
 template <typename Word, typename T>
 constexpr int64_t NUMBERS_OF_LINE = LINE * 4 / sizeof(T);
 template <typename T>
 constexpr int64_t NUMBERS_OF_LINE<float, T> = LINE;
 
+// Copies one line of input, converted to Word.
 template <typename T>
 inline void copy_line(const T* from, float* to) {
     LLMFW_UNROLL
@@ -61,7 +67,8 @@ inline void copy_line(const T* from, float* to) {
 
 inline void copy_line(const bfloat16* from, uint32_t* to) { std::memcpy(to, from, LINE * 4); }
 
-// A row's inputs as lines that stand `stride` words apart: `count` of them, of which zeros follow `left` numbers.
+// Copies a row's input to `count` lines, `stride` words apart. `from` has `left` numbers; the rest is filled with
+// zeros.
 template <typename Word, typename T>
 __attribute__((noinline)) void copy_row(const T* from, int64_t left, Word* to, int64_t stride, int64_t count) {
     constexpr int64_t SIZE = NUMBERS_OF_LINE<Word, T>;
@@ -74,6 +81,7 @@ __attribute__((noinline)) void copy_row(const T* from, int64_t left, Word* to, i
     for (int64_t line = whole + 1; line < count; ++line) std::memset(to += stride, 0, LINE * 4);
 }
 
+// Buffers of one thread.
 template <typename Kernels>
 struct Memory {
     alignas(64) typename Kernels::Word inputs[std::max(FEW, MOST_ROWS * Kernels::STEP)];
@@ -81,7 +89,7 @@ struct Memory {
     alignas(64) float sums[MAX_PANELS * MOST_ROWS * PANEL];
 };
 
-// Rows are taken in blocks of about the same size.
+// Divides rows into the fewest blocks of at most MAX_ROWS, of about the same size.
 struct Blocks {
     int64_t rows, count;
     explicit Blocks(int64_t rows) : rows(rows), count((rows + MAX_ROWS - 1) / MAX_ROWS) {}
@@ -89,6 +97,7 @@ struct Blocks {
     int64_t size(int64_t block) const { return first(block + 1) - first(block); }
 };
 
+// Computes the sums of one call of `sums_of`.
 template <typename Kernels, typename T>
 class Multiplication {
 public:
@@ -111,7 +120,7 @@ public:
     }
 
 private:
-    // So many that no step has much less to do than another one.
+    // Returns the words of input per step that make steps about equally large.
     static int64_t even_step(int64_t words) {
         const int64_t units = (words + Kernels::UNIT - 1) / Kernels::UNIT, most = Kernels::STEP / Kernels::UNIT;
         const int64_t steps = (units + most - 1) / most;
@@ -164,7 +173,8 @@ private:
         return static_cast<const char*>(panels_.at[panel]) + Kernels::bytes(begin);
     }
 
-    // What is read after a panel, of two panels side by side by one or the other stream.
+    // Returns what a stream reads after a panel; null if nothing. If two panels are read side by side, `panel` is the
+    // second one, and each panel has a stream.
     const char* weights_after(int64_t begin, int panel, int stream) const {
         if (const int next = panel + 1 + stream; next < panels_.count) return weights_at(begin, next);
         if (panel + 1 < panels_.count) return nullptr;
@@ -176,11 +186,12 @@ private:
     const int64_t stride_, in_, words_;
     const Panels& panels_;
     const Blocks blocks_;
-    const int64_t step_;  // words of a row's inputs that are taken at once
+    const int64_t step_;  // words of a row's input per step
     Memory<Kernels>& memory_;
 };
 
-// Sums [panel][row][PANEL], in memory of this thread: valid until it calls again.
+// Multiplies rows by panels. Returns sums [panel][row][PANEL] in memory of the calling thread, valid until its next
+// call.
 template <typename Kernels, typename T>
 inline const float* multiplied(const T* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels) {
     thread_local Memory<Kernels> memory;

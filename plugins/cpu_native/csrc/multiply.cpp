@@ -1,4 +1,4 @@
-// Kernels of products with numbers: float32, or bfloat16 in pairs.
+// Micro-kernels for weights that are not quantised: float32, or bfloat16 in pairs.
 #include "multiply.h"
 
 #include <type_traits>
@@ -10,18 +10,22 @@
 namespace llmfw {
 namespace {
 
-constexpr int64_t WIDENED_BLOCKS = 3;  // from so many blocks of rows on, weights are widened for all of them
+constexpr int64_t WIDENED_BLOCKS = 3;  // row blocks from which weights are converted to float32 in advance
 
-// What is multiplied: float32; pairs of bfloat16, by one instruction; each number of such a pair with one in float32.
+// SINGLE: float32.
+// PAIR: pairs of bfloat16, with one instruction.
+// HALVES: pairs of bfloat16, each number of which is multiplied as float32.
 enum Kind { SINGLE, PAIR, HALVES };
 
 template <Kind KIND>
-constexpr int64_t WORDS = KIND == HALVES ? 2 : 1;  // of inputs, for a unit of weights
+constexpr int64_t WORDS = KIND == HALVES ? 2 : 1;  // words of input per unit of weights
 
 template <Kind KIND>
 using Input = std::conditional_t<KIND == PAIR, uint32_t, float>;
 
-// IS_STREAM: weights come from memory as they are used.
+// Micro-kernel: adds the products of ROWS rows with PANELS panels to the job's sums, which stay in registers.
+// IS_STREAM: weights come from memory, and are prefetched AHEAD bytes before their use. Otherwise they are in the cache
+// already, and the kernel prefetches `job.ahead[0]` meanwhile.
 template <Kind KIND, int ROWS, int PANELS, bool IS_STREAM>
 void multiply(const Job& job) {
     constexpr int VECTORS = PER_PANEL * PANELS;
@@ -85,19 +89,21 @@ void multiply(const Job& job) {
 
 typedef void (*Kernel)(const Job&);
 
+// Calls the micro-kernel for `rows` rows.
 template <Kind KIND, int PANELS, bool IS_STREAM, int FIRST, int... I>
 void run(const Job& job, int64_t rows, std::integer_sequence<int, I...>) {
     static constexpr Kernel kernels[] = {multiply<KIND, FIRST + I, PANELS, IS_STREAM>...};
     kernels[rows - FIRST](job);
 }
 
-// Rows of one of several blocks: at least half of the most.
+// Multiplies one of several row blocks by one panel. `Blocks` makes blocks of about the same size: each has at least
+// MAX_ROWS / 2 rows, so smaller micro-kernels are not compiled.
 template <Kind KIND>
 void run_block(const Job& job, int64_t rows) {
     run<KIND, 1, false, MAX_ROWS / 2>(job, rows, std::make_integer_sequence<int, MAX_ROWS - MAX_ROWS / 2 + 1>());
 }
 
-// Packed pairs as numbers in float32: [units][PANEL] → [2 * units][PANEL].
+// Converts packed pairs to float32: [units][PANEL] → [2 * units][PANEL].
 void widen(const uint32_t* from, int64_t units, float* to) {
     for (int64_t unit = 0; unit < units; ++unit, from += PANEL, to += 2 * PANEL) {
         LLMFW_UNROLL
@@ -109,6 +115,7 @@ void widen(const uint32_t* from, int64_t units, float* to) {
     }
 }
 
+// The kernels for `Multiplication` (multiplication.h).
 template <Kind KIND, typename T>
 struct Kernels {
     typedef Input<KIND> Word;
@@ -144,7 +151,7 @@ struct Kernels {
 
 }  // namespace
 
-// How pairs are multiplied depends on the CPU alone: a row gives the same among any number of rows.
+// The kind depends only on the target CPU, so a row's result does not depend on the number of rows.
 const float* sums_of(const Scalar* input, int64_t stride, int64_t rows, int64_t in, const Panels& panels) {
 #if LLMFW_DTYPE == 0
     constexpr Kind KIND = SINGLE;

@@ -1,8 +1,8 @@
-// Codes as pairs of bfloat16, which one instruction multiplies: two inputs of a column in a word, as products.h has numbers.
+// Quantised weights as pairs of bfloat16, for AVX512_BF16: a word holds two inputs of a column.
 //
-// Every level is a number that bfloat16 has. AVX512_VBMI looks them up, a vector in an instruction or two. A line of the cache
-// is made so that it does: in eight bits it has one pair of inputs, a byte for each, magnitude and sign; in four bits two
-// pairs, four codes in sixteen bits.
+// Every level is exact in bfloat16. AVX-512 table lookups (AVX512_VBMI for 8 bits) convert a vector of codes in one or
+// two instructions, for which a line is arranged. A line is one cache line: with 8 bits it holds one pair of inputs,
+// each code as a byte of sign and magnitude; with 4 bits it holds two pairs, four codes per 16 bits.
 #pragma once
 
 #include "codes.h"
@@ -23,7 +23,7 @@ struct PairedInt8 {
     typedef Words Vector;
     static constexpr int64_t units = 1, inputs = 2, bytes = CODES_LINE;
 
-    // Of the magnitudes 0 to 127, the lower or the upper bytes.
+    // Byte SHIFT / 8 of the bfloat16 representation of each magnitude from 0 to 127.
     template <int SHIFT>
     static constexpr auto table = [] {
         std::array<uint8_t, 128> found{};
@@ -31,6 +31,7 @@ struct PairedInt8 {
         return found;
     }();
 
+    // Looks up the magnitudes of codes. The instruction ignores the sign bit, because an index has 7 bits.
     template <int SHIFT>
     static __m512i look_up(__m512i codes) {
         const uint8_t* from = table<SHIFT>.data();
@@ -44,7 +45,8 @@ struct PairedInt8 {
         return (Words)(column == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high));
     }
 
-    // Lanes of 16 bytes have eight codes of the first 16 columns, then eight of the others.
+    // Each 128-bit lane holds eight codes of columns 0 to 15, then eight of columns 16 to 31: `load` unpacks the lower
+    // half of each lane for the former, the upper half for the latter.
     static int64_t place(int64_t input, int64_t column) {
         const int64_t number = column % 16 * 2 + input;
         return number / 8 * 16 + column / 16 * 8 + number % 8;
@@ -63,7 +65,7 @@ struct PairedInt4 {
     typedef Words Vector;
     static constexpr int64_t units = 2, inputs = 4, bytes = CODES_LINE;
 
-    // Twice, since five bits of an index count.
+    // The 16 levels, twice: an index has 5 bits, of which only the lower 4 belong to the code.
     static constexpr auto table = [] {
         std::array<uint16_t, 32> found{};
         for (int i = 0; i < 32; ++i) found[i] = bfloat16_bits(Int4::number(i % 16));
@@ -75,7 +77,7 @@ struct PairedInt4 {
         return (Words)_mm512_permutexvar_epi16(codes, load_table(table.data()));
     }
 
-    // Sixteen bits have the same of a pair's inputs, and columns 16 apart.
+    // A 16-bit word holds four codes: the first (or second) input of both pairs, for columns c and c + 16.
     static int64_t byte(int64_t input, int64_t column) { return (column % 16 * 2 + input % 2) * 2 + input / 2; }
 
     static uint8_t code(const uint8_t* line, int64_t input, int64_t column) {

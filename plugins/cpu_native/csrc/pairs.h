@@ -1,7 +1,7 @@
-// Whether pairs of bfloat16 are multiplied by AVX512_BF16, or each number as float32.
+// Selects at compile time how bfloat16 is multiplied: in pairs with AVX512_BF16, or converted to float32.
 //
-// Decided when this is compiled, since kernels that are not used take seconds as well: LLMFW_PAIRS says what the CPU makes
-// of pairs, or else they are taken where there are any.
+// Kernels that are never called would add seconds to the build, so this is not a runtime choice. LLMFW_PAIRS is a value
+// of `Pairs`; without it, pairs are used if the target has AVX512_BF16.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,9 @@
 
 namespace llmfw {
 
-// No kernels of pairs; such as only who asks for them gets; such as are faster than float32.
+// NO_PAIRS: this library has no kernels for pairs.
+// SLOW_PAIRS: attention has kernels for pairs, which are slower than float32 and run only on request.
+// FAST_PAIRS: kernels for pairs are faster than float32 and are the default.
 enum Pairs : int32_t { NO_PAIRS, SLOW_PAIRS, FAST_PAIRS };
 
 inline Pairs pairs() { return static_cast<Pairs>(LLMFW_PAIRS); }

@@ -32,7 +32,7 @@ int64_t now_ns() {
     return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-// As in <mutex>, which takes longer to compile than all of this.
+// Like std::lock_guard. <mutex> takes longer to compile than this whole file.
 class Lock {
 public:
     explicit Lock(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
@@ -43,8 +43,9 @@ private:
     pthread_mutex_t& mutex_;
 };
 
-// What a thread has still to claim of its share of a phase: the phase's number, the first chunk, and the one after the
-// last, in one word. So what is claimed is of that phase, or the claim fails.
+// The part of a thread's share of a phase that is not claimed yet, in one atomic word: the phase's number (its lowest
+// 26 bits), the first chunk, and the end. Because the number is in the word, a claim succeeds only for the phase it is
+// meant for.
 class Share {
 public:
     void set(uint64_t number, int64_t first, int64_t end) {
@@ -52,7 +53,8 @@ public:
                     std::memory_order_release);
     }
 
-    // Return the first chunk of what is left, or -1 if nothing of that phase is. `end`: what the share ends before.
+    // Claims the first remaining chunk; returns it, or -1 if none of that phase is left. Sets `end` to the end of the
+    // share.
     int64_t take_first(uint64_t number, int64_t& end) {
         uint64_t word = word_.load(std::memory_order_acquire);
         while (has(word, number))
@@ -63,7 +65,7 @@ public:
         return -1;
     }
 
-    // The same for the last one.
+    // Claims the last remaining chunk; returns it, or -1 if none of that phase is left.
     int64_t take_last(uint64_t number) {
         uint64_t word = word_.load(std::memory_order_acquire);
         while (has(word, number))
@@ -82,7 +84,7 @@ private:
     alignas(64) std::atomic<uint64_t> word_{0};
 };
 
-// A thread's place among the others, and what it will read next, of which `fetched` bytes are on their way.
+// A thread's index, and what it will read next; `fetched` bytes of each region are prefetched already.
 struct Hand {
     int index;
     Reads next{};
@@ -93,9 +95,9 @@ struct Hand {
         fetched = 0;
     }
 
-    // Fetch some; return whether there was anything left to fetch.
+    // Prefetches some bytes; returns false if nothing is left to prefetch.
     bool fetch() {
-        constexpr int64_t ENOUGH = 128 << 10, EACH = 256;  // bytes of a stretch: half of a small second cache, with both
+        constexpr int64_t ENOUGH = 128 << 10, EACH = 256;  // bytes per region; two are half of a small L2
         if (fetched >= next.bytes || fetched >= ENOUGH) return false;
         for (const char* at : next.at)
             for (int64_t i = 0; at && i < EACH; i += 64) __builtin_prefetch(at + fetched + i, 0, 2);
@@ -104,15 +106,15 @@ struct Hand {
     }
 };
 
-// `state_` is the number of the phase that is open (of all phases ever), or of none, and whether the program is over. A
-// thread that has claimed a chunk knows that the phase cannot end before it has finished that chunk; so only then does it
-// read `phase_` and what follows, and no thread that comes late ever reads what is gone.
+// `state_` holds the number of the open phase, counted over all programs, and whether the program is over. A phase
+// cannot end while a thread holds one of its chunks. So a thread reads `phase_` and what it points to only after it has
+// claimed a chunk, and a late thread never reads a phase that is gone.
 class Pool {
 public:
     explicit Pool(int count) : wanted_(count) {}
 
     void resize(int count) {
-        Lock lock(running_);  // a thread that has begun a program stays with it
+        Lock lock(running_);  // waits for a running program, whose threads must not change
         wanted_.store(count < MOST_THREADS ? count : MOST_THREADS);
     }
 
@@ -139,6 +141,7 @@ private:
 
     static uint64_t number_of(uint64_t state) { return state >> 1; }
 
+    // Runs the program on the calling thread.
     void run_alone() {
         for (; phase_ != end_; ++phase_)
             for (int64_t chunk = 0; chunk < phase_->chunks; ++chunk)
@@ -146,7 +149,7 @@ private:
     }
 
     void start(int index) {
-        // Signals are for the threads of whoever loaded us.
+        // Block all signals in the thread: they are for the host program's threads.
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -179,7 +182,7 @@ private:
         }
     }
 
-    // Do one chunk; return whether there was one.
+    // Runs one chunk; returns false if none of that phase is left.
     bool work_on(uint64_t state, Hand& hand) {
         int64_t end = 0, chunk = shares_[hand.index].take_first(number_of(state), end);
         const int threads = size();
@@ -198,7 +201,8 @@ private:
         return true;
     }
 
-    // What a thread will read after some chunk of the open phase, of which it has those before `end` still to do.
+    // Returns what a thread will read after `chunk` of the open phase, if its share ends at `end`: its next chunk, or
+    // its first chunk of a later phase.
     Reads after(int64_t chunk, int64_t end, int index, int threads) const {
         if (chunk + 1 < end) return phase_->reads ? phase_->reads(phase_->context, phase_->index, chunk + 1) : Reads{};
         for (const Phase* later = phase_ + 1; later < end_; ++later) {
@@ -211,7 +215,7 @@ private:
 
     static int64_t first_of(int index, int64_t chunks, int threads) { return chunks * index / threads; }
 
-    // Do what has one chunk, then open what has more, or end the program.
+    // Runs phases of a single chunk, then opens the next phase with several, or ends the program.
     void go_on(Hand& hand) {
         for (; phase_ != end_; ++phase_) {
             if (phase_->chunks > 1) return open(phase_->chunks);
@@ -231,7 +235,8 @@ private:
         if (num_asleep_.load()) wake();
     }
 
-    // From here on others may go on, up to the next program: what is of whoever opens phases is not to be touched.
+    // Publishes a state. From then on, other threads may proceed, up to the next program: the caller must not touch the
+    // fields of the thread that opens phases any more.
     void show(uint64_t state) { state_.store(state); }
 
     void wake() {
@@ -239,7 +244,7 @@ private:
         wake_.notify_all();
     }
 
-    // Return when the state is another one, perhaps sooner.
+    // Returns when the state is not `seen`, or spuriously before. Prefetches, then spins, then sleeps.
     void wait(uint64_t seen, Hand& hand, std::atomic<bool>* is_asleep = nullptr) {
         while (hand.fetch())
             if (state_.load(std::memory_order_relaxed) != seen) return;
@@ -250,7 +255,8 @@ private:
                 pause();
             }
         } while (now_ns() < end);
-        // Either who opens sees that we sleep, or we see what it wrote before it looked.
+        // The thread that opens a phase writes the state, then reads `num_asleep_`; this one does it the other way
+        // round. So either that thread sees that this one sleeps, or this one sees the new state.
         num_asleep_.fetch_add(1);
         if (is_asleep) is_asleep->store(true);
         const uint32_t before = wake_.load();
@@ -259,25 +265,25 @@ private:
         num_asleep_.fetch_sub(1);
     }
 
-    // Each line of the cache has what changes as often.
+    // Each cache line holds fields that change equally often.
     alignas(64) std::atomic<uint64_t> state_{IS_OVER};
     alignas(64) std::atomic<int64_t> done_{0};
     alignas(64) std::atomic<uint32_t> wake_{0};
     std::atomic<int> num_asleep_{0};
     alignas(64) std::atomic<bool> is_caller_asleep_{false};
     std::atomic<int> wanted_;
-    // Of whoever opens the next phase:
+    // Owned by the thread that opens the next phase:
     const Phase* phase_ = nullptr;
     const Phase* end_ = nullptr;
     uint64_t number_ = 0;
-    // Of whoever calls:
+    // Owned by the thread that calls `run`:
     alignas(64) pthread_mutex_t running_ = PTHREAD_MUTEX_INITIALIZER;
     int started_ = 1;
     Share shares_[MOST_THREADS];
 };
 
-// Never destroyed: its threads sleep until the process ends. In a forked process they are not there, and neither may
-// the lock be free: it gets a pool of its own.
+// Never destroyed: its threads sleep until the process ends. A forked process has no such threads, and its copy of the
+// lock may be held, so it gets a new pool.
 std::atomic<Pool*> current{nullptr};
 
 void forget() { current.store(new Pool(current.load()->size())); }

@@ -1,18 +1,17 @@
-// Threads that work through a program of phases.
+// A thread pool that runs programs of phases.
 //
-// A phase is a number of chunks. Each thread has a share of them, which it takes one by one from the first on; whose
-// share is empty takes the last ones of others. Who finishes the last chunk of a phase opens the next one, or does it
-// himself if that has a single chunk. So a thread that the system pushed off its core holds up nobody, unless it has a
-// chunk in its hands. A thread that waits spins for a few tens of microseconds and then sleeps, within a program as after
-// it.
+// A phase consists of chunks. Each thread has a share of them and takes its chunks in order; a thread whose share is
+// empty steals the last chunks of the others. The thread that finishes a phase's last chunk opens the next phase, or
+// runs it itself if that has a single chunk. So a thread that the operating system has preempted delays the others only
+// while it holds a chunk. A waiting thread spins for 40 µs and then sleeps, both within a program and after it.
 //
-// Since a thread knows its share it knows what it will read next, if the phase tells: while it waits it brings that near.
+// Because a thread knows its share, it knows what it will read next, if the phase says so. It prefetches that while it
+// waits.
 //
-// The thread that calls `run` is one of the threads. A program of little work it does alone: to wake others, and to hand
-// over to them from phase to phase what each of them has in its cache, costs more than they bring. A phase of one chunk
-// is done by whoever finished the one before it.
+// The thread that calls `run` is one of the threads. It runs a program of little work alone: waking other threads, and
+// moving data between their caches from phase to phase, would cost more than they save.
 //
-// Nothing here knows what is computed.
+// The pool does not depend on what is computed.
 #pragma once
 
 #include <cstdint>
@@ -20,38 +19,40 @@
 
 namespace llmfw {
 
-// Two stretches of memory that are read side by side, so many bytes of each; null for one that there is not. Nothing
-// comes of a wrong one but the time it takes.
+// Two memory regions of `bytes` bytes each that are read side by side; null: no region. Only used for prefetching: a
+// wrong region costs time, not correctness.
 struct Reads {
     const char* at[2];
     int64_t bytes;
 };
 
-// `body(context, index, chunk, next)` is called once for each chunk from 0 on, in any order, by any thread. `next`: what
-// the thread will most likely read after it. `reads(context, index, chunk)`: with what a chunk begins; or null.
+// `body(context, index, chunk, next)` is called once for each chunk, 0 to chunks - 1, in any order and by any thread.
+// `next`: what the thread will most likely read afterwards. `reads(context, index, chunk)` returns what a chunk reads
+// first; null: unknown.
 struct Phase {
     typedef void Body(const void* context, int64_t index, int64_t chunk, const Reads& next);
     typedef Reads First(const void* context, int64_t index, int64_t chunk);
     Body* body;
     First* reads;
     const void* context;
-    int64_t index;   // whatever tells this phase from others of the same body: a layer's number
+    int64_t index;   // distinguishes phases with the same body: for example the number of the layer
     int64_t chunks;  // at most MOST_CHUNKS
 };
 
 constexpr int64_t MOST_CHUNKS = (1 << 19) - 1;
 constexpr int MOST_THREADS = 1024;
 
-// Work is counted in products of two numbers. To read a weight, or a key, takes as long as to multiply it by so many.
+// The unit of work is one multiply-add. Reading a weight or a key from memory costs as much as READING of them.
 constexpr int64_t READING = 8;
 
-// From so much work on others take part: half a millisecond of one core of an Emerald Rapids.
+// Minimum work of a program that threads share: half a millisecond of one core of an Emerald Rapids.
 constexpr int64_t SHARED_WORK = 70'000'000;
 
-// A list of phases. What the contexts point to has to live until `run` returns.
+// A list of phases. Contexts are not copied: they must live until `run` returns.
 class Program {
 public:
-    // `work`: of all chunks together, 0 if it is next to nothing.
+    // `work`: of all chunks together; 0 if negligible. A phase without chunks is ignored. A single chunk does not count
+    // as work that threads could share.
     void add(Phase::Body* body, const void* context, int64_t index, int64_t chunks, int64_t work,
              Phase::First* reads = nullptr) {
         if (chunks <= 0) return;
@@ -66,14 +67,14 @@ private:
     int64_t work_ = 0;
 };
 
-// Work through a program; returns when all of it is done. Calls from several threads take turns.
+// Runs a program; returns when all phases are done. Calls from several threads run one after the other.
 void run(const Program& program);
 
-// How many threads work, the caller among them.
+// Returns the number of threads, including the caller.
 int num_threads();
 
-// One phase: body(chunk) for each chunk, with all threads, however many there are. For kernels that are a call of their
-// own.
+// Calls body(chunk) for any number of chunks, on all threads, as a program of one phase. For kernels that are a call of
+// their own.
 template <typename Body>
 void parallel_for(int64_t chunks, const Body& body) {
     const int64_t each = chunks / MOST_CHUNKS + 1;
@@ -91,7 +92,7 @@ void parallel_for(int64_t chunks, const Body& body) {
 }  // namespace llmfw
 
 extern "C" {
-// Let so many threads work. Threads that are not needed any more sleep.
+// Sets the number of threads, at least 1 and at most MOST_THREADS. Surplus threads sleep.
 void llmfw_set_threads(int32_t count);
 int32_t llmfw_num_threads();
 }

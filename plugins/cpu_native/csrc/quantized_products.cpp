@@ -1,8 +1,9 @@
-// Products with quantised weights: a library of its own, of which products.h has the interface.
+// GEMM with quantised weights: a library of its own, which implements `QuantizedProducts` of products.h.
 //
-// A group's sum runs over its inputs from the first to the last, is scaled, and added to the sums of the groups before
-// it: the same in every kernel, so what a row gives does not depend on how many rows stand beside it. Of a few rows each
-// code is looked up where it is multiplied; of many rows a step's levels are looked up once, and stay in the nearest cache.
+// The products of a group are summed from the first input to the last, multiplied by the scale, and added to the sums
+// of the earlier groups. All kernels use this order, so a row's result does not depend on the number of rows. With few
+// rows, codes are converted to levels inside the micro-kernel. With many rows, the levels of a step are looked up once,
+// into a buffer that stays in the L1 cache.
 #include <type_traits>
 #include <utility>
 
@@ -25,14 +26,14 @@ typedef Int4 FourBits;
 typedef EightBits::Vector Vector;
 typedef std::conditional_t<std::is_same_v<Vector, Words>, uint32_t, float> Word;
 
-constexpr int64_t WORD_INPUTS = EightBits::inputs / EightBits::units;
-constexpr int64_t GROUP_WORDS = GROUP / WORD_INPUTS;
+constexpr int64_t WORD_INPUTS = EightBits::inputs / EightBits::units;  // inputs per word
+constexpr int64_t GROUP_WORDS = GROUP / WORD_INPUTS;  // words per group
 
-// From so many blocks of rows on, levels are looked up for all of them. Pairs are looked up beside products of others, as long
-// as there are units of the core for both.
+// Minimum number of row blocks for which levels are looked up in advance. It is higher for pairs: their lookups run in
+// parallel with the multiplications, on otherwise idle execution units.
 constexpr int64_t LOOKED_UP_BLOCKS = WORD_INPUTS == 2 ? 5 : 2;
 
-// Levels that were looked up before.
+// The line format of levels that were looked up in advance: PANEL words of float32 or of bfloat16 pairs.
 struct Levels {
     static constexpr int64_t units = 1, inputs = WORD_INPUTS, bytes = PANEL * 4;
 
@@ -41,7 +42,7 @@ struct Levels {
     }
 };
 
-// Adds products of ROWS rows with the groups of PANELS panels.
+// Micro-kernel: adds the products of ROWS rows with PANELS panels to the job's sums.
 template <typename Codes, int ROWS, int PANELS>
 void multiply_groups(const Job& job) {
     constexpr bool IS_STREAM = !std::is_same_v<Codes, Levels>;
@@ -96,13 +97,14 @@ void multiply_groups(const Job& job) {
     }
 }
 
+// Calls the micro-kernel for `rows` rows.
 template <typename Codes, int PANELS, int FIRST, int... I>
 void run(const Job& job, int64_t rows, std::integer_sequence<int, I...>) {
     static constexpr void (*kernels[])(const Job&) = {multiply_groups<Codes, FIRST + I, PANELS>...};
     kernels[rows - FIRST](job);
 }
 
-// A group with its levels looked up.
+// Copies a group, with its codes replaced by their levels.
 template <typename Codes>
 void look_up(const uint8_t* group, uint8_t* to) {
     std::memcpy(to, group, SCALES);
@@ -119,6 +121,7 @@ void look_up(const uint8_t* group, uint8_t* to) {
     }
 }
 
+// The kernels for `Multiplication` (multiplication.h).
 template <typename Codes>
 struct Kernels {
     typedef llmfw::Word Word;

@@ -14,7 +14,7 @@ void norm_rows(const void* rows, const void* weight, float epsilon, int64_t coun
 
 }  // namespace
 
-// [count, width] → [count, width].
+// RMS norm of `rows` [count, width], without gaps, to `to` [count, width]; on all threads.
 extern "C" void llmfw_rms_norm(const void* rows, const void* weight, float epsilon, int64_t count, int64_t width,
                                void* to) {
     norm_rows<llmfw::Scalar>(rows, weight, epsilon, count, width, to);

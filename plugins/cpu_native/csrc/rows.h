@@ -1,6 +1,6 @@
-// What happens to a row of numbers by itself: norms and rotary embeddings.
+// Operations on single rows: RMS norm and rotary embedding.
 //
-// They round where transformers' modules round, so that in bfloat16 results differ from theirs by the order of sums only.
+// They round where transformers' modules round, so bfloat16 results differ from those only by the order of sums.
 #pragma once
 
 #include <cmath>
@@ -10,6 +10,7 @@
 
 namespace llmfw {
 
+// Returns 1 / sqrt(mean of squares + epsilon) of a row of `width` numbers.
 template <typename T>
 inline float inverse_rms(const T* row, int64_t width, float epsilon) {
     Floats squares = {};
@@ -20,7 +21,7 @@ inline float inverse_rms(const T* row, int64_t width, float epsilon) {
     return 1.0f / std::sqrt(sum(squares) / static_cast<float>(width) + epsilon);
 }
 
-// to = weight · from / rms(from). `to` may be `from`.
+// RMS norm: to = weight · from / rms(from), each [width]. `to` may be `from`.
 template <typename T>
 inline void rms_norm(const T* from, const T* weight, float epsilon, int64_t width, T* to) {
     const float inverse = inverse_rms(from, width, epsilon);
@@ -31,7 +32,8 @@ inline void rms_norm(const T* from, const T* weight, float epsilon, int64_t widt
     }
 }
 
-// Turn a head's first half against its second by the angles of one position: cos and sin are [width].
+// Applies the rotary embedding of one position to a head, in place: rotates its first half against its second. cos and
+// sin: [width].
 template <typename T>
 inline void rotate(T* head, const T* cos, const T* sin, int64_t width) {
     const int64_t half = width / 2;

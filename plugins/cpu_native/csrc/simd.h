@@ -1,8 +1,8 @@
-// Vectors of float32, as wide as the CPU has them, and numbers in bfloat16.
+// SIMD vectors of float32, as wide as the target CPU has them, and conversions between bfloat16 and float32.
 //
-// Everything is written with the vector extensions of GCC and Clang, so one source serves AVX-512, AVX2, NEON and what
-// has nothing; `-march` decides. Only what a compiler does not find by itself has an instruction of its own: the product
-// of pairs of bfloat16 (AVX512_BF16), and 16 bits to 32 and back in one vector (AVX-512).
+// Built on the vector extensions of GCC and Clang, so one source serves AVX-512, AVX2, NEON and CPUs without SIMD;
+// `-march` selects the target. Intrinsics are used only where compilers do not find the instruction themselves: the dot
+// product of bfloat16 pairs (AVX512_BF16), and converting a whole vector between 16 and 32 bits (AVX-512).
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct bfloat16 {
     uint16_t bits;
 };
 
-inline Floats broadcast(float x) { return x - Floats{}; }  // x + 0 would not keep -0
+inline Floats broadcast(float x) { return x - Floats{}; }  // x - 0 keeps -0; x + 0 would turn it into +0
 inline Words broadcast(uint32_t x) { return x + Words{}; }
 
 inline Floats load(const float* from) {
@@ -48,13 +48,14 @@ inline Words load(const uint32_t* from) {
     return x;
 }
 
-// 2 · LANES numbers, two in a word, the first in the lower half.
+// Loads 2 · LANES numbers as LANES words of two numbers each, the first in the lower half.
 inline Words load_words(const bfloat16* from) {
     Words x;
     std::memcpy(&x, from, sizeof x);
     return x;
 }
 
+// Zero-extends 16-bit lanes to 32 bits.
 inline Words words_of(Halves x) {
 #if defined(__AVX512F__)
     return (Words)_mm512_cvtepu16_epi32((__m256i)x);
@@ -63,7 +64,7 @@ inline Words words_of(Halves x) {
 #endif
 }
 
-// The lower halves.
+// Truncates each word to its lower 16 bits.
 inline Halves halves_of(Words x) {
 #if defined(__AVX512F__)
     return (Halves)_mm512_cvtepi32_epi16((__m512i)x);
@@ -80,8 +81,8 @@ inline Floats load(const bfloat16* from) {
 
 inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
 
-// The upper halves of x rounded to the nearest bfloat16, ties to even; NaN stays NaN. With AVX512_BF16 what is below 2^-126,
-// where float32 has fewer digits, becomes 0.
+// Rounds to the nearest bfloat16, ties to even, and returns the 16 bits in the lower half of each word. NaN stays NaN.
+// With AVX512_BF16, denormals (magnitudes below 2^-126) become 0.
 inline Words rounded_bits(Floats x) {
 #if defined(__AVX512BF16__)
     return words_of((Halves)_mm512_cvtneps_pbh((__m512)x));
@@ -102,7 +103,7 @@ inline void store(bfloat16* to, Floats x) {
     std::memcpy(to, &halves, sizeof halves);
 }
 
-// The first `count` numbers, then zeros. Of a whole vector: the same as `load` and `store`.
+// Loads `count` numbers and sets the remaining lanes to 0. If `count` >= LANES, loads a whole vector.
 template <typename T>
 inline Floats load_part(const T* from, int64_t count) {
     if (count >= LANES) return load(from);
@@ -111,6 +112,7 @@ inline Floats load_part(const T* from, int64_t count) {
     return load(part);
 }
 
+// Stores the first `count` lanes. If `count` >= LANES, stores the whole vector.
 template <typename T>
 inline void store_part(T* to, Floats x, int64_t count) {
     if (count >= LANES) return store(to, x);
@@ -119,7 +121,7 @@ inline void store_part(T* to, Floats x, int64_t count) {
     for (int64_t i = 0; i < count; ++i) to[i] = part[i];
 }
 
-// What x is after it was stored as T and loaded again.
+// Rounds to the precision of T: returns x as it would be after storing it as T and loading it again.
 template <typename T>
 inline Floats rounded(Floats x);
 template <>
@@ -156,8 +158,8 @@ inline float largest(Floats x) {
     return most;
 }
 
-// The one type of numbers that a library is for, as LLMFW_DTYPE says: of weights, of what is between layers, of keys and
-// values. The kernels of each take seconds to compile, and a server needs no other.
+// The dtype of this library, selected by LLMFW_DTYPE: dtype of weights, activations, keys and values. Each dtype has
+// its own library, because the kernels of one take seconds to compile and a server needs only one dtype.
 #if !defined(LLMFW_DTYPE)
 #error "LLMFW_DTYPE is to be 0 for float32, 1 for bfloat16, or 2 for float16, in which there is attention alone"
 #elif LLMFW_DTYPE == 0
@@ -166,7 +168,8 @@ typedef float Scalar;
 typedef bfloat16 Scalar;
 #endif
 
-// What a product adds up at a time: one float32, or a pair of bfloat16 in one word, the first in the lower half.
+// The element of a dot product: one float32, or a pair of bfloat16 in one 32-bit word, the first in the lower half.
+// `size`: numbers per unit.
 template <typename T>
 struct Unit;
 template <>
@@ -182,7 +185,7 @@ struct Unit<bfloat16> {
     static constexpr int64_t size = 2;
 };
 
-// total + a·b, in each lane.
+// Returns total + a · b for each lane. If lanes are pairs of bfloat16, adds both products of the pair.
 inline Floats add_product(Floats total, Floats a, Floats b) { return total + a * b; }
 
 inline Floats add_product(Floats total, Words a, Words b) {
@@ -194,12 +197,12 @@ inline Floats add_product(Floats total, Words a, Words b) {
 #endif
 }
 
-// e^x to within about two units in the last place; past what float32 holds, its smallest or largest number.
+// Returns e^x with an error of about 2 ulp. Clamps x to [-87.3, 88.3], so that no result overflows or underflows.
 inline Floats exponential(Floats x) {
     const Floats low = broadcast(-87.3f), high = broadcast(88.3f), magic = broadcast(12582912.0f);
     x = x < low ? low : x;
     x = x > high ? high : x;
-    Floats shifted = x * 1.44269504f + magic;  // the nearest integer stands in its last bits
+    Floats shifted = x * 1.44269504f + magic;  // its lowest mantissa bits hold the nearest integer
     Floats whole = shifted - magic;
     Floats rest = x - whole * 0.693359375f;
     rest = rest + whole * 2.12194440e-4f;

@@ -5,7 +5,7 @@
 namespace llmfw {
 namespace {
 
-constexpr int64_t ROWS_EACH = 4;  // of a chunk of what is done row by row
+constexpr int64_t ROWS_EACH = 4;  // rows per chunk, in phases that handle rows one by one
 
 template <typename T>
 T* row_of(void* buffer, int64_t stride, int64_t row) {
@@ -87,7 +87,7 @@ void turn(const void* context, int64_t index, int64_t chunk, const Reads&) {
     });
 }
 
-// residual += product
+// residual += input · weightsᵀ, for one chunk
 template <typename T>
 void add_to_residual(const LlmfwStep& step, const Matrix& matrix, const void* input, int64_t stride, int64_t chunk,
                      const Reads& next) {
@@ -116,7 +116,7 @@ Floats silu(Floats x) {
     return rounded<T>(x / (1.0f + exponential(-x)));
 }
 
-// A panel of gate goes with one of up.
+// Splits the gate and up projections: a chunk computes matching panels of both.
 Cut activate_cut(const LlmfwLayer& layer, int64_t rows) { return Cut(rows, layer.gate.out / PANEL, MAX_PANELS / 2); }
 
 template <typename T>
@@ -146,7 +146,7 @@ void activate(const void* context, int64_t index, int64_t chunk, const Reads& ne
         }
 }
 
-// With what a chunk of the product with one of a layer's matrices begins.
+// Returns what a chunk of the product with one of a layer's matrices reads first.
 template <typename T, Matrix LlmfwLayer::*MATRIX>
 Reads reads_of(const void* context, int64_t index, int64_t chunk) {
     const auto& [stack, step] = *static_cast<const Run*>(context);

@@ -1,5 +1,5 @@
-// A whole step in one call: the layers of stack.h with the attention of attention.h between their halves, and with the
-// ends of ends.h around them.
+// A whole step in one call: the layers of stack.h with the attention of attention.h, and the embeddings and head of
+// ends.h around them.
 #include <vector>
 
 #include "attention.h"
@@ -8,7 +8,7 @@
 
 extern "C" {
 
-// One layer's attention. `tensors` says where its keys and values are stored; the rest of it is not read.
+// The attention of one layer. Of `tensors`, only `keys` and `values` (the KV cache) are read.
 struct LlmfwAttention {
     AttentionPlan* plan;
     const AttentionShape* shape;
@@ -35,7 +35,7 @@ void attend(const void* context, int64_t, int64_t chunk, const Reads&) {
     attention_chunk(*call.plan, *call.shape, call.tensors, chunk);
 }
 
-// What a layer's attention reads and writes: the step's own buffers.
+// Returns the tensors of a layer's attention: the step's own buffers, and the KV cache of `storage`.
 AttentionTensors tensors_of(const LlmfwStack& stack, const LlmfwStep& step, const AttentionTensors& storage) {
     const int64_t size = sizeof(Scalar);
     char* qkv = static_cast<char*>(step.qkv);
@@ -50,7 +50,7 @@ AttentionTensors tensors_of(const LlmfwStack& stack, const LlmfwStep& step, cons
     return tensors;
 }
 
-// Add all layers and the final norm. The calls live as long as what is returned.
+// Adds all layers and the final norm. Returns contexts of the phases; they must live as long as the program runs.
 std::vector<Call> add_layers(Program& program, const Run& run, const LlmfwAttention* attentions) {
     std::vector<Call> calls;
     calls.reserve(run.stack->num_layers);
@@ -73,8 +73,8 @@ std::vector<Call> add_layers(Program& program, const Run& run, const LlmfwAttent
 
 extern "C" {
 
-// From the embeddings to the final norm. `attentions` has one for each layer; all are planned for this step. Rows of
-// `step->attended` have no gaps.
+// Runs a step from the embeddings (in `step->residual`) to the final norm. `attentions` [num_layers] are all planned
+// for this step. Rows of `step->attended` must have no gaps.
 void llmfw_run_stack(const LlmfwStack* stack, const LlmfwStep* step, const LlmfwAttention* attentions) {
     const llmfw::Run run{stack, step};
     llmfw::Program program;
@@ -82,8 +82,8 @@ void llmfw_run_stack(const LlmfwStack* stack, const LlmfwStep* step, const Llmfw
     llmfw::run(program);
 }
 
-// The same from token ids to logits. Returns 0; or, with nothing done, 1 if there is no such id, 2 if there is no such row
-// as one that is wanted.
+// Runs a step from token ids to logits. Returns 0; or, having computed nothing, 1 if a token id is out of range, or 2
+// if a wanted row is.
 int32_t llmfw_run_model(const LlmfwStack* stack, const LlmfwStep* step, const LlmfwAttention* attentions,
                      const LlmfwEnds* ends) {
     if (llmfw_largest(ends->ids, step->rows) >= static_cast<uint64_t>(ends->num_ids)) return 1;
@@ -99,7 +99,7 @@ int32_t llmfw_run_model(const LlmfwStack* stack, const LlmfwStep* step, const Ll
     return 0;
 }
 
-// Bytes of the structs, for whoever has the same in another language.
+// Writes the sizes of the structs in bytes, [4], so that bindings can check theirs.
 void llmfw_sizes(int64_t* sizes) {
     sizes[0] = sizeof(LlmfwLayer);
     sizes[1] = sizeof(LlmfwStack);

@@ -129,12 +129,12 @@ def single(draw: Draw, maker: Maker, thinking: bool) -> Sample:
 
 
 def beside_tools(draw: Draw, thinking: bool | None = None) -> Sample:
-    """Return a sample with tools in its prompt that it does not need."""
+    """Return a sample with unneeded tools in its prompt."""
     return _joined(draw, [tools.without_need(draw, draw.pick(_BESIDE_TOOLS)(draw))], thinking)
 
 
 def document(draw: Draw) -> Sample:
-    """Return a sample of plain text without chat turns, such as a question and its answer."""
+    """Return a sample of plain text without chat markup, for example a question followed by its answer."""
     if draw.chance(0.12):
         return _document(_introduction(draw) if draw.chance(0.6) else draw.pick(_BEGINNINGS))
     exchange = draw.weighted(_IN_DOCUMENTS, (6, 5, 2, 3, 3, 1))(draw)

@@ -263,7 +263,7 @@ def call_and_answer(draw: Draw) -> Exchange:
 
 
 def without_need(draw: Draw, exchange: Exchange) -> Exchange:
-    """Return an exchange with tools added to its prompt that it does not need."""
+    """Return an exchange with unneeded tools in its prompt."""
     tools = tuple(offered.schema(draw) for offered in offers(draw, draw.integer(1, 2)))
     thought = f"No tool is needed here. {exchange.thought}"
     return replace(exchange, subject="no tool needed", tools=tools, thought=thought)

@@ -102,7 +102,7 @@ def test_random_operations_of_both_classes_keep_every_promise_and_lose_nothing(
 ) -> None:
     rng = random.Random(f"{share} {overlap}")
     gave_way = paused = beside = 0
-    for _ in range(of_length(5, 16)):
+    for _ in range(of_length(3, 16)):
         driver = CheckedDriver(
             share=share,
             alone=rng.choice([None, Limits(1, 3, 1), Limits(3, 9, 2)]),

@@ -41,7 +41,7 @@ class PieceDriver(Driver):
 def test_pieces_of_any_size_keep_every_promise(policy: type[SchedulePolicy], overlap: bool) -> None:
     rng = random.Random(f"{policy.__name__} {overlap}")
     num_cut = 0
-    for _ in range(of_length(4, 12)):
+    for _ in range(of_length(2, 12)):
         driver = PieceDriver(
             rng,
             policy=policy,

@@ -1,0 +1,49 @@
+"""Decides which exceptions from a plugin's code are the plugin's failure, and which end the process.
+
+A plugin may raise anything. A panic in an extension written in Rust, for example, is a BaseException that is
+no Exception. Code that calls a plugin therefore catches BaseException, and passes it to a function of this
+module first:
+
+    except BaseException as error:
+        raise_if_process_ends(error)
+"""
+
+from __future__ import annotations
+
+
+class ProcessEnd(SystemExit):
+    """Raised by a signal handler to end the process. It may interrupt a plugin's code, but is not its failure."""
+
+
+def raise_if_process_ends(error: BaseException) -> None:
+    """Raise an exception again if it ends the process: ProcessEnd or KeyboardInterrupt."""
+    if isinstance(error, ProcessEnd | KeyboardInterrupt):
+        raise error
+
+
+def contained(error: BaseException) -> Exception:
+    """Return a plugin's exception as an Exception, with the same traceback.
+
+    Raises:
+        BaseException: the exception itself, if it ends the process.
+    """
+    raise_if_process_ends(error)
+    if isinstance(error, Exception):
+        return error
+    return RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+
+
+def raise_if_task_ends(error: BaseException) -> None:
+    """Raise an exception again if it ends the process or the current asyncio task.
+
+    A CancelledError that a plugin raises by itself, while nothing cancels the task, is the plugin's failure.
+    """
+    import asyncio  # the command line starts without it
+
+    raise_if_process_ends(error)
+    if isinstance(error, GeneratorExit):
+        raise error
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise error

@@ -1,0 +1,72 @@
+"""Whatever a plugin raises is its own failure; what ends the process is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from llmfw.core.base.errors import ComponentFailedError
+from llmfw.core.plugin.asking import Asked
+from llmfw.core.plugin.calls import ComponentCalls
+from llmfw.core.plugin.containment import ProcessEnd, contained
+from llmfw.core.plugin.registry import Entry
+
+POLICY = Entry("policy", "bad", "ext.policy:Bad", "ext", "llmfw-ext", "1.2")
+
+
+class PanicException(BaseException):
+    """Like a panic in an extension written in Rust, which is no Exception."""
+
+
+def failing(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error", [PanicException("x"), asyncio.CancelledError(), GeneratorExit(), SystemExit(1)]
+)
+def test_a_panic_is_a_failed_call(error: BaseException) -> None:
+    with pytest.raises(ComponentFailedError):
+        ComponentCalls(POLICY).call(failing, error)
+    asked = Asked("policy 'bad'", "fcfs replaces it")
+    assert asked.answer(lambda: failing(error)) is None
+    assert asked.failure is not None
+
+
+@pytest.mark.parametrize("error", [ProcessEnd(0), KeyboardInterrupt()])
+def test_a_signal_during_a_call_ends_the_process(error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        ComponentCalls(POLICY).call(failing, error)
+    asked = Asked("policy 'bad'", "fcfs replaces it")
+    with pytest.raises(type(error)):
+        asked.answer(lambda: failing(error))
+    assert asked.failure is None
+
+
+async def test_a_cancelled_request_is_no_failure() -> None:
+    calls = ComponentCalls(POLICY)
+    task = asyncio.create_task(calls.wait(asyncio.sleep, 60))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert calls.failures == 0
+
+
+async def test_cancelled_error_without_a_cancellation_is_a_failure() -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(ComponentFailedError):
+        await ComponentCalls(POLICY).wait(cancelled)
+
+
+def test_a_contained_panic_keeps_its_traceback() -> None:
+    error: BaseException = PanicException("x")
+    with contextlib.suppress(PanicException):
+        failing(error)
+    found = contained(error)
+    assert str(found) == "PanicException: x"
+    assert found.__traceback__ is error.__traceback__
