@@ -24,6 +24,7 @@ from llmfw.core.base.suggestion import did_you_mean, nearest
 
 from .broken_plugin import BrokenPlugin
 from .containment import raise_if_process_ends
+from .one_line import one_line
 from .slow_import import warn_if_slow
 
 ComponentT = TypeVar("ComponentT")
@@ -333,7 +334,7 @@ def kinds_with_options() -> list[str]:
 
 def reason_of(error: BaseException) -> str:
     """Return why an import failed, as one line."""
-    reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    reason = one_line(f"{type(error).__name__}: {error}")
     if isinstance(error, ImportError) and (error.name or "").split(".")[0] == "llmfw":
         reason += f"; this is llmfw {version()}, and the plugin was made for another one"
     return reason
