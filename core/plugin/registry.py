@@ -192,6 +192,9 @@ class Entry:
             hint = self._needed(struct, given) if "missing required" in str(error) else ""
             fault = at_fault(given, error, self.kind)
             raise ConfigError(f"options of {self}: {fault}{error}{hint}") from error
+        except BaseException as error:  # a plugin's types may raise anything
+            raise_if_process_ends(error)
+            raise ComponentError(f"{self} has Options that cannot be read: {reason_of(error)}") from error
 
     def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
         """Return a clause for an error message that lists the missing required options, as a user writes

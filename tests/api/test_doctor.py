@@ -43,6 +43,10 @@ class Untrue(Fine):
     class Options(SchedulePolicy.Options, frozen=True):
         speed: int = "fast"
 
+class Nameless(Fine):
+    class Options(SchedulePolicy.Options, frozen=True):
+        speed: "Nope" = 1
+
 class Unread(Fine):
     Options = {"speed": 1}
 
@@ -55,6 +59,7 @@ EXPECTED = {
     "misread": r"order cannot be called as the interface's order\(waiting, figures\) is: too many positional arguments",
     "loose": "Options does not extend SchedulePolicy.Options",
     "untrue": "the default of its option 'speed', 'fast', is refused: Expected `int`, got `str`",
+    "nameless": "Options cannot be read: NameError: name 'Nope' is not defined",
     "unread": "Options is not a msgspec Struct",
     "stranger": "is not a subclass of llmfw.core.SchedulePolicy",
     "nowhere": "cannot be imported: AttributeError",
