@@ -93,8 +93,8 @@ def test_a_streamed_completion_has_the_text_and_one_finish_reason_for_each_choic
     assert sorted(finished) == [0, 1]
 
 
-def test_a_character_that_is_cut_off_by_the_limit_is_not_shown_in_part(server: Served) -> None:
-    assert complete(server, prompt="a🎉b", max_tokens=3)["choices"][0]["text"] == "a"
+def test_a_character_that_the_limit_cuts_is_marked(server: Served) -> None:
+    assert complete(server, prompt="a🎉b", max_tokens=3)["choices"][0]["text"] == "a\ufffd"
 
 
 def test_the_seed_reaches_the_engine(server: Served) -> None:

@@ -52,6 +52,32 @@ def test_no_half_character_is_ever_shown(tokenizer: Tokenizer, text: str, end: i
     assert tokenizer.decode(tokenizer.encode(text)).startswith(shown)
 
 
+def finished(tokenizer: Tokenizer, token_ids: list[int]) -> str:
+    detokenizer = tokenizer.detokenizer()
+    text = "".join(detokenizer.feed([token]) for token in token_ids) + detokenizer.finish()
+    assert detokenizer.finish() == ""
+    return text
+
+
+@given(st.text(max_size=20), st.integers(0, 40), st.integers(0, 40))
+def test_a_finished_text_is_what_decode_returns(
+    tokenizer: Tokenizer, text: str, start: int, end: int
+) -> None:
+    """With byte fallback, decode loses all characters next to an invalid byte, which a stream has shown."""
+    token_ids = tokenizer.encode(text)[start:end]
+    has_fallback = tokenizer.token_id("<0x00>") is not None
+    assert has_fallback or finished(tokenizer, token_ids) == tokenizer.decode(token_ids)
+
+
+@pytest.mark.parametrize("num_missing", [1, 2])
+def test_a_character_cut_off_is_shown_as_decode_shows_it(tokenizer: Tokenizer, num_missing: int) -> None:
+    token_ids = tokenizer.encode("The")
+    token_ids += tokenizer.encode("\U0001f9ff")[:-num_missing]
+    text = finished(tokenizer, token_ids)
+    assert text == tokenizer.decode(token_ids)
+    assert text.endswith("\ufffd")
+
+
 def test_a_continuation_keeps_the_space_between_it_and_the_prompt(tokenizer: Tokenizer) -> None:
     prompt, new = tokenizer.encode("The"), tokenizer.encode("The The")[len(tokenizer.encode("The")) :]
     detokenizer = tokenizer.detokenizer(prompt)
