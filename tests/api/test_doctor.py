@@ -205,6 +205,24 @@ def test_the_bundled_light_parts_have_no_problem(monkeypatch):
     assert len(found["components"]) == sum(len(plugin.components) for plugin in load_plugins().loaded)
 
 
+def test_only_other_packages_have_processes_of_their_own():
+    groups = examination.grouped(["ours", "policies", "store_memory", "theirs"])
+    assert groups == [["policies", "store_memory"], ["ours"], ["theirs"]]
+
+
+def test_what_is_examined_is_told_meanwhile(install_parts):
+    install_parts(["fine"], PARTS)
+    assert doctor().stderr == "examining plugin 'ours' …\n"
+    assert doctor("--json").stderr == ""
+
+
+def test_the_first_import_of_torch_is_not_slow():
+    event = {"lacks": None, "problems": [], "seconds": examination.SLOW_S + 5}
+    [slow] = examination._of_component("a", event)
+    assert slow.level == "slow"
+    assert list(examination._of_component("a", event | {"torch": True})) == []
+
+
 def test_a_package_that_forgot_its_entry_point_is_noted(install_parts, tmp_path, monkeypatch):
     install_parts(["fine"], PARTS)
     about = tmp_path / "llmfw_forgot-1.0.dist-info"
