@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from .interfaces.lazy_command import LazyCommand as LazyCommand
     from .interfaces.model_source import ModelSource as ModelSource
     from .interfaces.module_pass import ModulePass as ModulePass
+    from .interfaces.operation import Operation as Operation
+    from .interfaces.operation import describe as describe
     from .interfaces.parsers import CallFormat as CallFormat
     from .interfaces.parsers import ContentDelta as ContentDelta
     from .interfaces.parsers import MessageMarks as MessageMarks
@@ -200,6 +202,7 @@ _HOMES = {
         "ResponseRecord",
         "ResponseStore",
     ),
+    ".interfaces.operation": ("Operation", "describe"),
     ".interfaces.server_api": (
         "Failure",
         "ServedModel",

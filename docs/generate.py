@@ -229,6 +229,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:ServerAPI",
         "llmfw.core:ServedModel",
         "llmfw.core:Failure",
+        "llmfw.core:describe",
+        "llmfw.core:Operation",
     ),
     "command": ("llmfw.core:LazyCommand",),
     "request": ("llmfw.core:Request", "llmfw.core:SamplingParams"),

@@ -86,6 +86,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "Tokenizer",
         "EngineClient",
         "ServerConfig",
+        "describe",
+        "Operation",
         "ServerAPI",
         "ServedModel",
         "Failure",

@@ -41,7 +41,7 @@ def today(public: Any) -> Iterator[dict[str, Any]]:
         yield public.surface()
 
 
-def test_what_the_last_release_had_is_there(public, recorded, today):
+def test_everything_in_the_last_release_exists(public, recorded, today):
     broken = public.complaints(recorded, today)
     assert broken == [], "\n".join([*broken, public.advice(recorded["version"])])
 
@@ -117,7 +117,7 @@ def methods(found: dict[str, Any], path: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_change_that_breaks_a_plugin_is_told(public, today, change: Change, told: str):
+def test_a_breaking_change_is_reported(public, today, change: Change, told: str):
     changed = copy.deepcopy(today)
     change(changed)
     assert any(told in sentence for sentence in public.complaints(today, changed))
@@ -140,7 +140,7 @@ def test_a_change_that_breaks_a_plugin_is_told(public, today, change: Change, to
         ),
     ],
 )
-def test_what_only_adds_is_no_break(public, today, change: Change):
+def test_additions_do_not_break_compatibility(public, today, change: Change):
     changed = copy.deepcopy(today)
     change(changed)
     assert changed != today

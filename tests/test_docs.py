@@ -35,7 +35,7 @@ def text_of(page: str) -> str:
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_each_hook_has_a_section_that_is_headed_by_its_signature(name):
+def test_each_hook_s_section_shows_its_signature(name):
     arguments = list(inspect.signature(HOOKS[name]).parameters)[1:]
     heading = f"## {name}({', '.join(arguments)})\n"
     _, _, section = text_of("hooks.md").partition(heading)
@@ -48,7 +48,7 @@ def section_of(hook: str) -> str:
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_the_declaration_that_a_section_shows_is_a_plugin_that_loads(name, install_plugin: Install):
+def test_each_section_s_declaration_loads(name, install_plugin: Install):
     declaration = re.search(r"```python\n(@hookimpl.*?)```", section_of(name), re.DOTALL)
     assert declaration is not None
     install_plugin("shown", "import click\n" + declaration[1])
@@ -58,7 +58,7 @@ def test_the_declaration_that_a_section_shows_is_a_plugin_that_loads(name, insta
     assert len([*shown.components, *shown.commands, *shown.routes]) == 1
 
 
-def test_each_section_shows_an_example_that_llmfw_plugin_new_writes_and_its_tests_run():
+def test_each_section_shows_a_tested_scaffold_example():
     kinds = {hook: kind for kind, hook in HOOK_NAMES.items()}
     kinds |= {"register_commands": "command", "register_routes": "route"}
     assert set(kinds) == set(HOOKS)
@@ -66,7 +66,7 @@ def test_each_section_shows_an_example_that_llmfw_plugin_new_writes_and_its_test
         assert f"<!-- made: example_{kind} -->" in section_of(hook)
 
 
-def test_every_interface_is_shown_with_all_that_has_to_be_written():
+def test_every_interface_is_shown_completely():
     shown = text_of("interfaces.md")
     for path in INTERFACES.values():
         module, _, name = path.partition(":")
@@ -75,11 +75,11 @@ def test_every_interface_is_shown_with_all_that_has_to_be_written():
         assert all(f"def {method}(" in code for method in interface.__abstractmethods__), name
 
 
-def test_no_section_describes_a_hook_that_is_not_there():
+def test_no_section_describes_a_missing_hook():
     assert set(re.findall(r"^## (register_\w+)\(", text_of("hooks.md"), re.MULTILINE)) == set(HOOKS)
 
 
-def test_every_kind_of_part_has_a_hook_and_an_interface_and_the_docs_name_it():
+def test_every_kind_has_documented_hook_and_interface():
     assert set(HOOK_NAMES) == set(INTERFACES)
     for kind, hook in HOOK_NAMES.items():
         interface = INTERFACES[kind].replace(":", ".")
@@ -94,7 +94,7 @@ def test_every_kind_of_part_has_a_hook_and_an_interface_and_the_docs_name_it():
         ("interfaces.md", "## How components are built and called"),
     ],
 )
-def test_the_tables_of_all_kinds_are_of_all_kinds(page, heading):
+def test_tables_of_kinds_are_complete(page, heading):
     table = text_of(page).partition(f"\n{heading}\n")[2].partition("\n## ")[0]
     firsts = "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))
     assert set(re.findall(r"`(\w+)`", firsts)) == set(INTERFACES)
@@ -108,14 +108,14 @@ def test_register_is_documented_with_its_signature():
     assert f"register{plain}".replace("''", '""') in text_of("hooks.md")
 
 
-def test_the_made_parts_are_fresh():
+def test_generated_text_is_current():
     done = subprocess.run(
         [sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}run `make docs`"
 
 
-def test_each_option_of_our_commands_is_documented_and_says_what_it_is():
+def test_each_option_is_documented():
     own = [command.command() for command in COMMANDS]
     while own:
         command = own.pop()
@@ -194,7 +194,7 @@ def attention_example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_example(text, tmp_path_factory.mktemp("attention"))
 
 
-def test_the_example_plugin_is_listed_and_can_be_chosen(example, fresh_python: Callable[..., str]):
+def test_the_example_plugin_can_be_chosen(example, fresh_python: Callable[..., str]):
     code = (
         "from llmfw.api.cli import build_cli\n"
         "build_cli()(['plugins', '--json'], prog_name='llmfw', standalone_mode=False)"
@@ -204,7 +204,7 @@ def test_the_example_plugin_is_listed_and_can_be_chosen(example, fresh_python: C
     assert [broken for broken in found["broken"] if broken["package"] == "llmfw-shortest"] == []
 
 
-def test_the_example_plugin_takes_the_option_that_is_shown(example, fresh_python: Callable[..., str]):
+def test_the_example_plugin_accepts_its_option(example, fresh_python: Callable[..., str]):
     code = (
         "from llmfw.core.plugin.plugins import load_plugins\n"
         "entry = load_plugins().registry.find('policy', 'shortest')\n"
@@ -218,15 +218,13 @@ def test_the_example_plugins_own_test_passes(example):
 
 
 @pytest.mark.slow
-def test_the_example_of_an_attention_backend_keeps_the_promises(attention_example):
+def test_the_attention_example_keeps_the_promises(attention_example):
     assert run_its_tests(attention_example, "-k", "fp32") > 10, (
         "the promises of the interface were not tested"
     )
 
 
-def test_the_example_of_an_attention_backend_is_taken_by_its_name_only(
-    attention_example, fresh_python: Callable[..., str]
-):
+def test_the_attention_example_needs_its_name(attention_example, fresh_python: Callable[..., str]):
     code = (
         "from llmfw.core.plugin.plugins import load_plugins\n"
         "names = [entry.name for entry in load_plugins().registry.entries('attention')]\n"

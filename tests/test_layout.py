@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -23,9 +24,11 @@ with pytest.MonkeyPatch.context() as patch:
     house = importlib.import_module("house")
 FOLDERS = ("core", "plugins", "api")
 MAX_FILE = 400
+MAX_WORDS = 8
+"""Of the name of a test, after `test_`; its docstring says the rest."""
 MAX_TOP = 6
 """Files at the top of api."""
-STOREYS = (
+CORE_LAYERS = (
     "base",
     "terminal",
     "imports",
@@ -40,7 +43,7 @@ STOREYS = (
     "client",
     "testing",
 )
-"""Of core, from the ground up: each imports those before it alone."""
+"""The folders of core from the lowest: each imports only those before it."""
 LIGHT_COMMANDS = (
     "--version",
     "--help",
@@ -84,6 +87,12 @@ NEED_NO_NUMPY = (
     "simulate --help",
     "plan demo --device h100",
 )
+PLACES_OF_TESTS = (
+    "tests/**/*.py",
+    "docs/**/*.py",
+    "core/testing/*.py",
+    "api/commands/scaffold/templates/*/test.txt",
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 STANDALONE = "llmfw_engine.py"
 """It is installed as a module of its own, outside any package, and so has no relative imports."""
@@ -119,24 +128,24 @@ def complaints(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("folder", ["core", "api"])
-def test_rooms_do_not_import_each_other_in_a_ring(folder):
+def test_folders_have_no_import_cycles(folder):
     assert len(list(house.rooms(folder))) > 10  # a ring raises CycleError, which names it
 
 
-def test_each_storey_of_core_imports_those_below_it():
+def test_each_layer_of_core_imports_lower_ones():
     upward = [
         f"{'/'.join(room)} imports {'/'.join(target)}"
         for room, targets in house.graph("core").items()
         for target in targets
-        if len(room) > 1 and (len(target) == 1 or STOREYS.index(target[1]) > STOREYS.index(room[1]))
+        if len(room) > 1 and (len(target) == 1 or CORE_LAYERS.index(target[1]) > CORE_LAYERS.index(room[1]))
     ]
     assert upward == []
     assert {path.name for path in (ROOT / "core").iterdir() if (path / "__init__.py").is_file()} == set(
-        STOREYS
+        CORE_LAYERS
     )
 
 
-def test_few_files_stand_at_the_top():
+def test_the_top_has_few_files():
     assert [path.name for path in (ROOT / "core").glob("*.py")] == ["__init__.py"]
     assert len(list((ROOT / "api").glob("*.py"))) <= MAX_TOP
 
@@ -161,7 +170,7 @@ def test_imports_go_from_api_and_plugins_to_core(path):
         ("api/x.py", "import llmfw.plugins.bench"),
     ],
 )
-def test_an_import_in_the_wrong_direction_is_found(tmp_path, monkeypatch, place, line):
+def test_an_import_in_the_wrong_direction_is_detected(tmp_path, monkeypatch, place, line):
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     path = tmp_path / place
     path.parent.mkdir(parents=True)
@@ -195,14 +204,14 @@ def test_light_modules_import_neither_torch_nor_transformers(fresh_python):
     assert found == "[]\n"
 
 
-def test_plugins_are_listed_without_importing_their_parts(fresh_python):
+def test_plugins_are_listed_without_importing_components(fresh_python):
     code = "import sys; from llmfw.core.plugin.plugins import load_plugins; plugins = load_plugins()\n"
     code += "[part.missing() for plugin in plugins.loaded for part in plugin.components]\n"
     assert fresh_python(code + f"print(sorted({HEAVY} & sys.modules.keys()))") == "[]\n"
 
 
 @pytest.mark.parametrize("line", LIGHT_COMMANDS)
-def test_commands_that_compute_nothing_import_nothing_heavy(fresh_python, line):
+def test_light_commands_import_no_heavy_packages(fresh_python, line):
     code = "import sys; from llmfw.api.cli import build_cli\n"
     code += f"build_cli()({line.split()!r}, prog_name='llmfw', standalone_mode=False)\n"
     printed = fresh_python(code + f"print(sorted({HEAVY} & sys.modules.keys()))")
@@ -210,13 +219,13 @@ def test_commands_that_compute_nothing_import_nothing_heavy(fresh_python, line):
 
 
 @pytest.mark.parametrize("line", NEED_NO_NUMPY)
-def test_commands_that_only_list_and_help_import_no_numpy_either(fresh_python, line):
+def test_help_and_lists_do_not_import_numpy(fresh_python, line):
     code = "import sys; from llmfw.api.cli import build_cli\n"
     code += f"build_cli()({line.split()!r}, prog_name='llmfw', standalone_mode=False)\n"
     assert fresh_python(code + "print('numpy' in sys.modules)").splitlines()[-1] == "False"
 
 
-def test_the_list_of_commands_says_what_each_command_says_of_itself():
+def test_command_lists_show_each_command_s_help():
     own = {command.name: command for command in COMMANDS}
     found = {name: command.command() for name, command in own.items()}
     assert {name: command.name for name, command in found.items()} == {name: name for name in own}
@@ -261,7 +270,7 @@ def ten_plugins(install_plugin) -> dict[str, str]:
         ("plugins --json", 2.5),  # reads the sources of all parts, for their options
     ],
 )
-def test_the_command_line_starts_in_little_more_than_its_libraries(line, times, ten_plugins):
+def test_the_command_line_starts_quickly(line, times, ten_plugins):
     code = line if "import" in line else "from llmfw.api.cli import main; main()"
     command = (sys.executable, "-c", code, *([] if "import" in line else line.split()))
     libraries = (sys.executable, "-c", LIBRARIES)
@@ -284,11 +293,18 @@ def test_entry_points_are_the_folders_under_plugins():
     assert declared == {name: f"llmfw.plugins.{name}" for name in folders}
 
 
-def test_the_installed_entry_points_are_those_of_pyproject():
+def test_installed_entry_points_match_pyproject():
     installed = {
         point.name: point.value for point in distribution(DISTRIBUTION).entry_points if point.group == "llmfw"
     }
     assert installed == PROJECT["entry-points"]["llmfw"], "run `pip install -e .` again"
+
+
+def test_names_of_tests_have_eight_words():
+    files = [path for place in PLACES_OF_TESTS for path in ROOT.glob(place)]
+    names = {name for file in files for name in re.findall(r"\bdef test_(\w+)\(", file.read_text("utf-8"))}
+    assert len(names) > 2000
+    assert sorted(name for name in names if name.count("_") >= MAX_WORDS) == []
 
 
 def test_the_links_lead_to_the_folders():

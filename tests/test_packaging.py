@@ -61,12 +61,12 @@ def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_sdist_holds_what_a_checkout_holds(sdist):
+def test_the_sdist_contains_the_checkout(sdist):
     assert tree(*FOLDERS, "tests", "docs", ".ci") <= files_of(sdist)
     assert {"README.md", "LICENSE", "Makefile", "constraints.txt", "pyproject.toml"} <= files_of(sdist)
 
 
-def test_the_wheel_made_of_the_sdist_holds_the_three_folders_and_nothing_else(wheel):
+def test_the_wheel_contains_only_the_package(wheel):
     inside = {name for name in files_of(wheel) if ".dist-info/" not in name}
     assert inside == {f"llmfw/{name}" for name in tree(*FOLDERS)} - {f"llmfw/api/{LAUNCHER}"} | {LAUNCHER}
 
@@ -79,14 +79,14 @@ def test_the_wheel_brings_types_weights_and_templates(wheel):
     assert list(demo.rglob("tokenizer.json"))
 
 
-def test_the_wheel_registers_the_command_and_the_bundled_plugins(wheel):
+def test_the_wheel_registers_command_and_plugins(wheel):
     points = ConfigParser()
     points.read(next(wheel.glob("*.dist-info")) / "entry_points.txt")
     assert dict(points["console_scripts"]) == PROJECT["scripts"]
     assert dict(points["llmfw"]) == PROJECT["entry-points"]["llmfw"]
 
 
-def test_the_scaffold_asks_for_this_package(wheel, tmp_path):
+def test_the_scaffold_requires_this_package(wheel, tmp_path):
     write_package(KINDS["policy"], PackageNames("quick"), tmp_path)
     asked = tomllib.loads((tmp_path / "llmfw-quick" / "pyproject.toml").read_text("utf-8"))["project"][
         "dependencies"
@@ -97,7 +97,7 @@ def test_the_scaffold_asks_for_this_package(wheel, tmp_path):
     assert requirement.specifier.contains(about.version)
 
 
-def test_a_plugin_runs_out_of_the_wheel(wheel, fresh_python: Callable[..., str]):
+def test_plugins_are_imported_from_the_wheel(wheel, fresh_python: Callable[..., str]):
     code = (
         f"import sys; sys.path.insert(0, {str(wheel)!r})\n"
         "import llmfw.plugins.policies.lpm as lpm, llmfw.core as core; print(lpm.__file__, core.__file__)"

@@ -21,7 +21,7 @@ def test_a_test_past_the_limit_fails(request: pytest.FixtureRequest) -> None:
         measure(request.node, -1)
 
 
-def test_a_long_test_may_pass_the_limit(request: pytest.FixtureRequest) -> None:
+def test_a_long_marked_test_may_exceed_the_limit(request: pytest.FixtureRequest) -> None:
     request.node.add_marker(pytest.mark.long)
     assert measure(request.node, -1) == 7
 

@@ -45,13 +45,13 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
-def test_an_example_prints_what_the_readme_says(code: str, output: str, port: int) -> None:
+def test_readme_examples_print_the_shown_output(code: str, output: str, port: int) -> None:
     code = code.replace("30000", str(port))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == output, done.stderr
 
 
-def test_the_ten_line_plugin_orders_by_what_is_left_to_compute(
+def test_the_ten_line_plugin_orders_by_remaining_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "shortest.py").write_text(PLUGIN[0])

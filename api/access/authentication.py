@@ -67,7 +67,7 @@ class AdminOnly:
         elif kind == "http":
             await _send_403(send, self._keys.has_admin)
         else:
-            await send({"type": "websocket.close", "code": 1008, "reason": "/admin needs the admin key"})
+            await send({"type": "websocket.close", "code": 1008, "reason": "this path needs the admin key"})
 
 
 def _given_keys(scope: Scope) -> list[bytes]:
@@ -102,7 +102,7 @@ async def _send_401(send: Send, path: str, given: bool) -> None:
 
 async def _send_403(send: Send, has_admin: bool) -> None:
     advice = "send that" if has_admin else "the server has none: start it with --admin-api-key-file FILE"
-    message = f"/admin needs the admin key; {advice}"
+    message = f"this path needs the admin key; {advice}"
     detail = ErrorDetail(message=message, type="invalid_request_error", code="admin_forbidden")
     await _send(send, 403, ErrorBody(detail))
 

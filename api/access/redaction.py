@@ -11,7 +11,11 @@ from collections.abc import Callable
 
 HIDDEN = "***"
 MAX_WORDS = 20
-"""Runs of letters and digits, and signs, of a text that are shown, and of a key that is found: each costs a digest."""
+"""Maximum number of words of a text to show, and of a key to find.
+
+A word is a run of letters and digits, or one other character. The limit exists because each sequence of words
+costs a SHA-256 digest.
+"""
 MAX_TEXT = 2048  # characters
 
 _WORD = re.compile(r"[A-Za-z0-9]+|.", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Restricts access to /admin and all paths below it, including paths without a route.
+"""Restricts access to /admin, /flush_cache and all paths below them, including paths without a route.
 
 Plain ASGI middleware around the application. API keys are checked by `access.authentication.ApiKey`.
 """
@@ -13,7 +13,8 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 
-PREFIX = "admin"
+PREFIXES = frozenset({"admin", "flush_cache"})
+"""First segments of the paths that are for administrators."""
 
 
 class AdminPaths:
@@ -21,7 +22,7 @@ class AdminPaths:
 
     Args:
         others: application for all other paths.
-        admin: application for /admin and the paths below it.
+        admin: application for the paths that start with one of `PREFIXES`.
     """
 
     def __init__(self, others: ASGIApp, admin: ASGIApp) -> None:
@@ -31,7 +32,7 @@ class AdminPaths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
         kind: str = scope["type"]
-        is_admin = kind != "lifespan" and _first_part(scope["path"]) == PREFIX
+        is_admin = kind != "lifespan" and first_part(scope["path"]) in PREFIXES
         await (self._admin if is_admin else self._others)(scope, receive, send)
 
 
@@ -49,12 +50,14 @@ class FromThisMachine:
         if problem is None:
             await self._app(scope, receive, send)
         elif kind == "http":
-            await _send_403(send, problem)
+            await _send_403(send, f"/{first_part(scope['path'])} {problem}")
         else:
-            await send({"type": "websocket.close", "code": 1008, "reason": f"/{PREFIX} {problem}"})
+            await send(
+                {"type": "websocket.close", "code": 1008, "reason": f"/{first_part(scope['path'])} {problem}"}
+            )
 
 
-def _first_part(path: str) -> str:
+def first_part(path: str) -> str:
     """Return a path's first segment. Empty segments are skipped, as in routing."""
     return next((part for part in path.split("/") if part), "")
 
@@ -78,7 +81,8 @@ def _browser_refusal(scope: Scope) -> str | None:
     rebinding), the page can read the answers, too.
     """
     headers = dict(scope["headers"])
-    if b"origin" in headers:
+    # A page can send a GET without an origin, as for an image. Browsers say so in this header.
+    if b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none":
         return "is not open to pages in a browser"
     host = headers.get(b"host", b"localhost").decode("latin-1")
     if _is_name(host):
@@ -102,7 +106,7 @@ def _is_name(host: str) -> bool:
 
 async def _send_403(send: Send, problem: str) -> None:
     message = (
-        f"/{PREFIX} {problem}; to open it to others, start the server with --admin-api-key KEY, and send "
+        f"{problem}; to open it to others, start the server with --admin-api-key KEY, and send "
         "the key in the header 'Authorization: Bearer KEY'"
     )
     detail = ErrorDetail(message=message, type="invalid_request_error", code="admin_forbidden")

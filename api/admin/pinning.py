@@ -23,7 +23,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _TTL = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd])")
 _FILLERS = ("0", "x y")
 _NEXT_ROLE = {"user": "assistant"}
-"""Maps the role of a message to the role of the next one. After all other roles, it is "user"."""
+"""Maps the role of a message to the role of the next message, which is "user" after all other roles."""
 
 
 def ttl_of(body: PinRequest) -> float:

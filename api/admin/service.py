@@ -73,9 +73,13 @@ class AdminService:
         """
         return self._cache_reply(await self._ask(ViewCache(most), CacheView))
 
-    async def flush(self) -> CacheReply:
-        """Evict all prefixes that are neither in use nor pinned; return the state of the cache after that."""
-        return self._cache_reply(await self._ask(FlushCache(), CacheView))
+    async def flush(self, *, only_idle: bool = False) -> CacheReply:
+        """Evict all prefixes that are neither in use nor pinned; return the state of the cache after that.
+
+        Args:
+            only_idle: whether to raise RequestError while a request runs or waits.
+        """
+        return self._cache_reply(await self._ask(FlushCache(only_idle), CacheView))
 
     async def pin(self, body: PinRequest) -> PinInfo:
         """Pin a prefix against eviction. If the request sets `compute`, compute what is not cached yet.

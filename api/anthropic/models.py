@@ -10,7 +10,7 @@ import msgspec
 from llmfw.core.base.errors import RequestError
 
 VERSION_HEADER = "anthropic-version"
-"""Header by which Anthropic's clients are known."""
+"""Header that identifies Anthropic's clients."""
 
 _MOST = 1000
 _CURSORS = ("after_id", "before_id")

@@ -64,7 +64,8 @@ class MessageService:
         """Run a generation, and yield its server-sent events.
 
         The first event is sent once the engine has answered, because it contains the number of cached prompt
-        tokens. An error before that is raised; a later error ends the stream with an error event.
+        tokens. If the generation fails before the engine has answered or reported a wait, the exception is
+        raised. A later failure ends the stream with an error event.
         """
         events = MessageEvents(generation, self._generator.served_name)
         begun = started = False

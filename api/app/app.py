@@ -34,6 +34,7 @@ from llmfw.api.routes.models import model_routes
 from llmfw.api.routes.native import native_routes
 from llmfw.api.routes.openapi import openapi_routes
 from llmfw.api.routes.responses import response_routes
+from llmfw.api.routes.server_info import server_info_routes
 from llmfw.api.routes.tokenize import tokenize_routes
 from llmfw.api.routes.uploads import upload_routes
 from llmfw.api.server.bodies import BodyReader
@@ -50,7 +51,7 @@ from .head import HeadFollowsGet
 from .middleware import RequestId
 from .plugin_routes import plugin_route, route_entry
 
-OPEN_PATHS = frozenset({"/", "/health", "/health_generate"})
+OPEN_PATHS = frozenset({"/", "/health", "/health_generate", "/ping"})
 """Paths that need no API key."""
 
 
@@ -74,7 +75,7 @@ def create_app(
         plugin_routes: pairs of plugin and import path "package.module:name" of Litestar handlers, routers or
             controllers. The application's state gives them `api`, `client`, `generator`, `chat`,
             `completions`, `responses` and `config`.
-        ledger: ledger of the calls of components and stores; None: calls are not recorded.
+        ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
 
     Raises:
         ConfigError: an API key or a key file is invalid.
@@ -131,6 +132,7 @@ def _routes(
         *upload_routes(services.uploads, strict=strict),
         *batch_routes(services.batches, strict=strict),
         *native_routes(services.native, live.generator, client, strict=strict),
+        *server_info_routes(live.generator, client),
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
         *model_routes(live.generator),

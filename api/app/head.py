@@ -46,9 +46,8 @@ class HeadFollowsGet:
             if message["type"] == "http.response.start" and not started.done():
                 started.set_result(message)
 
-        as_get = cast(
-            "Scope", {**scope, "method": "GET"}
-        )  # a copy: the server knows by its own to send no body
+        # A copy, because the server reads in its own scope that the method is HEAD, and then sends no body.
+        as_get = cast("Scope", {**scope, "method": "GET"})
         running = asyncio.ensure_future(self._app(as_get, receive, note_start))
         either: set[asyncio.Future[Any]] = {running, started}
         try:

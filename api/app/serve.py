@@ -1,4 +1,4 @@
-"""`llmfw serve`: binds the port, opens the stores, starts the engine process, and only then imports the HTTP server.
+"""`llmfw serve`: binds the port, opens the stores, starts the engine process, then imports the HTTP server.
 
 A start takes as long as the engine process needs to import torch and to read the weights. This process
 imports Litestar in the meantime.

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 _UNTOLD = ("Waiting for application startup.", "Application startup complete.")
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as of a command that SIGINT has ended."""
+"""Exit code after Ctrl-C: 128 plus the number of SIGINT, as in shells."""
 
 GRACE_S = 3.0  # seconds for running streams to finish when the server stops
 
@@ -279,7 +279,7 @@ class Serving:
 def _setup_uvicorn_logging() -> None:
     """Format uvicorn's log lines and the access log like llmfw's own, with uvicorn's style of levels.
 
-    Drops uvicorn's lines about the application's startup, for which `Server.startup` logs more.
+    Drops uvicorn's lines about the application's startup, because `Server.startup` logs more.
     """
     form = f"{TIME_PREFIX} %(levelprefix)s %(message)s"
     for name in ("uvicorn", "llmfw.access"):

@@ -26,7 +26,7 @@ HANDLED = (*STOPPING, *IGNORED, signal.SIGHUP, signal.SIGUSR1)
 class Signals:
     """Context manager that receives the signals of one run of a server.
 
-    Signals before `hand_over` are queued for it. SIGUSR1 writes the stacks of this process's threads to
+    Signals that arrive before `hand_over` are queued. SIGUSR1 writes the stacks of this process's threads to
     stderr at once, even if the process hangs. At the end of the context, the signals in STOPPING get their
     default effect back, so that they end the process in any case.
     """

@@ -1,5 +1,8 @@
 """Limits the batch lines in flight, and lets the jobs that send them take turns.
 
+A line is in flight between `enter` and `leave`. Background responses use a window of their own, in which each
+response is a line, and each tenant is a job.
+
 The limit keeps the engine's batch full, with a small queue behind it. More queued lines would only use memory
 and take longer to abort. Jobs share the limit evenly, regardless of their size.
 """
@@ -12,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Hashable
 
 QUEUED_SHARE = 8  # the target length of the engine's queue is its batch size divided by this
-SAMPLES = 4  # the queue counts as too long if it was so in this many consecutive looks
+SAMPLES = 4  # number of consecutive calls of `look` with a queue above its target, before the limit falls
 
 
 class Window:
@@ -87,8 +90,9 @@ class Window:
     def look(self, num_waiting: int) -> None:
         """Adapt the limit to the length of the engine's queue. Call this about every quarter of a second.
 
-        If the queue was longer than its target in all of the last SAMPLES calls, the limit falls by the
-        smallest excess. If the queue was at most half of its target in one of these calls, the limit rises.
+        If the queue was longer than its target in all of the last SAMPLES calls, the limit becomes the number
+        of lines in flight minus the smallest excess, but at least the target. If the queue was at most half
+        of its target in one of these calls, the limit rises by half, up to its maximum.
 
         Args:
             num_waiting: number of deferrable requests that wait in the engine.

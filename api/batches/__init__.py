@@ -1,1 +1,1 @@
-"""Runs batch jobs: files of requests that run alongside live traffic, with their answers written to files."""
+"""Runs batch jobs: answers the requests in a file while the server serves clients, and stores the results."""

@@ -22,7 +22,7 @@ from llmfw.core.interfaces.batch_store import BatchError, BatchRecord, LineCrash
 
 CRASH, KILL = 2, 1
 SUSPECT, GUILTY = 2, 4
-MAX_CRASHES = 3  # times that the server may die while working on a job as a whole in one state
+MAX_CRASHES = 3  # crashes of the server, while it works on a job as a whole in one state, that end the job
 
 _FROM_OUTSIDE = re.compile(r"killed by SIG(KILL|TERM|INT|HUP)\b|ended with exit code 0\b")
 _CLOSED = "the engine was closed"

@@ -1,4 +1,7 @@
-"""The time that a batch is given, as text such as "24h". Imported by the command line, too."""
+"""Parses completion windows: the time in which a batch must run, as text such as "24h".
+
+The command line imports this module, too.
+"""
 
 from __future__ import annotations
 

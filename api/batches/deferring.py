@@ -67,7 +67,7 @@ class DeferringClient(EngineClient):
 async def _clear_mark_while_waiting(
     stream: AsyncGenerator[TokenEvent, None], mark: Mark
 ) -> AsyncGenerator[TokenEvent, None]:
-    """Yield the events of a stream. The line's work mark is cleared during each wait for an event."""
+    """Yield the events of a stream. Clears the line's mark (`work_marks`) during each wait for an event."""
     async with contextlib.aclosing(stream):
         with mark.stream():
             while True:

@@ -1,4 +1,4 @@
-"""Runs the lines of one job that are in flight, one task per line."""
+"""Runs lines of one job concurrently, one task per line. A line is in flight until its task has ended."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ ABORTED_AT_ONCE = 50  # tasks to cancel before yielding to the event loop
 
 class Flight:
     """The lines of one job that are in flight.
+
+    `LineRun` creates a flight, sends lines, watches `failed`, and must call `abort` at the end.
 
     Args:
         window: limit on the lines in flight of all jobs.

@@ -1,7 +1,7 @@
 """Reads the lines of a job's input file in pieces. Does not parse them.
 
-Memory holds at most one piece of the file and the line that crosses its end. Reading yields to the event loop
-after each millisecond of work.
+Memory holds at most one piece of the file and the line that crosses the piece's end. Reading yields to the
+event loop after each millisecond of work.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class Job:
             raise
 
     async def _accuse(self) -> None:
-        """Store the points of the lines that were lost with the engine, if any."""
+        """Store the points (see `blame`) of the lines that were lost with the engine, if any."""
         while self._lost:
             if self._accusing is None:
                 self._accusing = asyncio.create_task(accuse(self._context.batches, self.id, *self._lost[0]))
@@ -268,7 +268,7 @@ class Job:
 
 
 async def accuse(batches: BatchStore, batch_id: str, lines: Collection[int], points: int) -> None:
-    """Add points to the lines that a process was working on when it died.
+    """Add points (see `blame`) to the lines that a process was working on when it died.
 
     Args:
         lines: line numbers; WHOLE_JOB adds a crash of the job as a whole.

@@ -25,11 +25,11 @@ from .work_marks import Mark, current_mark
 
 logger = logging.getLogger(__name__)
 
-RECHECK_S = 1.0  # between checks whether the lines can run now
+RECHECK_S = 1.0  # seconds between checks whether the lines can run now
 
 
 class LineRun:
-    """Runs the lines of an accepted job.
+    """Runs the lines of an accepted job. `Job` creates one for each attempt, and calls `until` once.
 
     Args:
         results: the job's results in the store.
@@ -69,7 +69,10 @@ class LineRun:
             await stopped(halting)
 
     async def _until_possible(self, halting: asyncio.Task[bool], deadline: float) -> bool:
-        """Wait until the lines can run on this server; return False if the time is up or the job is halted first."""
+        """Wait until the lines can run on this server, and return True.
+
+        Returns False if the time is up or the job is halted first.
+        """
         before = None
         while True:
             reason = self._context.endpoints.reason_against(self._record.endpoint, self._record.model)

@@ -17,6 +17,8 @@ WAIT_S = 0.05  # longest wait for a group to fill
 class ResultBuffer:
     """Buffer of one job's results that are not in the store yet.
 
+    `LineRun` runs `write` as a task while its lines add results. Between attempts, `Job` calls `flush`.
+
     Args:
         results: the job's results in the store.
         backoff: delay between retries of failed writes.
@@ -52,7 +54,8 @@ class ResultBuffer:
         """Write results to the store until cancelled. Retries writes that fail with StorageError.
 
         Raises:
-            Exception: an error of the store other than StorageError; results that were not written stay in the buffer.
+            Exception: an error of the store other than StorageError. Results that were not written stay in
+                the buffer.
         """
         while True:
             await self._filled.wait()

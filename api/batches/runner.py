@@ -24,7 +24,7 @@ from .job_context import JobContext
 logger = logging.getLogger(__name__)
 
 LEASE_S = 30.0
-LOOK_S = 10.0  # between searches for abandoned jobs, and between progress reports in the log
+LOOK_S = 10.0  # seconds between searches for abandoned jobs, and between progress reports in the log
 STATS_S = 0.25
 MAX_JOBS = 1000  # most jobs that this process works on at once; most of them only wait
 PAGE = 100
@@ -120,7 +120,10 @@ class BatchRunner:
             self._wake.clear()
 
     async def _accuse_found(self) -> None:
-        """Give points to the lines that dead processes were working on. Call this before taking any job."""
+        """Add points (see `blame`) to the lines that dead processes were working on.
+
+        Call this before taking any job.
+        """
         while self._crashed:
             batch_id, lines = next(iter(self._crashed.items()))
             await accuse(self._context.batches, batch_id, lines, CRASH)
@@ -170,7 +173,10 @@ class BatchRunner:
             self._seen.pop(job.id, None)
 
     async def _renew_leases(self) -> None:
-        """Renew the leases, stop jobs that another process has taken, and halt jobs that another process cancelled."""
+        """Renew the leases, and report the progress of jobs.
+
+        Stops jobs that another process has taken over. Halts jobs that another process has cancelled.
+        """
         for batch_id, (job, task) in list(self._jobs.items()):
             try:
                 if not await self._context.batches.lease(batch_id, self._owner, self._lease_s):

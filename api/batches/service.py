@@ -35,7 +35,7 @@ PURPOSE = "batch"
 MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata; lengths in characters
 VALIDATING, RUNNING = 2, 32  # most jobs in each state at once
 RETRY_S = 0.2
-LISTED_ERRORS = 20  # per job in a list; a page with all errors could take a hundred megabytes
+LISTED_ERRORS = 20  # errors shown of a job in a list; a page with all errors could take a hundred megabytes
 
 
 class BatchService:

@@ -54,16 +54,16 @@ def cancelling(record: BatchRecord, now: int) -> BatchRecord:
 
 
 def counted(record: BatchRecord, num_total: int, model: str) -> BatchRecord:
-    """Return a job with its number of lines.
+    """Return a cancelled job with its number of lines and its model.
 
-    The job was cancelled before its validation, so no line will run.
+    The job was cancelled before it was validated, so no line will run.
     """
     _check(record, "cancelling")
     return msgspec.structs.replace(record, num_total=num_total, model=model)
 
 
 def finalizing(record: BatchRecord, outcome: str, now: int, errors: Sequence[BatchError] = ()) -> BatchRecord:
-    """Return the job in state "finalizing": all lines have results, and its files can be written.
+    """Return the job in state "finalizing": no more lines run, and its files can be written.
 
     Args:
         outcome: the final state of the job.

@@ -95,7 +95,7 @@ def _calls_form(
                 tool_parser=reader,
             )
     raise RequestError(
-        "tool_choice asks for calls, and no tool parser of this server has calls that a grammar can hold to; "
+        "tool_choice asks for calls, and no tool parser of this server has a format that a grammar can enforce; "
         "choose 'auto'",
         param="tool_choice",
         code="unsupported_parameter",
@@ -135,7 +135,7 @@ def _either(text: Format, calls: Format, messages: MessageMarks | None) -> Forma
 def _held(calls: CallFormat | None, param: str, where: str) -> CallFormat:
     if calls is None:
         raise RequestError(
-            f"{param} cannot be held to {where}: no grammar can describe this model's tool calls",
+            f"{param} cannot be enforced {where}: no grammar can describe this model's tool calls",
             param=param,
             code="unsupported_parameter",
         )

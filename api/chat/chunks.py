@@ -65,10 +65,14 @@ class ChatChunks:
         ]
 
     def roles(self) -> bytes:
-        """Return the first event of each choice, which contains the role and the text to echo."""
+        """Return the first event of each choice, which contains the role and the text to echo.
+
+        Without text to echo, its content is null if tools can be called: to some clients, "" begins a text.
+        """
         found = b""
         for choice in self._generation.choices:
-            delta = ChatDelta(role="assistant", content=self._extras.echo, refusal=None)
+            content = self._extras.echo or (None if choice.text.may_call else "")
+            delta = ChatDelta(role="assistant", content=content, refusal=None)
             first = ChatChunkChoice(index=choice.index, delta=delta)
             is_first = self._extras.token_ids and choice is self._generation.choices[0]
             found += self._encode(first, choice.request.prompt if is_first else UNSET)

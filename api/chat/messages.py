@@ -1,6 +1,7 @@
 """Checks the messages of a chat before the chat template renders them.
 
-Only the role's type, content and tool calls are checked here; the template checks all other fields.
+Checks that each role is a string, that contents and tool calls have the right form, and that each tool result
+follows its call. The template checks all other fields.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from .roles import ROLES
 def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
     """Check the messages, and return them with the names that templates expect.
 
-    `reasoning` becomes `reasoning_content`. The role "developer" becomes "system" if the template does not
-    mention "developer". Roles that OpenAI's API does not have are checked later (see `roles`).
+    `reasoning` becomes `reasoning_content`. The role "developer" becomes "system" if the template has a known
+    source that does not mention "developer". Roles that OpenAI's API does not have are checked later (see
+    `roles`).
 
     Args:
         template_source: source of the template.

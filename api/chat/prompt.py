@@ -25,8 +25,8 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
         tools: tools to pass to the template.
 
     Raises:
-        RequestError: a message is invalid, the template refuses the conversation, or the template omits a
-            message.
+        RequestError: a message or a field for the template is invalid, the template refuses the conversation,
+            or the template omits a message.
     """
     messages, kwargs = _given(body, template)
     text = template.render(messages, tools=tools, **kwargs)  # before the probe, for the template's own errors
@@ -88,7 +88,11 @@ def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, An
 
 
 def _enable_thinking(value: bool, kwargs: dict[str, Any], source: str) -> None:
-    """Add `enable_thinking` to the template's variables; raise RequestError if the template does not read it."""
+    """Add `enable_thinking` to the template's variables.
+
+    Raises:
+        RequestError: the template does not read it, or chat_template_kwargs sets it to another value.
+    """
     shown = "true" if value else "false"
     if "enable_thinking" not in source:
         raise RequestError(

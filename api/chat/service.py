@@ -147,7 +147,7 @@ class ChatService:
     ) -> str:
         """Return the prompt's text.
 
-        If the messages alone are too long for the encoder, refuse without rendering.
+        Raises ContextLengthError before rendering if the messages alone are too long for the context.
         """
         size = chat_size(body.messages, tools, self._max_messages)
         texts.check_characters(size.num_characters, "messages")
@@ -188,7 +188,7 @@ class ChatService:
         return reply
 
     async def stream(self, generation: Generation, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
-        """Run a generation, and yield its server-sent events once the engine has accepted all its choices."""
+        """Run a generation, and yield its server-sent events (see `Generation.events` for the first one)."""
         chunks = ChatChunks(
             generation,
             self._generator.served_name,
@@ -301,7 +301,7 @@ def _num_logprobs(body: ChatRequest) -> int | None:
 
 
 def _message(deltas: Sequence[Delta], reasoning_fields: Sequence[str], echo: str = "") -> ChatMessage:
-    """Join the deltas of a choice into a message, after the text to echo."""
+    """Return the message of a choice: the text to echo, followed by the joined deltas."""
     content = echo + "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
     calls: dict[int, ToolCall] = {}

@@ -37,7 +37,7 @@ def chat_size(
         max_messages: maximum number of messages, and of parts of one message.
 
     Raises:
-        RequestError: the chat has more messages or parts.
+        RequestError: the chat has too many messages, or a message has too many parts.
     """
     _check_number("messages", len(messages), max_messages)
     num_characters = 0

@@ -45,8 +45,8 @@ def thinking_of(
         may_call: whether the answer may contain tool calls.
 
     Raises:
-        RequestError: a budget is set but the end of the thinking is unknown, or the tokenizer has no tokens
-            for the markers.
+        RequestError: the budget is negative, a budget is set but the end of the thinking is unknown, or the
+            tokenizer has no tokens for the markers.
     """
     if budget is not None and budget < 0:
         raise RequestError(f"{budget_param} is {budget}; it must be 0 or more", param=budget_param)
@@ -70,7 +70,7 @@ def thinking_of(
     if begin is None or end is None:
         asked = budget_param if budget is not None else grammar_param
         raise RequestError(
-            f"{asked} cannot be held to for a model that may think: {closing!r} is no token of this tokenizer",
+            f"{asked} cannot be enforced for a model that may think: {closing!r} is not a token of this tokenizer",
             param=asked,
             code="unsupported_parameter",
         )

@@ -1,4 +1,4 @@
-"""Runs the conformance tests of an installed component, and reports the outcome of each promise.
+"""Runs the conformance tests of an installed component, and reports the outcome of each promise (`verdict`).
 
 Runs pytest in this process on a generated file, isolated from any project's settings, plugins and folders.
 The tests are in `core.testing.installed`. The generated file imports them, so that pytest can rewrite their
@@ -53,7 +53,16 @@ def run_check(
     timeout: float,
     show: Callable[[Promise], None],
 ) -> Verdict:
-    """show: called with each `Promise`, the results of one test function, when its last case has ended."""
+    """Run the conformance tests of a component, and return the results.
+
+    Args:
+        kind, name: kind and full name of the component.
+        options: options of the component, "kind.key" → value.
+        fixtures: values that the tests need, by the name of the fixture.
+        home: folder of the component's source, to find the line that failed.
+        timeout: maximum number of seconds of one test.
+        show: called with each `Promise`, the results of one test function, when its last case has ended.
+    """
     start = time.monotonic()
     listener = _Listener(home, timeout, show)
     with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _isolated(folder):

@@ -53,7 +53,7 @@ def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
 
 async def _check_in_app(entry: Entry, found: Any, registry: Registry) -> list[Promise]:
     """Return two promises: the route can be added to an application, and its paths answer requests."""
-    fits = Promise("its_paths_are_taken_by_no_route_of_the_API")
+    fits = Promise("its_paths_are_free")
     config = ServerConfig(served_model_name="none")
     try:
         async with idle_app(config, registry, [(entry.plugin, entry.path)]) as app:
@@ -91,7 +91,7 @@ async def idle_app(
 
 async def _check_answers(app: Any, found: Any) -> Promise:
     """Request each path that needs no parameters; return the promise that these paths answer."""
-    answers = Promise("who_asks_without_parameters_gets_an_answer")
+    answers = Promise("a_GET_without_parameters_is_answered")
     answers.reason = "it has no GET without parameters in its path"
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Promise:
-    """A promise of an interface, and the results of its test, which may run for several cases.
+    """A promise, that is, one rule for a component, route or command, and the results of its test.
+
+    The test may run for several cases.
 
     Attributes:
         name: name of the test function.

@@ -45,7 +45,7 @@ _OPTIONS = (
 def ask(method: str, path: str, url: str | None, api_key: str | None, **options: Any) -> _Reply:
     """Send a request to the server; return the JSON object in the reply.
 
-    Warns of unknown environment variables, as the key may be in one.
+    Warns of unknown environment variables, because the key's variable may be misspelled.
 
     Raises:
         RemoteError: the server cannot be reached, or answers with an error.

@@ -25,8 +25,8 @@ def chat_command(
 ) -> None:
     """Chat with the model of a running server.
 
-    Without PROMPT, reads the prompt from standard input. On a terminal, starts a conversation; /help lists its commands.
-    The server chooses the value of every option that you leave out.
+    Without PROMPT, reads the prompt from standard input. On a terminal, starts a conversation; /help lists
+    its commands. The server chooses the value of every option that you leave out.
     """
     text = prompt_of(prompt)
     remote = Remote(url, api_key)

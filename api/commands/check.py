@@ -99,9 +99,9 @@ def check_command(
     """Run the conformance tests of a KIND on the installed component NAME.
 
     KIND is as in `llmfw plugins`: policy, attention, tool_parser, …. The component is built as a server
-    builds it. Prints one line for each promise of the interface, with the reason if the promise is broken or
-    could not be checked. For a command or a route, checks whether llmfw can use it. The NAME of a route is
-    its import path, or the name of its plugin.
+    builds it. A promise is a rule of the interface. Prints one line for each promise, with the reason if the
+    promise is broken or could not be checked. For a command or a route, checks whether llmfw can use it. The
+    NAME of a route is its import path, or the name of its plugin.
 
     Exit code: 0 if all checked promises hold; 1 if a promise is broken; 2 if nothing could be checked.
     """

@@ -53,9 +53,9 @@ def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, 
         lacks, and:
 
         - install: command that installs what the component lacks; None if llmfw does not know one.
-        - options: names of its options; None if they cannot be known without importing it.
-        - choose: name by which users choose it: "name", or "plugin/name" if other components have the same
-          name.
+        - options: names of the component's options; None if only an import could tell them.
+        - choose: name by which users choose the component: "name", or "plugin/name" if other components have
+          the same name.
         - shadowed_by: the other components of the same name.
     """
     components = [_described(component) for plugin in plugins.loaded for component in plugin.components]

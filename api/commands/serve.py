@@ -29,8 +29,8 @@ and the environment over the file."""
 def serve_command(model: str | None, model_option: str | None, show_config: bool, **values: Any) -> None:
     """Serve MODEL to OpenAI clients.
 
-    MODEL is a folder in the layout of transformers, a hub id, or the name of a registered model (default: demo, a small
-    model that comes with llmfw).
+    MODEL is a folder in the layout of transformers, a hub id, or the name of a registered model (default:
+    demo, a small model that comes with llmfw).
     """
     ctx = click.get_current_context()
     name = model_of(model, model_option)

@@ -1,6 +1,6 @@
-"""Fill-in-the-middle prompts: ask for the text between a prefix and a suffix, as the model was trained to.
+"""Fill-in-the-middle prompts: ask for the text between a prefix and a suffix.
 
-The model uses the first layout whose tokens are all in its tokenizer.
+A prompt uses the first layout whose special tokens are all in the model's tokenizer.
 """
 
 from __future__ import annotations

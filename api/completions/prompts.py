@@ -34,7 +34,8 @@ async def encode_prompts(field: PromptField, truncation: Truncation) -> list[Pro
     """Return the prompts of a request's `prompt` field, encoded and truncated.
 
     Raises:
-        RequestError: the field has no prompts, too many, or mixes text and token ids.
+        RequestError: the field has no prompts or too many, mixes text and token ids, or has a text that is
+            too long.
     """
     found = _each(field)
     encoded = await _encode_all(found, truncation.texts)

@@ -153,7 +153,7 @@ class CompletionGeneration:
         return CompletionLogprobs(tokens.json(), own.json(), top.json(), offsets.json())
 
     def finish_reason(self, choice: Choice) -> str | None:
-        """Return why a choice ended."""
+        """Return why a choice ended: "length" if only the prompt's scores are requested."""
         return "length" if self._scores_only else choice.text.finish_reason
 
     def ending(self, choice: Choice) -> Ending:

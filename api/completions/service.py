@@ -240,7 +240,7 @@ def _sampling(
 ) -> tuple[SamplingParams, bool]:
     """Return the sampling parameters, and whether only the prompt's scores are requested.
 
-    The engine always generates a token, so max_tokens is 1 in the latter case.
+    If only the scores are requested, max_tokens is 1, because the engine always generates a token.
     """
     if body.echo and body.suffix:
         raise RequestError("echo and suffix are both given; what is filled in has no echo", param="echo")

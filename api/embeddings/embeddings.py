@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import cast
 
+from llmfw.api.chat.service import ChatService
+from llmfw.api.schemas.chat import ChatRequest
 from llmfw.api.schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, EmbeddingUsage
 from llmfw.api.text.generation import Generator
 from llmfw.api.text.terms import key_name, tenant_of
@@ -27,10 +29,12 @@ class EmbeddingService:
 
     Args:
         generator: generator with the engine client, the tokenizer and the model's name.
+        chat: chat service that renders messages.
     """
 
-    def __init__(self, generator: Generator) -> None:
+    def __init__(self, generator: Generator, chat: ChatService) -> None:
         self._generator = generator
+        self._chat = chat
 
     async def reply(self, body: EmbeddingRequest) -> EmbeddingList:
         """Return the reply to an embedding request. Cancelling the call aborts the engine request.
@@ -41,7 +45,7 @@ class EmbeddingService:
         """
         self._generator.check(body.model, "embed")
         dimensions = self._dimensions(body.dimensions)
-        names, prompts = await self._prompts(body.input)
+        names, prompts = await self._prompts(body)
         for name, prompt in zip(names, prompts, strict=True):
             self._check_prompt(name, prompt)
         request = EmbedRequest(
@@ -65,20 +69,60 @@ class EmbeddingService:
         )
 
     def _dimensions(self, asked: int | None) -> int:
-        size = self._generator.info.embedding_size
-        if asked is not None and not 1 <= asked <= size:
+        info = self._generator.info
+        size, allowed = info.embedding_size, info.matryoshka_dimensions
+        if asked is None or asked == size:
+            return size
+        if not 1 <= asked <= size:
             raise RequestError(
-                f"dimensions is {asked}; this model's vectors can be cut to 1 to {size}", param="dimensions"
+                f"dimensions is {asked}; this model's vectors have {size}: give 1 to {size}",
+                param="dimensions",
             )
-        return asked or size
+        if not info.is_matryoshka:
+            raise RequestError(
+                f"dimensions is {asked}; this model's vectors have {size}, and its config.json does not say that they can be "
+                "cut: leave dimensions out, or set is_matryoshka to true in config.json if the model was trained for it",
+                param="dimensions",
+                code="unsupported_parameter",
+            )
+        if allowed and asked not in allowed:
+            raise RequestError(
+                f"dimensions is {asked}; this model's vectors can be cut to {', '.join(map(str, allowed))}",
+                param="dimensions",
+            )
+        return asked
 
-    async def _prompts(
-        self, given: str | list[str | int | list[int]]
-    ) -> tuple[list[str], Sequence[list[int]]]:
+    async def _prompts(self, body: EmbeddingRequest) -> tuple[list[str], Sequence[list[int]]]:
         """Return the name of each input in error messages, and the token ids of each input."""
+        if body.messages is None:
+            if body.input is None:
+                raise RequestError("input is missing; it is required", param="input")
+            _refuse_chat_fields(body)
+            return await self._inputs(body.input, special=body.add_special_tokens is not False)
+        if body.input is not None:
+            raise RequestError("input and messages are both given; give one", param="messages")
+        text = await self._chat.render(
+            ChatRequest(
+                messages=body.messages,
+                chat_template_kwargs=body.chat_template_kwargs,
+                add_generation_prompt=bool(body.add_generation_prompt),
+                continue_final_message=body.continue_final_message,
+            )
+        )
+        self._check_text("messages", text)
+        # A rendered chat contains its special tokens already.
+        tokens = await self._generator.texts.encode(
+            text, param="messages", add_special_tokens=bool(body.add_special_tokens)
+        )
+        return ["messages"], [tokens]
+
+    async def _inputs(
+        self, given: str | list[str | int | list[int]], *, special: bool
+    ) -> tuple[list[str], Sequence[list[int]]]:
         if isinstance(given, str):
             self._check_text("input", given)
-            return ["input"], [await self._generator.texts.encode(given, param="input")]
+            tokens = await self._generator.texts.encode(given, param="input", add_special_tokens=special)
+            return ["input"], [tokens]
         if not given:
             raise RequestError("input is an empty list; at least one input is needed", param="input")
         if len({type(item) for item in given}) > 1:
@@ -97,7 +141,7 @@ class EmbeddingService:
             texts = cast("list[str]", given)
             for name, text in zip(names, texts, strict=True):
                 self._check_text(name, text)
-            return names, await self._generator.texts.encode_all(texts, "input")
+            return names, await self._generator.texts.encode_all(texts, "input", add_special_tokens=special)
         return names, cast("list[list[int]]", given)
 
     def _check_text(self, name: str, text: str) -> None:
@@ -125,6 +169,13 @@ class EmbeddingService:
                 f"{name} has the token id {wrong}; this model's go from 0 to {info.vocab_size - 1}",
                 param=name,
             )
+
+
+def _refuse_chat_fields(body: EmbeddingRequest) -> None:
+    """Raise RequestError for a field of messages in a request without messages."""
+    for name in ("chat_template_kwargs", "add_generation_prompt", "continue_final_message"):
+        if getattr(body, name):
+            raise RequestError(f"{name} needs messages; input is embedded as it is", param=name)
 
 
 def _rows(vectors: bytes, size: int) -> Iterator[bytes]:

@@ -30,7 +30,7 @@ def read_parameters(disposition: str) -> dict[str, str]:
 
 
 def write_disposition(filename: str) -> str:
-    """Return the header for a download: with the file's name, and a plain ASCII name for old clients."""
+    """Return a download's header: it has the file's exact name, and a plain ASCII name for old clients."""
     plain = _PLAIN.sub("_", filename)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='', errors='replace')}"
 

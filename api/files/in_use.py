@@ -10,7 +10,7 @@ SETTLING = ("cancelling", "finalizing")
 
 
 async def inputs_in_use(batches: BatchStore) -> dict[str, BatchRecord]:
-    """Return the input files of all jobs that have not ended, each with one such job.
+    """Return the input files of all jobs that have not ended: file id → the record of one such job.
 
     If several jobs read the same file, a job whose state is not in SETTLING is preferred.
     """

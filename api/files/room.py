@@ -40,7 +40,7 @@ class DiskRoom:
             )
 
     async def guarded(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield a file's bytes as they arrive; raise StorageFullError as soon as only the reserve is left."""
+        """Yield a file's bytes as they arrive. Calls `check` at the start, and again every LOOK_BYTES."""
         unchecked = LOOK_BYTES
         async for chunk in chunks:
             unchecked += len(chunk)

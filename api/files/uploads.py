@@ -126,7 +126,8 @@ class UploadService:
         """Join parts into a file.
 
         Raises:
-            RequestError: the parts do not add up to the announced file; the upload stays open.
+            RequestError: the upload does not exist or has ended; or the parts do not make up the announced
+                file, and the upload stays open.
             ConflictError: another request is completing or cancelling the upload.
         """
         await self._find(upload_id)
@@ -145,7 +146,12 @@ class UploadService:
         return _object_of(state)
 
     async def cancel(self, upload_id: str) -> Upload:
-        """Cancel an upload; raise RequestError if it has ended."""
+        """Cancel an upload.
+
+        Raises:
+            RequestError: the upload does not exist or has ended.
+            ConflictError: another request is completing or cancelling the upload.
+        """
         await self._find(upload_id)
         with self._change(upload_id):
             state = _open(await self._find(upload_id))

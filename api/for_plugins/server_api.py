@@ -1,17 +1,22 @@
-"""Implements `ServerAPI`: answers requests in OpenAI's format by the services of the server's own routes."""
+"""Implements `ServerAPI`: answers requests in OpenAI's format with the services of the server's routes."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+from litestar.types import ASGIApp
 
 from llmfw.api.completions.fill_in import find_layout
 from llmfw.api.http.body import decode_body, decode_checked, decode_generation, fields_of, report_ignored
 from llmfw.api.http.errors import body_of, log_unexpected, retry_advice, status_of
+from llmfw.api.routes.chat import answer_chat
+from llmfw.api.routes.completions import answer_completion
+from llmfw.api.routes.embeddings import answer_embedding
 from llmfw.api.routes.respond import read_json, while_connected
 from llmfw.api.schemas.chat import ChatRequest
 from llmfw.api.schemas.completions import CompletionRequest
@@ -52,6 +57,11 @@ class InProcessAPI(ServerAPI):
             "/v1/completions": self._completion,
             "/v1/embeddings": self._embeddings,
         }
+        self._routes: Mapping[str, Callable[..., Awaitable[ASGIApp]]] = {
+            "/v1/chat/completions": partial(answer_chat, answering.chat),
+            "/v1/completions": partial(answer_completion, answering.completions),
+            "/v1/embeddings": partial(answer_embedding, answering.embeddings),
+        }
         self._frames: Mapping[str, Callable[[bytes], Awaitable[_Frames]]] = {
             "/v1/chat/completions": self._chat_frames,
             "/v1/completions": self._completion_frames,
@@ -68,6 +78,14 @@ class InProcessAPI(ServerAPI):
         body = decode_body(raw, kind)
         return body, sorted(_unknown(body, raw))
 
+    async def read_object(self, request: Any) -> dict[str, msgspec.Raw]:
+        """Read the JSON body of a request; return its members, not decoded."""
+        return fields_of(await read_json(request, any_type=True))
+
+    async def forward(self, request: Any, path: str, body: Mapping[str, Any]) -> ASGIApp:
+        """Return the response of the route at `path` to a body."""
+        return await self._routes[path](msgspec.json.encode(body), request.receive, strict=self._strict)
+
     def report(self, ignored: Sequence[str]) -> dict[str, str]:
         """Return the header that names ignored request fields; {} if there are none.
 
@@ -82,7 +100,7 @@ class InProcessAPI(ServerAPI):
         return msgspec.json.decode(msgspec.json.encode(reply), type=dict[str, Any])
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield the decoded chunks that the route at `path` streams."""
+        """Yield the decoded chunks that the route at `path` streams; None for an event without a chunk."""
         frames = await _at(path, self._frames)(msgspec.json.encode({**body, **_USAGE}))
         async with contextlib.aclosing(frames):
             async for data in frames:

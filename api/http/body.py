@@ -24,13 +24,14 @@ MAX_SHOWN_BYTES = 2**18
 """Largest body that is decoded a second time, to show the wrong value in an error."""
 
 MAX_FIELDS = 1000
-"""Maximum number of members of a body, and of each object in it that is a Body itself."""
+"""Maximum number of members of a body, and of each nested object that is decoded to a `Body`."""
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 CheckedT = TypeVar("CheckedT", bound=Body)
 GenerationT = TypeVar("GenerationT", bound=GenerationRequest)
 NestedT = TypeVar("NestedT", bound=Body)
 
+_list_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AT_PATH = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 _SURROGATES = re.compile(
@@ -102,15 +103,23 @@ def check_stream_options(
 
 
 def decode_native(raw: bytes) -> tuple[GenerateRequest, list[str]]:
-    """Decode the body of SGLang's POST /generate, as `decode_nested` does."""
-    return decode_nested(raw, GenerateRequest, ("sampling_params",))
+    """Decode the body of SGLang's POST /generate, as `decode_nested` does.
+
+    Fields that only change the form of log probabilities have no effect unless these are requested.
+    """
+    body, ignored = decode_nested(raw, GenerateRequest, ("sampling_params",))
+    if not body.return_logprob:
+        start = -1 if body.logprob_start_len is None else body.logprob_start_len
+        ignored += ["logprob_start_len"] if start >= 0 else []
+        ignored += ["return_text_in_logprobs"] if body.return_text_in_logprobs else []
+    return body, sorted(ignored)
 
 
 def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tuple[NestedT, list[str]]:
     """Decode a body that contains nested bodies.
 
     Args:
-        inner: names of the fields that contain a Body.
+        inner: names of the fields that contain a Body or a list of them.
 
     Returns:
         The body, and the names of all fields without effect, including those of nested bodies.
@@ -123,7 +132,10 @@ def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tupl
     ignored = check_fields(body, given)
     for name in inner:
         part = getattr(body, name)
-        if part is not None:
+        if isinstance(part, list):
+            for i, (each, fields) in enumerate(zip(part, _list_decoder.decode(given[name]), strict=True)):
+                ignored += check_fields(each, fields_of(fields), f"{name}[{i}].")
+        elif part is not None:
             ignored += check_fields(part, fields_of(given[name]), f"{name}.")
     return body, ignored
 

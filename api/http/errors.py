@@ -189,7 +189,11 @@ def retry_advice(error: Exception, status: int) -> dict[str, str]:
 
 
 def log_unexpected(error: Exception, where: str) -> None:
-    """Log an exception that the client did not cause. Unexpected ones are logged with their traceback."""
+    """Log an exception that the operator should know about; ignore all others.
+
+    Errors of a store or a component are logged on one line. Exceptions that are neither LLMFWErrors nor
+    HTTPExceptions are logged with their traceback.
+    """
     if isinstance(error, StorageError | ComponentError):
         logger.error("%s failed: %s", where, error)
     elif not isinstance(error, LLMFWError | HTTPException):
@@ -205,7 +209,7 @@ def route_of(request: Request[Any, Any, Any]) -> str:
 
 
 def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Return the error reply for an exception of a route; log the exception if the client did not cause it.
+    """Return the error reply for an exception of a route, and log the exception (see `log_unexpected`).
 
     For statuses 404, 405 and 413, the message names the URL, the allowed methods or the limit.
     """

@@ -17,8 +17,7 @@ from litestar.routes import HTTPRoute
 
 from llmfw.api.schemas.errors import ErrorBody
 from llmfw.core.base.about import version
-
-from .operation import OPT, Operation
+from llmfw.core.interfaces.operation import OPT, Operation
 
 _REFERENCE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(?P<name>\w+)}")

@@ -8,8 +8,9 @@ from urllib.parse import parse_qsl
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from llmfw.core.interfaces.operation import OPT, Operation
+
 from .body import IGNORED_HEADER, report_ignored
-from .operation import OPT, Operation
 
 MAX_PARAMETERS = 1000
 

@@ -27,13 +27,24 @@ def num_top(body: GenerateRequest) -> int | None:
 
 def num_prompt_top(body: GenerateRequest) -> int | None:
     """Return how many top tokens to report per prompt token; None if no log probabilities are requested."""
-    start = -1 if body.logprob_start_len is None else body.logprob_start_len
+    return num_top(body) if _start_of(body) >= 0 else None
+
+
+def check_start(body: GenerateRequest, prompts: Sequence[Sequence[int]]) -> None:
+    """Raise RequestError if the log probabilities of a prompt should start at a place that it does not have."""
+    start = _start_of(body)
     if start < -1:
         raise RequestError(
             f"logprob_start_len is {start}; it must be -1 (not of the prompt) or a place in it",
             param="logprob_start_len",
         )
-    return num_top(body) if start >= 0 else None
+    shortest = min(map(len, prompts), default=0)
+    if body.return_logprob and start > shortest:
+        raise RequestError(
+            f"logprob_start_len is {start}, and a prompt has {shortest} tokens; it must be at most as long as each "
+            "prompt",
+            param="logprob_start_len",
+        )
 
 
 class LogprobForm:
@@ -45,33 +56,47 @@ class LogprobForm:
     """
 
     def __init__(self, body: GenerateRequest, tokenizer: Tokenizer, slices: Slices) -> None:
-        self._start = -1 if body.logprob_start_len is None else body.logprob_start_len
+        self._start = _start_of(body)
         self._with_top = bool(body.top_logprobs_num)
         self._with_text = bool(body.return_text_in_logprobs)
         self._weight = 1 + (body.top_logprobs_num or 0)
         self._tokenizer = tokenizer
         self._slices = slices
-        self._written: dict[int, tuple[_Lists, _Lists]] = {}  # of prompt and output, by choice
+        self._prompts: dict[int, _Lists] = {}  # by index of the prompt's first choice
+        self._outputs: dict[int, _Lists] = {}  # by index of the choice
 
-    async def fill(self, meta: MetaInfo, choice: Choice) -> None:
+    def is_ready(self, first: Choice) -> bool:
+        """Return whether a prompt's log probabilities are known.
+
+        Args:
+            first: the prompt's first choice, which brings them.
+        """
+        return self._start < 0 or first.text.prompt_logprobs is not None
+
+    async def fill(self, meta: MetaInfo, choice: Choice, first: Choice, *, unread: bool = False) -> None:
         """Set the log probabilities in `meta` to those of a choice so far.
 
         Each token is formatted only once.
+
+        Args:
+            first: the first choice of the same prompt.
+            unread: whether the generated tokens are not part of the reply.
         """
-        if choice.index not in self._written:
-            prompt, output = _Lists(self._slices), _Lists(self._slices)
+        if first.index not in self._prompts:
+            self._prompts[first.index] = prompt = _Lists(self._slices)
             if self._start >= 0:
-                await self._write(prompt, self._prompt(choice), self._weight)
-            self._written[choice.index] = prompt, output
-        prompt, output = self._written[choice.index]
-        await self._write(output, choice.text.scored_tokens[output.own.num_items :], self._weight)
+                await self._write(prompt, self._prompt(first), self._weight)
+        if choice.index not in self._outputs:
+            self._outputs[choice.index] = _Lists(self._slices)
+        prompt, output = self._prompts[first.index], self._outputs[choice.index]
+        if not unread:
+            await self._write(output, choice.text.scored_tokens[output.own.num_items :], self._weight)
+        meta.input_token_logprobs = prompt.own.json()
         meta.output_token_logprobs = output.own.json()
+        meta.output_token_logprobs_length = output.own.num_items
         if self._with_top:
+            meta.input_top_logprobs = prompt.top.json()
             meta.output_top_logprobs = output.top.json()
-        if self._start >= 0:
-            meta.input_token_logprobs = prompt.own.json()
-            if self._with_top:
-                meta.input_top_logprobs = prompt.top.json()
 
     async def _write(self, lists: _Lists, tokens: Iterable[ScoredToken], weight: int) -> None:
         async for some in self._slices.of(tokens, weight):
@@ -103,6 +128,10 @@ class LogprobForm:
 
     def _text(self, token: bytes) -> str | None:
         return token.decode("utf-8", "replace") if self._with_text else None
+
+
+def _start_of(body: GenerateRequest) -> int:
+    return -1 if body.logprob_start_len is None else body.logprob_start_len
 
 
 class _Lists:

@@ -1,8 +1,9 @@
 """Runs a file of requests with the stores, engine and runner of a server, without HTTP.
 
-The engine has a process of its own, as in a server. Its steps and the work on lines (tokens, JSON, the store)
-therefore do not wait for each other, and if it dies, for example for lack of memory, this process can still
-report the progress. All finished work is in the stores at any time, so an interrupted run can be continued.
+The engine has a process of its own, as in a server. So the engine's steps and the work on lines (tokens,
+JSON, the store) do not wait for each other. If the engine dies, for example for lack of memory, this process
+can still report the progress. All finished work is in the stores at any time, so an interrupted run can be
+continued.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class FileRun:
         self.has_nothing = False
 
     async def run(self, engine: EngineConfig, config: ServerConfig, plugins: Plugins) -> BatchRecord:
-        """Continue the last attempt to the end; return the job's final record. Can be cancelled at any time.
+        """Run the job to its end, from where the last attempt stopped; return the job's final record.
+
+        The call can be cancelled at any time.
 
         Args:
             config: server configuration with the run's own `storage` and stores.

@@ -24,8 +24,8 @@ def whole_file(path: Path, mark: str | None = None) -> Iterator[BinaryIO]:
     directly.
 
     Args:
-        mark: part of the temporary file's name. Set it only if no other process writes this path: a second attempt then
-            overwrites the temporary file that a crash has left.
+        mark: part of the temporary file's name; None: a random one. With a mark, a second attempt overwrites
+            the temporary file that a crash has left. Set it only if no other process writes this path.
 
     Raises:
         OutputError: the file cannot be written; the message gives the reason.

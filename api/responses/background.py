@@ -30,6 +30,8 @@ RETRY_S = 10.0
 class Background:
     """Background jobs that run or are queued, one task per job.
 
+    The service calls `check` and then `start` for each job. The job's work waits in `turn` before it runs.
+
     Args:
         num_places: number of sequences that the engine runs at once. Background jobs use at most half of
             them.

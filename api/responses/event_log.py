@@ -126,8 +126,8 @@ class EventLogs:
     """The logs of running and ended background responses.
 
     Args:
-        max_ended: maximum size of all ended logs together, in bytes. Beyond it, the oldest ended logs are
-            removed.
+        max_ended: maximum size of all ended logs together, in bytes. If they are larger, `open` removes the
+            oldest of them.
     """
 
     def __init__(self, max_ended: int = MAX_ENDED) -> None:

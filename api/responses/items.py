@@ -1,7 +1,7 @@
 """Checks and completes the items of a conversation, and converts them to chat messages.
 
 An item is a JSON object of OpenAI's Responses API: a message, a function call, its output, or reasoning.
-References to stored items must be resolved before.
+The caller must first replace references to stored items with the items.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_items(
         given: items, or the text of a user message.
         name: function that returns an id for an item without one, from the item's index and the id prefix of
             its type.
-        taken: ids of earlier items. Ids must be unique in a conversation, because lists are paged by id.
+        taken: ids of earlier items. An item with such an id gets a new one, because lists are paged by id.
 
     Raises:
         RequestError: an item is invalid; names the field.

@@ -16,13 +16,16 @@ from llmfw.core.base.errors import RequestError
 TOO_LARGE = "conversation_too_large"
 
 MAX_BYTES = 2**24
-"""Most bytes of stored turns that one request may load."""
+"""Maximum size in bytes of the stored turns that one request may load."""
 
 SMALL_BYTES = 2**18
-"""Turns up to this size leave room for the next request of their tenant as soon as they are loaded."""
+"""If a request loads at most this many bytes, its tenant's next request may load right after it.
+
+After a larger load, the tenant's next request waits until the first has its prompt.
+"""
 
 MAX_AT_ONCE = 4
-"""Requests of all tenants that load turns at once."""
+"""Maximum number of requests that load turns at once, of all tenants together."""
 
 
 class Load:

@@ -99,8 +99,8 @@ class ResponseMemory:
         """Return the items of all turns up to and including a response; [] if the id is None.
 
         Raises:
-            RequestError: the response or one before it in the conversation does not exist, the response still runs, or
-                the turns are too large.
+            RequestError: the response or an earlier one of its conversation does not exist, the response has
+                not ended, or the turns are too large.
         """
         if previous_id is None:
             return []
@@ -134,7 +134,8 @@ class ResponseMemory:
         """Return an input with its references replaced with the stored items.
 
         Raises:
-            RequestError: a referenced item is not stored here, or the responses to read are too large in total.
+            RequestError: a referenced item is not stored here, or the responses to read are too large in
+            total.
         """
         if isinstance(given, str):
             return given

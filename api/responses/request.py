@@ -16,21 +16,31 @@ from llmfw.core.base.errors import RequestError
 MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512  # of metadata: pairs, characters of a key, characters of a value
 
 _SAME_NAME = (
+    "allowed_token_ids",
+    "bad_words",
+    "cache_salt",
+    "constrained_logprobs",
     "frequency_penalty",
     "ignore_eos",
+    "include_stop_str_in_output",
     "logit_bias",
     "min_p",
     "min_tokens",
+    "no_stop_trim",
     "presence_penalty",
-    "cache_salt",
     "priority",
-    "safety_identifier",
+    "repeat_penalty",
     "repetition_penalty",
+    "safety_identifier",
     "seed",
+    "skip_special_tokens",
     "stop",
+    "stop_regex",
+    "stop_token_ids",
     "stream",
     "temperature",
     "thinking_budget",
+    "thinking_token_budget",
     "timeout",
     "top_k",
     "top_p",
@@ -97,6 +107,7 @@ def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> di
         "reasoning_effort": body.reasoning.effort if body.reasoning else None,
         "response_format": _chat_format(format_of(body)),
         "chat_template_kwargs": body.chat_template_kwargs,
+        "enable_thinking": body.enable_thinking,
     }
     if isinstance(body, ResponsesRequest):
         fields["max_completion_tokens"] = body.max_output_tokens

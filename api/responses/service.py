@@ -230,7 +230,7 @@ class ResponseService:
             raise renamed(error) from error
 
     async def _work(self, job: Job, log: EventLog) -> None:
-        """Run a background job. Its status is "in_progress" from its first step on.
+        """Run a background job. The job's status becomes "in_progress" when the engine starts to work on it.
 
         If this task is cancelled, the caller must set the response's final status.
         """
@@ -254,7 +254,7 @@ class ResponseService:
         self._end_events(job)
 
     def _ending(self, response_id: str) -> asyncio.Lock:
-        """Return the lock that `cancel` and `delete` hold.
+        """Return the lock of a response, which `cancel` and `delete` hold.
 
         Without it, a response could be deleted while it is cancelled, and then be stored again.
         """
@@ -305,7 +305,10 @@ def _fits(_: Generation) -> bool:
 
 
 def _has_room(generation: Generation) -> bool:
-    """Return whether the context has enough room for an answer, if the request does not set its length."""
+    """Return whether the context leaves room for an answer whose length the request does not limit.
+
+    The answer needs ROOM tokens, or a quarter of the context if that is less.
+    """
     request = generation.choices[0].request
     left = request.sampling.max_tokens or 0
     return left >= min(ROOM, (len(request.prompt) + left) // 4)

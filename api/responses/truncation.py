@@ -46,10 +46,8 @@ async def newest_that_fits(
     if tight is not None and has_room(tight):
         return tight
     shorter = cuts(items)
-    low, high = (
-        0,
-        len(shorter),
-    )  # all cuts before `low` keep too much; the cut at `high`, unless it is past the end, leaves room
+    # No cut before `low` leaves room. The cut at `high`, if there is one, leaves room.
+    low, high = 0, len(shorter)
     while low < high:
         middle = (low + high) // 2
         try:

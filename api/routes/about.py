@@ -6,9 +6,9 @@ from litestar import get
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.about import About, Links
 from llmfw.core.base.about import version
+from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response
 

@@ -1,20 +1,21 @@
-"""Routes below /admin. `admin.access` checks who may use them."""
+"""Routes below /admin, and SGLang's /flush_cache. `admin.access` checks who may use them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request, delete, get, post, put
+from litestar import HttpMethod, Request, delete, get, post, put, route
 from litestar.handlers import HTTPRouteHandler
+from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from llmfw.api.admin.service import AdminService
 from llmfw.api.http.body import decode_checked, report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.admin import CacheReply, PinRequest, PolicyRequest, TraceReply
 from llmfw.api.server.limits import SMALL_BODY_BYTES
 from llmfw.core.base.control import PinInfo, PolicyInfo
 from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response, read_json, while_connected
 
@@ -72,7 +73,18 @@ def _cache_routes(admin: AdminService) -> list[HTTPRouteHandler]:
     async def flush_cache() -> ASGIApp:
         return json_response(await admin.flush())
 
-    return [view_cache, flush_cache]
+    @route(
+        "/flush_cache",
+        http_method=[HttpMethod.GET, HttpMethod.POST],
+        status_code=200,
+        opt=describe("Empty the prefix cache, as SGLang does.", reply=str, media_type="text/plain"),
+    )
+    async def flush_idle_cache() -> ASGIApp:
+        left = await admin.flush(only_idle=True)
+        text = f"Cache flushed; {left.num_tokens} pinned tokens are left.\n"
+        return ASGIResponse(body=text.encode(), media_type="text/plain")
+
+    return [view_cache, flush_cache, flush_idle_cache]
 
 
 def _pin_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:

@@ -13,8 +13,8 @@ from llmfw.api.anthropic.errors import ANTHROPIC_HANDLERS
 from llmfw.api.anthropic.request import to_chat
 from llmfw.api.anthropic.service import MessageService
 from llmfw.api.http.body import decode_checked, report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.anthropic import CountTokensRequest, Event, Message, MessagesRequest, TokenCount
+from llmfw.core.interfaces.operation import describe
 
 from .respond import event_stream, json_response, read_json, while_connected
 

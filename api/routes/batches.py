@@ -11,9 +11,9 @@ from litestar.types import ASGIApp
 from llmfw.api.batches.service import BatchService
 from llmfw.api.http.body import decode_nested, report_ignored
 from llmfw.api.http.cursor_page import read_page_query
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.batches import Batch, BatchList, CreateBatchRequest
 from llmfw.api.server.limits import SMALL_BODY_BYTES
+from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response, read_json
 

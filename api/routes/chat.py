@@ -7,13 +7,13 @@ from typing import Any
 
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp
+from litestar.types import ASGIApp, Receive
 
 from llmfw.api.chat.service import ChatService
 from llmfw.api.http.body import decode_generation, report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from llmfw.api.text.extras import includes_usage
+from llmfw.core.interfaces.operation import describe
 
 from .respond import event_stream, json_response, read_json, while_connected
 
@@ -31,18 +31,28 @@ def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHan
         opt=describe("Create a chat completion.", body=ChatRequest, reply=ChatCompletion, chunk=ChatChunk),
     )
     async def create_chat_completion(request: Request[Any, Any, Any]) -> ASGIApp:
-        body, ignored = decode_generation(await read_json(request), ChatRequest)
-        headers = report_ignored(ignored, strict)
-
-        async def frames() -> AsyncGenerator[bytes, None]:
-            include_usage = includes_usage(body.stream_options)
-            return chat.stream(await chat.start(body), include_usage=include_usage)
-
-        async def reply() -> ChatCompletion:
-            return await chat.reply(await chat.start(body))
-
-        if body.stream:
-            return await event_stream(request.receive, frames(), headers)
-        return json_response(await while_connected(request.receive, reply()), headers)
+        return await answer_chat(chat, await read_json(request), request.receive, strict=strict)
 
     return [create_chat_completion]
+
+
+async def answer_chat(chat: ChatService, raw: bytes, receive: Receive, *, strict: bool) -> ASGIApp:
+    """Answer a body of this route.
+
+    Args:
+        receive: `receive` of the request, whose body has been read.
+        strict: whether to reject a body with fields that would be ignored.
+    """
+    body, ignored = decode_generation(raw, ChatRequest)
+    headers = report_ignored(ignored, strict)
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        include_usage = includes_usage(body.stream_options)
+        return chat.stream(await chat.start(body), include_usage=include_usage)
+
+    async def reply() -> ChatCompletion:
+        return await chat.reply(await chat.start(body))
+
+    if body.stream:
+        return await event_stream(receive, frames(), headers)
+    return json_response(await while_connected(receive, reply()), headers)

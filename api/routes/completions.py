@@ -7,13 +7,13 @@ from typing import Any
 
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp
+from litestar.types import ASGIApp, Receive
 
 from llmfw.api.completions.service import CompletionService
 from llmfw.api.http.body import decode_generation, report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.completions import Completion, CompletionRequest
 from llmfw.api.text.extras import includes_usage
+from llmfw.core.interfaces.operation import describe
 
 from .respond import event_stream, json_response, read_json, while_connected
 
@@ -31,18 +31,30 @@ def completion_routes(completions: CompletionService, *, strict: bool = False) -
         opt=describe("Create a completion.", body=CompletionRequest, reply=Completion, chunk=Completion),
     )
     async def create_completion(request: Request[Any, Any, Any]) -> ASGIApp:
-        body, ignored = decode_generation(await read_json(request), CompletionRequest)
-        headers = report_ignored(ignored, strict)
-
-        async def frames() -> AsyncGenerator[bytes, None]:
-            include_usage = includes_usage(body.stream_options)
-            return completions.stream(await completions.start(body), include_usage=include_usage)
-
-        async def reply() -> Completion:
-            return await completions.reply(await completions.start(body))
-
-        if body.stream:
-            return await event_stream(request.receive, frames(), headers)
-        return json_response(await while_connected(request.receive, reply()), headers)
+        return await answer_completion(completions, await read_json(request), request.receive, strict=strict)
 
     return [create_completion]
+
+
+async def answer_completion(
+    completions: CompletionService, raw: bytes, receive: Receive, *, strict: bool
+) -> ASGIApp:
+    """Answer a body of this route.
+
+    Args:
+        receive: `receive` of the request, whose body has been read.
+        strict: whether to reject a body with fields that would be ignored.
+    """
+    body, ignored = decode_generation(raw, CompletionRequest)
+    headers = report_ignored(ignored, strict)
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        include_usage = includes_usage(body.stream_options)
+        return completions.stream(await completions.start(body), include_usage=include_usage)
+
+    async def reply() -> Completion:
+        return await completions.reply(await completions.start(body))
+
+    if body.stream:
+        return await event_stream(receive, frames(), headers)
+    return json_response(await while_connected(receive, reply()), headers)

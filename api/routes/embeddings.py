@@ -6,12 +6,12 @@ from typing import Any
 
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp
+from litestar.types import ASGIApp, Receive
 
 from llmfw.api.embeddings.embeddings import EmbeddingService
 from llmfw.api.http.body import decode_checked, report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.embeddings import EmbeddingList, EmbeddingRequest
+from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response, read_json, while_connected
 
@@ -29,8 +29,20 @@ def embedding_routes(embeddings: EmbeddingService, *, strict: bool = False) -> l
         opt=describe("Create embeddings.", body=EmbeddingRequest, reply=EmbeddingList),
     )
     async def create_embedding(request: Request[Any, Any, Any]) -> ASGIApp:
-        body, ignored = decode_checked(await read_json(request), EmbeddingRequest)
-        reply = await while_connected(request.receive, embeddings.reply(body))
-        return json_response(reply, report_ignored(ignored, strict))
+        return await answer_embedding(embeddings, await read_json(request), request.receive, strict=strict)
 
     return [create_embedding]
+
+
+async def answer_embedding(
+    embeddings: EmbeddingService, raw: bytes, receive: Receive, *, strict: bool
+) -> ASGIApp:
+    """Answer a body of this route.
+
+    Args:
+        receive: `receive` of the request, whose body has been read.
+        strict: whether to reject a body with fields that would be ignored.
+    """
+    body, ignored = decode_checked(raw, EmbeddingRequest)
+    headers = report_ignored(ignored, strict)
+    return json_response(await while_connected(receive, embeddings.reply(body)), headers)

@@ -16,9 +16,9 @@ from llmfw.api.files.limits import MAX_FILE_BYTES
 from llmfw.api.files.ranges import UnsatisfiableRangeError, read_range
 from llmfw.api.files.service import FILE_PREFIX, FileService, file_form
 from llmfw.api.http.cursor_page import read_page_query
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.files import Binary, DeletedFile, FileList, FileObject
 from llmfw.api.schemas.files import FileForm as FileFields
+from llmfw.core.interfaces.operation import describe
 
 from .download import Download
 from .form_body import body_chunks, check_length, form_boundary

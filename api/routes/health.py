@@ -1,25 +1,35 @@
-"""GET /health and /health_generate: report whether the server can answer requests."""
+"""GET /health and /health_generate, GET and POST /ping: report whether the server can answer requests."""
 
 from __future__ import annotations
 
-from litestar import get
+from litestar import HttpMethod, get, route
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from llmfw.api.health.probe import Probe
-from llmfw.api.http.operation import describe
 from llmfw.core.base.errors import EngineDeadError, EngineRestartingError
 from llmfw.core.client.client import EngineClient
+from llmfw.core.interfaces.operation import describe
 
 
 def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
-    """Return the route handlers of `/health` and `/health_generate`."""
+    """Return the route handlers of `/health`, `/health_generate` and SageMaker's `/ping`."""
     probe = Probe(client)
 
     @get("/health", opt=describe("Report whether the server can answer requests.", reply=dict[str, str]))
     async def health() -> ASGIApp:
+        _check(client)
+        return _ok()
+
+    @route(
+        "/ping",
+        http_method=[HttpMethod.GET, HttpMethod.POST],
+        status_code=200,
+        opt=describe("Report whether the server can answer requests.", reply=dict[str, str]),
+    )
+    async def ping() -> ASGIApp:
         _check(client)
         return _ok()
 
@@ -33,7 +43,7 @@ def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
             raise HTTPException(complaint, status_code=503)
         return _ok()
 
-    return [health, health_generate]
+    return [health, ping, health_generate]
 
 
 def _check(client: EngineClient) -> None:

@@ -17,10 +17,10 @@ from litestar.types import ASGIApp
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from llmfw.api.http.operation import describe
 from llmfw.api.metrics.collector import ServerCollector
 from llmfw.core.base.errors import EngineError
 from llmfw.core.client.client import EngineClient
+from llmfw.core.interfaces.operation import describe
 from llmfw.core.plugin.calls import ComponentLedger
 
 PATH = "/metrics"

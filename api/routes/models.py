@@ -17,10 +17,10 @@ from litestar.types import ASGIApp, ExceptionHandlersMap
 from llmfw.api.anthropic.errors import handle_as_anthropic
 from llmfw.api.anthropic.models import VERSION_HEADER, anthropic_model, model_page
 from llmfw.api.http.errors import handle
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.models import ModelCard, ModelList
 from llmfw.api.text.generation import Generator
 from llmfw.core.base.errors import ModelNotFoundError
+from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response
 

@@ -10,12 +10,12 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from llmfw.api.http.body import decode_native, report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.native.service import NativeService
 from llmfw.api.schemas.native import GenerateReply, GenerateRequest, ModelInfo
 from llmfw.api.text.generation import Generator
 from llmfw.core.base.control import GetPolicy, PolicyInfo
 from llmfw.core.client.client import EngineClient
+from llmfw.core.interfaces.operation import describe
 
 from .respond import event_stream, json_response, read_json, while_connected
 
@@ -54,7 +54,10 @@ def native_routes(
             return await event_stream(request.receive, frames(), headers)
         return json_response(await while_connected(request.receive, reply()), headers)
 
-    @get("/get_model_info", opt=describe("Return the model and engine settings.", reply=ModelInfo))
+    @get(
+        ["/get_model_info", "/model_info"],
+        opt=describe("Return the model and engine settings.", reply=ModelInfo),
+    )
     async def get_model_info() -> ASGIApp:
         info = generator.info
         return json_response(

@@ -11,7 +11,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from llmfw.api.http.openapi import openapi_document
-from llmfw.api.http.operation import describe
+from llmfw.core.interfaces.operation import describe
 
 
 def openapi_routes(*, needs_key: bool) -> list[HTTPRouteHandler]:

@@ -11,7 +11,6 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from llmfw.api.http.body import report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.http.sse import EventStreamResponse
 from llmfw.api.responses.request import decode_input, decode_request
 from llmfw.api.responses.service import ResponseService
@@ -25,6 +24,7 @@ from llmfw.api.schemas.responses import (
     StreamEvent,
 )
 from llmfw.core.base.errors import RequestError
+from llmfw.core.interfaces.operation import describe
 
 from .respond import event_stream, json_response, read_json, while_connected
 

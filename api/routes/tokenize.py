@@ -9,7 +9,6 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from llmfw.api.http.body import decode_checked, report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.tokenize import (
     Detokenized,
     DetokenizeRequest,
@@ -18,6 +17,7 @@ from llmfw.api.schemas.tokenize import (
     TokenizerInfo,
 )
 from llmfw.api.tokenize.tokenization import TokenizationService
+from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response, read_json, while_connected
 

@@ -12,9 +12,9 @@ from llmfw.api.files.form import MEDIA_TYPE
 from llmfw.api.files.limits import MAX_PART_BYTES
 from llmfw.api.files.uploads import UploadService, part_form
 from llmfw.api.http.body import decode_checked, decode_nested, report_ignored
-from llmfw.api.http.operation import describe
 from llmfw.api.schemas.files import CompleteRequest, PartForm, Upload, UploadPart, UploadRequest
 from llmfw.api.server.limits import SMALL_BODY_BYTES
+from llmfw.core.interfaces.operation import describe
 
 from .form_body import body_chunks, check_length, form_boundary
 from .lingering import Lingering

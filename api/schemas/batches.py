@@ -32,7 +32,7 @@ class CreateBatchRequest(Body, kw_only=True):
 
 
 class BatchErrorEntry(msgspec.Struct, kw_only=True):
-    """One error in the input file. `line` is null if it concerns the whole file."""
+    """One error of a batch. `line` is null if the error concerns the whole file or the whole batch."""
 
     code: str
     line: int | None
@@ -41,7 +41,7 @@ class BatchErrorEntry(msgspec.Struct, kw_only=True):
 
 
 class BatchErrors(msgspec.Struct, kw_only=True):
-    """All errors in the input file."""
+    """The errors of a batch."""
 
     object: str = "list"
     data: list[BatchErrorEntry]

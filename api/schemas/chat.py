@@ -123,7 +123,7 @@ class ChatDelta(msgspec.Struct, kw_only=True):
     """The piece that a chunk adds to a choice's message."""
 
     role: str | UnsetType = UNSET
-    content: str | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
     refusal: UnsetType | None = UNSET
     reasoning_content: str | UnsetType | None = UNSET
     reasoning: str | UnsetType | None = UNSET

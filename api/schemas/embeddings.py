@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -18,25 +18,33 @@ _NO_PREFIX = "this server adds no prefix; write it into the input"
 
 
 class EmbeddingRequest(Body, kw_only=True):
-    """Body of POST /v1/embeddings. `input` is a text, a list of token ids, or a list of either."""
+    """Body of POST /v1/embeddings. `input` is a text, a list of token ids, or a list of either.
 
-    input: str | list[str | SmallInt | list[SmallInt]]
+    With `messages` instead, the chat that the template renders is embedded, as one text.
+    """
+
+    input: str | list[str | SmallInt | list[SmallInt]] | None = None
+    messages: list[dict[str, Any]] | None = None
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: SmallInt | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     timeout: Timeout | None = None
     user: str | None = None
 
     refused: ClassVar[Mapping[str, Refusal]] = {
         **dict.fromkeys(("auto_truncate", "truncate"), of_prompt(_NEVER_CUT, False, "NONE")),
         "truncate_prompt_tokens": of_prompt(_NEVER_CUT),
-        "add_special_tokens": of_prompt("the tokenizer adds them", True),
+        "chat_template": of_prompt("--chat-template chooses it for the server"),
         "documents": renamed("input", neutral=([],)),
         "images": of_prompt("this server reads text only", []),
         "input_type": of_prompt(_NO_PREFIX),
         "instruction": of_prompt(_NO_PREFIX, ""),
         "late_chunking": absent(False, why="each input has a vector of its own"),
-        "messages": of_prompt("give input; a chat template makes no embeddings", []),
+        "tools": of_prompt("this route takes none", []),
         "normalize": absent(why=_NORMALIZED),
         "normalize_embeddings": absent(why=_NORMALIZED),
         **dict.fromkeys(

@@ -257,8 +257,8 @@ REFUSALS: Mapping[str, Refusal] = {
 }
 """Field → its refusal by routes that generate text.
 
-Fields that only tune another of these (`mirostat_tau`, `dry_base`) are missing: alone they change nothing, and are reported
-as ignored.
+Fields that only tune another of these (`mirostat_tau`, `dry_base`) are missing. Without the other field, they
+change nothing and are reported as ignored.
 """
 
 PROMPT_REFUSALS: Mapping[str, Refusal] = {name: each for name, each in REFUSALS.items() if each.is_of_prompt}

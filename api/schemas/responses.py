@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from .common import GRAMMAR_FIELDS, Body, CacheSalt, SmallInt, StreamOptions, Timeout
 from .logprobs import NumTop, TokenEntry
 from .refusals import PROMPT_REFUSALS, REFUSALS, Refusal, absent, of_prompt, renamed
+from .token_fields import TokenId
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Status = Literal["completed", "failed", "in_progress", "cancelled", "queued", "incomplete"]
@@ -49,12 +50,16 @@ class InputRequest(Body, kw_only=True):
     truncation: Literal["auto", "disabled"] | None = None
     reasoning: ReasoningConfig | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
 
     refused: ClassVar[Mapping[str, Refusal]] = {**PROMPT_REFUSALS, **_OF_CONVERSATIONS}
 
 
 class ResponsesRequest(InputRequest, kw_only=True):
-    """Body of POST /v1/responses. Fields after the blank line are llmfw's own, as in chat completions."""
+    """Body of POST /v1/responses.
+
+    OpenAI's API lacks the fields after the blank line; their meaning is the same as in chat completions.
+    """
 
     background: bool | None = None
     include: list[str] | None = None
@@ -70,18 +75,28 @@ class ResponsesRequest(InputRequest, kw_only=True):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
 
+    allowed_token_ids: list[TokenId] | None = None
+    bad_words: list[str] | None = None
     cache_salt: CacheSalt | None = None
+    constrained_logprobs: bool | None = None
     frequency_penalty: float | None = None
     ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
     logit_bias: dict[str, float] | None = None
     min_p: float | None = None
     min_tokens: SmallInt | None = None
+    no_stop_trim: bool | None = None
     presence_penalty: float | None = None
     priority: SmallInt | None = None
+    repeat_penalty: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
+    skip_special_tokens: bool | None = None
     stop: str | list[str] | None = None
+    stop_regex: str | list[str] | None = None
+    stop_token_ids: list[SmallInt] | None = None
     thinking_budget: SmallInt | None = None
+    thinking_token_budget: SmallInt | None = None
     timeout: Timeout | None = None
     top_k: SmallInt | None = None
 
@@ -92,6 +107,11 @@ class ResponsesRequest(InputRequest, kw_only=True):
         "format": renamed("text.format", neutral=("",)),
         "include_reasoning": absent(True, why="leave the reasoning items of the reply unread"),
         "logprobs": renamed("top_logprobs", neutral=(False, 0)),
+        "prompt_logprobs": absent(False, why="/v1/chat/completions takes it"),
+        "return_token_ids": absent(False, why="/v1/chat/completions takes it"),
+        "return_tokens_as_token_ids": absent(False, why="/v1/chat/completions takes it"),
+        "stream_reasoning": absent(True, why="each piece of the reasoning is an event"),
+        "truncate_prompt_tokens": of_prompt("use truncation"),
         "max_tool_calls": absent(why="this server runs no tools of its own"),
         "moderation": absent(False, {}, why="this server does not moderate"),
         "reasoning_effort": renamed("reasoning.effort"),

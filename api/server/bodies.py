@@ -25,7 +25,10 @@ SMALL_BYTES = 2**16
 """Largest body that does not count towards the memory for bodies."""
 
 FREE_COST_S = 0.0005
-"""Longest decoding, in seconds, that does not wait for a turn: some hundred messages, or 128 KiB of text."""
+"""Bodies whose decoding takes at most this long, in seconds, do not wait for a turn (see `pace`).
+
+Decoding a few hundred messages or 128 KiB of text takes about this long.
+"""
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for this; no client receives it
 _UTF_8 = ("", "utf-8", "utf8", "us-ascii", "ascii")

@@ -85,10 +85,11 @@ class BodyBudget:
             self._used -= body.size
 
     def _victim(self, asking: Body, now: float) -> Body | None:
-        """Return the body to evict, or None.
+        """Return the body to evict; None if no body may be evicted for `asking`.
 
-        This is the slowest body if it is slow. Otherwise it is the slowest body of the owner with the most
-        bytes, if that owner has more than the owner of `asking`.
+        The slowest body is the one that has made no progress for the longest time. It is evicted if it is
+        slow. Otherwise, the slowest body of the owner with the most bytes is evicted, if that owner has more
+        bytes than the owner of `asking`.
         """
         others = [body for body in self._bodies if body is not asking and body.size and not body.is_whole]
         slowest = min(others, key=lambda body: body.advanced_at, default=None)

@@ -157,7 +157,10 @@ class ConnectionTable:
         return self._evict(ranked)
 
     def _evict(self, peer: _Peer) -> bool:
-        """Evict the address's connection that has been quiet longest; return False if all its connections are busy."""
+        """Evict the connection of an address that has been quiet longest.
+
+        Returns False if all connections of the address are busy.
+        """
         victim = next(iter(peer.waiting), None)
         if victim is None:
             return False

@@ -12,7 +12,10 @@ from typing import Any
 from litestar.types import Receive, Scope, Send
 
 UNKNOWN = "unknown"
-"""Stands for an address that cannot be read. It is not the proxy's own, which may be trusted more than its clients."""
+"""Replaces an invalid address.
+
+The proxy's address is not used instead, because the server may trust the proxy more than the proxy's clients.
+"""
 
 
 class ForwardedAddress:

@@ -1,7 +1,8 @@
 """Checks `Host` and `Origin`, so that web pages in a browser cannot use a server that needs no key.
 
 A page of another site can send requests to this machine. It can also read the replies if its DNS name points
-here (DNS rebinding). Both show in these headers. This is plain ASGI middleware around the whole application.
+here (DNS rebinding). The headers `Origin` and `Host` reveal this. This is plain ASGI middleware around the
+whole application.
 """
 
 from __future__ import annotations

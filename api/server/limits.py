@@ -13,7 +13,7 @@ MAX_PIPELINED = 16
 """Maximum number of requests on one connection that wait for the reply to an earlier one."""
 
 FREE_CHUNKS, MIN_CHUNK_BYTES = 1024, 64
-"""Limit on the chunks of a body: FREE_CHUNKS chunks of any size, plus one chunk per MIN_CHUNK_BYTES."""
+"""Limit on the chunks of a body: FREE_CHUNKS, plus one for each MIN_CHUNK_BYTES bytes of the body."""
 
 SMALL_BODY_BYTES = 2**20
 """Largest body of routes that take ids and settings but no text: batches, uploads, administration."""

@@ -1,7 +1,7 @@
 """Returns memory to the system after large requests. Does nothing without glibc.
 
 glibc keeps freed memory. Once a block of 30 MB has been freed, glibc allocates blocks of that size from its
-own heap, where a single small block at the end prevents all of it from being returned.
+own heap, where a single small block at the end prevents the whole heap from being returned.
 """
 
 from __future__ import annotations

@@ -345,8 +345,9 @@ class LimitedProtocol(HttpToolsProtocol):
     def _refuse(self, status: int, code: str, message: str, logged: str = "") -> None:
         """Refuse the request that is being received, and end the connection.
 
-        If earlier requests of the connection are still being answered, no reply is sent. A refused head then
-        ends the connection after their replies, a refused body at once.
+        If earlier requests of the connection are still being answered, no reply is sent. If the head was
+        refused, the connection ends after the replies to the earlier requests. If the body was refused, the
+        connection ends at once.
         """
         self._note(code, logged or message)
         self._is_deaf = True

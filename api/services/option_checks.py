@@ -59,7 +59,7 @@ def _template_entry(name: str | None, registry: Registry) -> Entry:
 
 
 def check_grammar_options(config: ServerConfig, registry: Registry) -> None:
-    """Raise ConfigError for an unknown option of the grammar backend, before the engine reads the model."""
+    """Raise ConfigError if an option of the grammar backend is unknown or wrong, or there is no backend."""
     entry = choose_grammar_backend(config.grammar, registry)
     if entry is None:
         refuse_options("grammar", config.options, "there is no grammar backend; --grammar NAME chooses one")

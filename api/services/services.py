@@ -101,7 +101,7 @@ class Answering:
             max_messages=config.max_messages,
         )
         self.completions = CompletionService(self.generator, fingerprint)
-        self.embeddings = EmbeddingService(self.generator)
+        self.embeddings = EmbeddingService(self.generator, self.chat)
         self.responses = ResponseService(
             self.chat, memory, config.served_model_name, client.info.max_running_requests
         )
@@ -137,7 +137,7 @@ class Services:
         self._stores = stores
         self.live = Answering(client, components, config, self._memory)
         self.messages = MessageService(self.live.chat, self.live.generator)
-        self.native = NativeService(self.live.generator)
+        self.native = NativeService(self.live.generator, components.reasoning_parser)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
         self.admin = AdminService(client, self.live.generator, self.live.chat)
         room = DiskRoom(config.storage, config.min_free_disk_mb)

@@ -154,7 +154,10 @@ class ChunkSize(WholeNumber):
 
 
 class PluginName(click.ParamType[str, str]):
-    """Option type for the name of a plugin. In the environment: several, separated by commas or spaces."""
+    """Option type for the name of a plugin. An environment variable may have several names.
+
+    They are separated by commas or spaces.
+    """
 
     name = "name"
 

@@ -20,7 +20,10 @@ from llmfw.core.plugin.registry import check_option_keys
 from .option import ENVIRONMENT, Elsewhere
 
 OPTIONS = "llmfw.component_options"
-"""Key of the context's `meta` for the options of components: those of the config file first, then all."""
+"""Key in the context's `meta` for the list of component options.
+
+`config_file` stores the options of the config file there; `collect` replaces them with all options.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from llmfw.core.plugin.registry import INTERFACES
 from .option_fields import OptionField, attributes_in
 
 _MAX_DEPTH = 16
-"""Imports and base classes between a class and its options: a ring of them ends here."""
+"""Maximum number of imports and base classes to follow from a class to its options; ends import cycles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,19 +19,20 @@ OTHERS = (
     "LLMFW_PARENT_PID",
     "LLMFW_OPENAI_DOCUMENT",
 )
-"""Variables of llmfw that are no settings."""
+"""Variables of llmfw that are not settings."""
 
 _QUIET = re.compile(r"LLMFW_(TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT_\d+_.*)", re.DOTALL)
-"""Variables without a warning: of the tests, and of Kubernetes for a service with the name llmfw."""
+"""Variables that cause no warning: those of llmfw's tests, and those of Kubernetes for a service `llmfw`."""
 
 
 _WARNED = "llmfw.unknown_variables"
 
 
 def warn_of_unknown(ctx: click.Context) -> None:
-    """Print a warning that names the unknown environment variables that are set, once in a command line.
+    """Warn of unknown environment variables that are set. Prints at most one warning per command line.
 
-    Variables of any setting of `llmfw serve` are known to all commands, because commands share an environment.
+    Variables of any setting of `llmfw serve` are known to all commands, because commands share an
+    environment.
     """
     if ctx.meta.setdefault(_WARNED, False):
         return

@@ -19,7 +19,9 @@ _COMMAND_LINE = "command line"
 
 
 def shown_config(ctx: click.Context, model: str) -> str:
-    """Return the settings of a parsed command line in TOML. Leaves out API keys, and URLs with passwords.
+    """Return the settings of a parsed command line in TOML.
+
+    Leaves out API keys, and component options that contain a URL with a password.
 
     Args:
         model: name of the model, from the argument or the option.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .generation import Choice
 
 MAX_UNANSWERED_TOKENS = 8192
-"""Limit on the prompt tokens of sent choices without an event yet.
+"""Maximum number of prompt tokens of all choices that were sent and have not produced a token yet.
 
 A prompt shared by several choices counts once.
 """
@@ -42,7 +42,7 @@ class ChoicesInFlight:
         places: limit on the choices that are in the engine at once; None: no limit.
 
     Attributes:
-        first: indexes of the choices that are sent at once, before any event has arrived.
+        first: indexes of the choices that the constructor sent, before any event had arrived.
     """
 
     def __init__(self, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None) -> None:
@@ -63,7 +63,7 @@ class ChoicesInFlight:
         return bool(self._tasks or self._waiting)
 
     async def next(self) -> Item:
-        """Wait for the next event of a choice that has not ended."""
+        """Wait for the next item and return it. Skips items of choices that have already ended."""
         while True:
             choice, item = await self._queue.get()
             if choice.index not in self._tasks:
@@ -135,7 +135,7 @@ class ChoicesInFlight:
         return True
 
     def _timed(self, request: Request) -> Request:
-        """Return a request with its remaining timeout, which counts from when the first choice was sent.
+        """Return the request with the rest of its timeout, which starts when the first choice is sent.
 
         Raises:
             DeadlineError: the timeout has passed.

@@ -1,7 +1,8 @@
-"""Encodes text to token ids and decodes token ids to text, outside the event loop.
+"""Encodes text to token ids and decodes token ids to text. Long texts are processed in threads.
 
-Encoding takes a hundred times a text's memory. A text that is too long for the context is therefore encoded
-in slices, and refused as soon as the slices exceed the context.
+Encoding a text takes about a hundred times the memory of the text. A text that may be too long for the
+context is therefore first encoded in slices to count its tokens, and refused as soon as the count exceeds
+the context.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MAX_TOKENS = 2**20
 """Maximum number of tokens of all prompts of a request together, unless the context is longer."""
 
 CHARACTERS_A_TOKEN = 4
-"""A text with more characters than this per token of the context is first counted in slices."""
+"""Characters per token of the context. If a text has more, its tokens are first counted in slices."""
 
 SLICE = 2**15  # characters
 GROUP = 2**16  # characters of the texts that one call encodes; other requests take turns between calls
@@ -56,7 +57,7 @@ class PromptEncoder:
     async def encode(
         self, text: str, *, add_special_tokens: bool = True, param: str | None = None
     ) -> list[int]:
-        """Return a text's token ids. They may exceed the context by a few tokens.
+        """Return a text's token ids. They may exceed the context: only texts that surely do are refused.
 
         Args:
             param: request field of the text, for errors.
@@ -126,7 +127,10 @@ class PromptEncoder:
             )
 
     async def _check(self, text: str, param: str | None) -> None:
-        """Raise ContextLengthError if a text is too long, by its characters or by its tokens."""
+        """Raise ContextLengthError if a text cannot fit into the context.
+
+        Checks the number of characters first. Counts the tokens only if the text has many characters.
+        """
         self.check_characters(len(text), param)
         limit = self._context()
         if len(text) <= max(CHARACTERS_A_TOKEN * limit, LONG_TEXT):
@@ -158,7 +162,7 @@ class PromptEncoder:
 
 
 def _groups(texts: Sequence[SizedT]) -> Iterator[list[SizedT]]:
-    """Group texts or token lists into lists of about GROUP characters or tokens in total."""
+    """Yield the texts or token lists in groups. A group ends when it has GROUP characters or tokens."""
     group: list[SizedT] = []
     size = 0
     for text in texts:

@@ -26,7 +26,7 @@ class EnginePlaces:
 
     @property
     def share(self) -> int:
-        """Number of choices that each of these requests may have in the engine now; at least 1."""
+        """Number of choices that each joined request may have in the engine now; at least 1."""
         return max(1, self._num_shared // max(1, self._num_requests))
 
     @contextmanager

@@ -64,7 +64,7 @@ def prompt_logprobs_of(choice: Choice, num_top: int, tokenizer: Tokenizer) -> Pr
         choice: the prompt's first choice, after its end.
 
     Raises:
-        EngineError: the engine returned no log probabilities.
+        EngineError: the engine did not return log probabilities for every token after the first.
     """
     prompt, records = choice.request.prompt, choice.text.prompt_logprobs or []
     if len(records) != len(prompt) - 1:

@@ -16,13 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 import msgspec
 
 from llmfw.core.base.engine_info import EngineInfo
-from llmfw.core.base.errors import (
-    ContextLengthError,
-    EngineDeadError,
-    EngineError,
-    ModelNotFoundError,
-    RequestError,
-)
+from llmfw.core.base.errors import EngineDeadError, EngineError, ModelNotFoundError, RequestError
 from llmfw.core.base.request import (
     FinishReason,
     GrammarSpec,
@@ -39,6 +33,7 @@ from .choices_in_flight import ChoicesInFlight
 from .encoder import PromptEncoder
 from .engine_places import EnginePlaces
 from .grammar_check import GrammarChecker
+from .prompt_fit import check_settings, check_token_ids, fitted_sampling
 from .reply_extras import NO_EXTRAS
 from .sampling import MAX_BIASES, to_sampling, with_own_seed
 from .slices import Slices
@@ -46,9 +41,6 @@ from .stops import Stops
 from .terms import Terms
 from .text_stream import NO_STOPS, Delta, TextStream
 from .threads import TextThreads
-
-MAX_SETTINGS_BYTES = 2**24
-"""Maximum size of the settings of all choices of a request, in bytes."""
 
 MakeText = Callable[[Sequence[int]], TextStream]
 """Takes a prompt's token ids; returns a new text stream for one choice."""
@@ -62,6 +54,20 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     grammar: GrammarSpec | None = None
     thinking: Thinking | None = None
     constrained_logprobs: bool = False
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One prompt of a generation, and how to continue it. Prompts may share settings.
+
+    Attributes:
+        prompt: token ids.
+        make_text: factory of the text streams of the prompt's choices.
+    """
+
+    prompt: list[int]
+    sampling: SamplingParams
+    make_text: MakeText
+    output: Output
 
 
 class Choice:
@@ -123,8 +129,8 @@ class Generation:
     def events(self, *, may_restart: bool = False) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Send the requests, and yield the deltas of each event with its choice. An event may have no deltas.
 
-        Closing the iterator before its end aborts the requests that still run. If choices report their wait, nothing is
-        yielded before the engine has accepted all of them.
+        Closing the iterator before its end aborts the requests that still run. If several choices have
+        `tell_wait`, nothing is yielded until the engine has accepted all choices that are sent at first.
 
         Args:
             may_restart: whether the caller drops the earlier output of a choice that `has_restarted`. The
@@ -195,7 +201,7 @@ class Generator:
         max_biases: maximum number of entries of logit_bias.
 
     Attributes:
-        texts: encoder of prompts, which works outside the event loop.
+        texts: encoder of prompts, which encodes long ones in threads.
         threads: thread pool for `texts` and for templates.
         slices: scheduler of the work on large lists in replies.
     """
@@ -306,95 +312,83 @@ class Generator:
         output: Output | None = None,
         max_tokens_param: str = "max_tokens",
     ) -> Generation:
+        """Return a generation of prompts with the same settings, as `start_parts` does.
+
+        Args:
+            output: further settings of each choice.
+        """
+        output = output or Output()
+        parts = [Part(prompt, sampling, make_text, output) for prompt in prompts]
+        return self.start_parts(
+            prefix, parts, n=n, priority=priority, terms=terms, max_tokens_param=max_tokens_param
+        )
+
+    def start_parts(
+        self,
+        prefix: str,
+        parts: Sequence[Part],
+        *,
+        n: int = 1,
+        priority: int = 0,
+        terms: Terms | None = None,
+        max_tokens_param: str = "max_tokens",
+    ) -> Generation:
         """Return a generation with n choices per prompt, prompt-major.
 
-        Sends nothing until its events are read.
+        Sends nothing until its events are read. Only a prompt's first choice returns the prompt's log
+        probabilities.
 
         Args:
             prefix: prefix of the id.
             n: choices per prompt.
             terms: tenant, timeout and cache terms of each choice.
-            output: further settings of each choice. Only a prompt's first choice returns the prompt's log
-                probabilities.
             max_tokens_param: request field that set `max_tokens`, for errors.
 
         Raises:
-            RequestError: a prompt is empty or does not fit, or a token id is not in the vocabulary.
+            RequestError: a prompt is empty or too long, a token id is unknown, or the choices are too large.
         """
         id = f"{prefix}{uuid.uuid4().hex}"
-        output, terms = output or Output(), terms or Terms()
-        ignore_eos = sampling.ignore_eos and output.grammar is None
-        eos = () if ignore_eos else self.tokenizer.eos_token_ids
-        self._check_token_ids("stop_token_ids", sampling.stop_token_ids)
-        self._check_token_ids("logit_bias", tuple(sampling.logit_bias))
-        self._check_together(prompts, n, (sampling, output))
+        self._check_parts(parts, n)
         choices: list[Choice] = []
-        for prompt in prompts:
-            fitted = self._fit(sampling, prompt, max_tokens_param)
+        for part in parts:
+            sampling = fitted_sampling(part.sampling, part.prompt, self.info, max_tokens_param)
             for i in range(n):
                 index = len(choices)
-                request = Request(
-                    id=f"{id}-{index}",
-                    prompt=prompt,
-                    sampling=with_own_seed(fitted, i),
-                    eos_token_ids=eos,
-                    priority=priority,
-                    logprobs=output.logprobs,
-                    prompt_logprobs=output.prompt_logprobs if i == 0 else None,
-                    grammar=output.grammar,
-                    thinking=output.thinking,
-                    constrained_logprobs=output.constrained_logprobs,
-                    tenant=terms.tenant,
-                    tenant_is_key=terms.tenant_is_key,
-                    cache_salt=terms.cache_salt,
-                    timeout_s=terms.timeout_s,
-                    tell_wait=terms.tell_wait,
-                )
-                choices.append(Choice(index, request, make_text))
+                request = self._request(f"{id}-{index}", part, sampling, i, priority, terms or Terms())
+                choices.append(Choice(index, request, part.make_text))
         return Generation(id, self.client, choices, self._places)
 
-    def _check_together(self, prompts: Sequence[list[int]], n: int, settings: object) -> None:
-        """Raise RequestError if all choices together are too large to send.
+    def _request(
+        self, id: str, part: Part, sampling: SamplingParams, i: int, priority: int, terms: Terms
+    ) -> Request:
+        """Return the engine request of a prompt's i-th choice."""
+        output = part.output
+        ignore_eos = sampling.ignore_eos and output.grammar is None
+        return Request(
+            id=id,
+            prompt=part.prompt,
+            sampling=with_own_seed(sampling, i),
+            eos_token_ids=() if ignore_eos else self.tokenizer.eos_token_ids,
+            priority=priority,
+            logprobs=output.logprobs,
+            prompt_logprobs=output.prompt_logprobs if i == 0 else None,
+            grammar=output.grammar,
+            thinking=output.thinking,
+            constrained_logprobs=output.constrained_logprobs,
+            tenant=terms.tenant,
+            tenant_is_key=terms.tenant_is_key,
+            cache_salt=terms.cache_salt,
+            timeout_s=terms.timeout_s,
+            tell_wait=terms.tell_wait,
+        )
 
-        Each carries its prompt and settings.
+    def _check_parts(self, parts: Sequence[Part], n: int) -> None:
+        """Raise RequestError if settings have an unknown token id, or if all choices are too large to send.
+
+        Each choice carries its prompt and its settings.
         """
-        self.texts.check_together(n * sum(map(len, prompts)), "n" if n > 1 else "prompt")
-        num_choices = n * len(prompts)
-        if num_choices > 1 and num_choices * len(msgspec.msgpack.encode(settings)) > MAX_SETTINGS_BYTES:
-            raise RequestError(
-                f"the settings of {num_choices} choices (logit_bias, stop, the grammar) are more than "
-                f"{MAX_SETTINGS_BYTES} bytes together; send several requests",
-                param="n",
-            )
-
-    def _fit(self, sampling: SamplingParams, prompt: Sequence[int], max_tokens_param: str) -> SamplingParams:
-        """Return the parameters with max_tokens set.
-
-        Raises:
-            RequestError: the prompt is empty, or prompt and output do not fit into the context.
-        """
-        if not prompt:
-            raise RequestError("the prompt is empty; at least one token is needed", param="prompt")
-        self._check_token_ids("prompt", prompt)
-        limit, used = self.info.max_model_len, len(prompt)
-        if used >= limit:
-            raise ContextLengthError(
-                f"this model's maximum context length is {limit} tokens; the prompt alone has {used}"
-            )
-        if sampling.max_tokens is None:
-            return msgspec.structs.replace(sampling, max_tokens=limit - used)
-        if used + sampling.max_tokens > limit:
-            raise ContextLengthError(
-                f"this model's maximum context length is {limit} tokens; the prompt has {used} and "
-                f"{max_tokens_param} is {sampling.max_tokens}: together {used + sampling.max_tokens}",
-                param=max_tokens_param,
-            )
-        return sampling
-
-    def _check_token_ids(self, param: str, token_ids: Sequence[int]) -> None:
-        size = self.info.vocab_size
-        if token_ids and not (min(token_ids) >= 0 and max(token_ids) < size):
-            wrong = next(token for token in token_ids if not 0 <= token < size)
-            raise RequestError(
-                f"{param} has the token id {wrong}; this model's go from 0 to {size - 1}", param=param
-            )
+        for sampling in {id(part.sampling): part.sampling for part in parts}.values():
+            check_token_ids("stop_token_ids", sampling.stop_token_ids, self.info)
+            check_token_ids("logit_bias", tuple(sampling.logit_bias), self.info)
+        self.texts.check_together(n * sum(len(part.prompt) for part in parts), "n" if n > 1 else "prompt")
+        check_settings([(part.sampling, part.output) for part in parts], n)

@@ -50,7 +50,7 @@ NOT_APPLIED: dict[str, tuple[tuple[type, ...], tuple[Any, ...]]] = {
     "diversity_penalty": (NUMBER, (0,)),
     "constraints": ((list,), ([],)),
 }
-"""Fields that change transformers' answers and not llmfw's: their types, and values that have no effect."""
+"""Fields that transformers applies and llmfw does not: field → (allowed types, values without effect)."""
 
 _WORDS = {
     int: "a whole number",
@@ -63,13 +63,13 @@ _WORDS = {
 
 
 def load_sampling_defaults(model: str) -> dict[str, float]:
-    """Return the model's sampling parameters by name; {} if it sets none or is not to be sampled.
+    """Return the model's sampling parameters by name; {} if the file sets none or has `do_sample: false`.
 
     Args:
         model: a folder or a hub id.
 
     Raises:
-        ModelError: the file cannot be read, or a value in it is out of range.
+        ModelError: the file cannot be read, or a value in it has the wrong type or is out of range.
     """
     path = model_files(model) / "generation_config.json"
     config = read_json(path)

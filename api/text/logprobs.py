@@ -109,7 +109,8 @@ def _entry(token: ScoredToken, names_ids: bool) -> TokenEntry:
 def _top(token: ScoredToken, names_ids: bool) -> dict[str, float] | None:
     """Return the log probabilities of the most likely tokens and of the token itself, by name.
 
-    If two tokens have the same text, the more likely one is used.
+    Returns None if the token has no log probability. If two tokens have the same text, the more likely one
+    is used.
     """
     if token.logprob is None:
         return None

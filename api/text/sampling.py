@@ -52,7 +52,8 @@ def to_sampling(
         max_biases: maximum number of entries of logit_bias.
 
     Raises:
-        RequestError: a value is out of range.
+        RequestError: a value is out of range, a key of logit_bias is not a token id, or two names of a field
+            have different values.
     """
     penalty, _ = field_given(body, REPETITION_PENALTY)
     renamed = {"repetition_penalty": penalty, **(renamed or {})}

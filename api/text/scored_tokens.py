@@ -92,6 +92,9 @@ class _Span(msgspec.Struct):
 class TokenSpans:
     """The tokens of one choice that are not assigned to a piece of the answer yet.
 
+    `TextStream` adds each token, then reports each piece that the parsers returned: `content` assigns tokens
+    to a piece of content; `reasoning` and `call` skip other pieces. It calls `end_event` after each event.
+
     Args:
         token_bytes: function that returns a token's bytes.
         reasoning, tools: parsers of the text, or None. Their markers are not content.

@@ -20,10 +20,16 @@ _compiler: Any = importlib.import_module("re._compiler")
 _c: Any = importlib.import_module("re._constants")
 
 MAX_STATES = 256
-"""Most states of all patterns together: one for each character or class, in each repetition of `{m,n}`."""
+"""Maximum number of states of all patterns together.
+
+A character or class takes one state, or one for each of the n repetitions if it is repeated by `{m,n}`.
+"""
 
 MAX_FOLDED = 1000
-"""Most characters of a range in a class that ignores case: Python's compiler visits each of them."""
+"""Maximum number of characters in a range of a class that ignores case.
+
+Python's compiler visits each of these characters.
+"""
 
 MAX_CACHED = 4096  # characters whose states an automaton remembers
 
@@ -188,8 +194,8 @@ def automaton_of(patterns: tuple[str, ...], stops: tuple[str, ...] = ()) -> Stop
 class StopPatterns:
     """Searches one text for matches as it arrives.
 
-    Holds back only text that may still become a part of a match. The match that is complete first ends the text. If two
-    are complete at the same character, the longer one ends it.
+    Holds back only text that may still become a part of a match. The match that is complete first ends the
+    text. If two are complete at the same character, the longer one ends it.
 
     Args:
         automaton: automaton of the patterns; may be shared.
@@ -201,12 +207,12 @@ class StopPatterns:
         self._keep = keep
         self._held = ""
         self._num_read = 0
-        # Starts of possible matches, ascending, each with the states that can read the next character. A state belongs
-        # to the earliest start alone: whatever a later one could match, this one matches too, and more.
+        # Starts of possible matches, ascending, each with the states that can read the next character.
+        # If several starts reach a state, only the earliest keeps it, because its match is the longest.
         self._open: list[tuple[int, int]] = []
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """Add text; return the text that can be sent on, and the label of the pattern that ended it, if any."""
+        """Add text; return the text to send on, and the label of the pattern that ended it, if any."""
         begin = self._num_read - len(self._held)  # of the held text
         for i, char in enumerate(text):
             found = self._read(char)

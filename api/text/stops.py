@@ -49,13 +49,13 @@ class Stops(msgspec.Struct, frozen=True, kw_only=True):
 async def stops_of(
     body: StopFields, stop: Sequence[str], eos_token_ids: Collection[int], threads: TextThreads
 ) -> Stops:
-    """Return the stops of a request body. Patterns are compiled in a thread, since large classes take milliseconds.
+    """Return the stops of a request body. Compiles patterns in a thread, because that takes milliseconds.
 
     Args:
         stop: the request's stop strings.
 
     Raises:
-        RequestError: a pattern cannot end a text; names the field.
+        RequestError: there are too many patterns, or a pattern is too long or cannot be compiled.
     """
     given = body.stop_regex
     patterns = (given,) if isinstance(given, str) else tuple(given or ())

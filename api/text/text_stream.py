@@ -38,6 +38,8 @@ class TextStream:
         reasoning, tools: new parsers, or None.
         one_call: whether to end the text after the first tool call.
         call_reason: finish reason to report in place of "stop" if the text has a tool call.
+        keeps_reasoning: whether the text keeps the reasoning as it is, with its markers. The tokens of the
+            reasoning are counted all the same.
         token_bytes: function that returns a token's bytes. If given, each piece of content has its tokens and
             their log probabilities (`ScoredContent`). None: the request asks for no log probabilities.
 
@@ -64,6 +66,7 @@ class TextStream:
         tools: ToolParser | None = None,
         one_call: bool = False,
         call_reason: str = "tool_calls",
+        keeps_reasoning: bool = False,
         token_bytes: TokenBytes | None = None,
     ) -> None:
         self._detokenizer = detokenizer
@@ -78,7 +81,9 @@ class TextStream:
         self._call_reason = call_reason
         self._thinking = reasoning is not None and reasoning.in_reasoning
         self._called = False
-        self._spans = TokenSpans(token_bytes, reasoning, tools) if token_bytes else None
+        self._keeps_reasoning = keeps_reasoning
+        apart = None if keeps_reasoning else reasoning
+        self._spans = TokenSpans(token_bytes, apart, tools) if token_bytes else None
         self.finish_reason: str | None = None
         self.stopped_by: str | int | None = None
         self.token_ids: list[int] = []
@@ -86,6 +91,11 @@ class TextStream:
         self.num_cached_tokens = 0
         self.logprobs: list[TokenLogprob] = []
         self.prompt_logprobs: list[TokenLogprob] | None = None
+
+    @property
+    def may_call(self) -> bool:
+        """Whether the text is read for tool calls."""
+        return self._tools is not None
 
     @property
     def scored_tokens(self) -> Sequence[ScoredToken]:
@@ -151,6 +161,8 @@ class TextStream:
                 text += self._stop_strings.finish()
         deltas: Sequence[Delta] = self._parse(text, ended) if self._parses else _content(text)
         self._count_reasoning(deltas, len(event.token_ids))
+        if self._keeps_reasoning:
+            deltas = _content(text)
         if ended and self.finish_reason is None:
             self.finish_reason = str(event.finish_reason)
         if self.finish_reason == "stop" and self._called:
@@ -196,9 +208,9 @@ class TextStream:
         return deltas
 
     def _record_calls(self, deltas: list[Delta]) -> list[Delta]:
-        """Record whether the deltas contain a tool call.
+        """Record whether the deltas contain a tool call, and return the deltas.
 
-        If only one call is wanted, end the text before the second.
+        If only one call is wanted, ends the text before the second call and returns the deltas before it.
         """
         for i, delta in enumerate(deltas):
             if isinstance(delta, ToolCallDelta):

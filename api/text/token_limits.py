@@ -14,7 +14,10 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 from .sampling import MAX_BIASES
 
 MAX_WORDS, MAX_CHARACTERS = 256, 4096
-"""Most bad words of a request, and most characters of all together. Each is encoded twice, before the request runs."""
+"""Maximum number of bad words of a request, and of characters in all of them together.
+
+Each word is encoded twice before the request runs.
+"""
 
 
 class TokenLimits(Protocol):
@@ -28,7 +31,8 @@ def with_limits(sampling: SamplingParams, body: TokenLimits, tokenizer: Tokenize
     """Return sampling parameters with a request's allowed tokens and bad words.
 
     Raises:
-        RequestError: there are too many, or a word is empty.
+        RequestError: allowed_token_ids is empty or too long, there are too many bad words or too many
+            characters in them, or a word is blank.
     """
     allowed, words = body.allowed_token_ids, body.bad_words
     if allowed is not None and not 0 < len(allowed) <= MAX_BIASES:

@@ -8,7 +8,10 @@ from .encoder import PromptEncoder
 from .generation import Generator
 
 LONGEST = 2**17
-"""Most tokens, about, of a prompt that is truncated, unless the context is longer: encoding takes memory."""
+"""Approximate maximum number of tokens of a prompt before truncation, unless the context is longer.
+
+Encoding longer prompts would take too much memory.
+"""
 
 FIT = -1
 """Value of the field that keeps as many tokens as fit into the context."""

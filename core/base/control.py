@@ -1,7 +1,7 @@
-"""Commands that an administrator sends to a running engine, and the engine's answers. Plain data, sent like
-requests.
+"""Commands that an administrator sends to a running engine, and the engine's answers.
 
-A `Control` carries a `Command` and a number to the engine. The `ControlAnswer` has the same number.
+They are plain data, and are sent like requests. A `Control` carries a `Command` and a number to the engine.
+The `ControlAnswer` has the same number.
 """
 
 from __future__ import annotations
@@ -127,7 +127,13 @@ class CacheView(msgspec.Struct, frozen=True, tag="cache"):
 
 
 class FlushCache(msgspec.Struct, frozen=True, tag="flush_cache"):
-    """Evict every prefix that neither a running request nor a pin holds. The answer is a `CacheView`."""
+    """Evict every prefix that neither a running request nor a pin holds. The answer is a `CacheView`.
+
+    Attributes:
+        only_idle: whether to refuse while a request runs or waits, instead of leaving what it holds.
+    """
+
+    only_idle: bool = False
 
 
 class PinPrefix(msgspec.Struct, frozen=True, tag="pin_prefix"):

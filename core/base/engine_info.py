@@ -9,7 +9,7 @@ from .request import EventBatch
 
 
 class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
-    """Totals of the calls of one component of a plugin, in one process, since it started.
+    """Totals of the calls of one component of a plugin in one process, since the process started.
 
     Attributes:
         kind, name, plugin: kind and name of the component, and its plugin.
@@ -59,6 +59,9 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     Attributes:
         task: "generate" if the engine takes `Request`s, or "embed" if the engine takes `EmbedRequest`s.
         embedding_size: number of dimensions of the vectors, if the task is "embed"; else 0.
+        is_matryoshka: whether the model's config.json says that its vectors may be cut.
+        matryoshka_dimensions: the only numbers of dimensions to cut to; empty: any.
+        prompt_names: names of the prompts in the model's files, which are not added to inputs.
         module_passes: names of the module passes that changed the model, in the order of their application.
         quantization: scheme by which the weights were quantised at loading; None: not quantised.
         kv_cache_dtype: dtype of the KV cache; "" if the engine has none.
@@ -77,6 +80,9 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     weight_version: str = ""
     task: str = "generate"
     embedding_size: int = 0
+    is_matryoshka: bool = False
+    matryoshka_dimensions: tuple[int, ...] = ()
+    prompt_names: tuple[str, ...] = ()
     module_passes: tuple[str, ...] = ()
     quantization: str | None = None
     kv_cache_dtype: str = ""

@@ -11,14 +11,14 @@
     │   ├── ContextLengthError more tokens than the model or the pool can hold
     │   ├── ModelNotFoundError a model name that this server does not serve
     │   ├── NotFoundError      an id that is not, or no longer, stored here
-    │   ├── GrammarCostError   a grammar that takes too much time, memory or depth
+    │   ├── GrammarCostError   a grammar that takes too much time or memory, or is nested too deeply
     │   ├── TooLargeError      more bytes than the limit
     │   └── ConflictError      the request conflicts with an operation in progress
     ├── StorageError           a store cannot do this now; a retry may succeed
     │   ├── StorageFullError   a store has no space left
     │   ├── StorageDamagedError  a store's own files are damaged
     │   └── ContentLostError   the content of a stored file is gone or damaged
-    ├── OverloadedError        the queue is full; a retry may succeed
+    ├── OverloadedError        the server cannot take the request now; a retry may succeed
     │   └── TenantLimitError   one key or user has reached its limit of requests
     ├── DeadlineError          a request's own timeout has passed
     ├── ComponentFailedError        a component raised an unexpected exception while it served a request
@@ -55,7 +55,7 @@ class ModelError(ConfigError):
 
 
 class ComponentError(ConfigError):
-    """A registered component cannot be imported or cannot do what this model and device need."""
+    """A registered component cannot be imported or built, or cannot serve this model on this device."""
 
 
 class PluginError(LLMFWError):
@@ -85,8 +85,10 @@ class ContextLengthError(RequestError):
 
 
 class GrammarCostError(RequestError):
-    """A grammar, schema or regular expression takes too much time or memory to compile, or is nested too
-    deeply."""
+    """A grammar, schema or regular expression costs too much.
+
+    It takes too much time or memory to compile, it is nested too deeply, or its steps take too much CPU time.
+    """
 
     def __init__(self, message: str, *, param: str | None = None, code: str = "grammar_too_complex") -> None:
         super().__init__(message, param=param, code=code)
@@ -141,10 +143,10 @@ class ContentLostError(StorageError):
 
 
 class OverloadedError(LLMFWError):
-    """The queue is full; the engine has not started the request.
+    """The server cannot take the request now, usually because a queue is full. The engine has not started it.
 
     Args:
-        retry_after_s: estimated seconds until the queue has room.
+        retry_after_s: estimated seconds until a retry may succeed.
     """
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:

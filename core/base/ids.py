@@ -7,5 +7,5 @@ import time
 
 
 def sortable_id(prefix: str) -> str:
-    """Return a prefix and 32 hexadecimal digits: 16 for the time in nanoseconds, then 16 random ones."""
+    """Return a new id: the prefix, 16 hexadecimal digits of the time in nanoseconds, and 16 random ones."""
     return f"{prefix}{time.time_ns():016x}{secrets.token_hex(8)}"

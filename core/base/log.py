@@ -58,9 +58,10 @@ class LineFormatter(logging.Formatter):
 
 
 def setup_logging(level: str) -> None:
-    """Log records of `level` ("debug", "info", "warning", "error") and above to stderr.
+    """Set up the root logger to write messages to stderr. Replaces its other handlers.
 
-    Replaces other handlers.
+    Args:
+        level: least severe level to write: "debug", "info", "warning" or "error".
     """
     handler = LineHandler(sys.stderr)
     handler.setFormatter(LineFormatter())

@@ -1,5 +1,4 @@
-"""One step of an engine as plain data: what the scheduler asks an executor to compute, and what the executor
-returns.
+"""One engine step as plain data: what an executor must compute, and what it returns.
 
     scheduler ── StepInput ──►  executor   forward pass
               ── TokenMasks ─►             sampling
@@ -35,8 +34,9 @@ NO_PAGES: Pages = np.empty(0, dtype=np.int32)
 
 
 class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A sequence that gets a row of the page table. These attributes apply until another sequence gets the
-    row.
+    """A sequence that gets a row of the page table.
+
+    These attributes apply until another sequence gets the row.
 
     Attributes:
         row: row of the page table.
@@ -59,7 +59,7 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RowCounts(msgspec.Struct, frozen=True):
-    """Token counts of a sequence with penalties, which replace the executor's own counts.
+    """Token counts of a sequence with penalties. They replace the executor's own counts for the row.
 
     Sent when the sequence gets a row, and when tokens were appended without sampling.
 
@@ -183,8 +183,9 @@ NO_STEP = StepInput(NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, NO_INTS, 0, 0)
 
 
 class TokenMasks(msgspec.Struct, frozen=True):
-    """Masks of allowed tokens, from grammars and `min_tokens`. Sampled tokens without a mask may be any
-    token.
+    """Masks of the tokens that grammars, thinking budgets and bad words of several tokens allow.
+
+    Masks restrict only the sampled tokens that are listed in `places`.
 
     Attributes:
         places: index, among the S sampled tokens, of the token that each mask is for: [R].
@@ -203,11 +204,14 @@ class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
         token_ids: sampled tokens, in the order of `StepInput.sampled_rows`: [S].
         logprobs: log probabilities of the sampled tokens, by row, for sequences that ask for them.
         prompt_logprobs: log probabilities of `StepInput.scored`, by row.
+        not_finite: indices, among the S sampled tokens, of those whose logits hold NaN or infinity. These
+            tokens are meaningless.
     """
 
     token_ids: list[int]
     logprobs: dict[int, list[TokenLogprob]] = {}
     prompt_logprobs: dict[int, list[TokenLogprob]] = {}
+    not_finite: list[int] = []
 
 
 Part = StepInput | TokenMasks | StepOutput
@@ -239,7 +243,7 @@ def _to_array(kind: object, value: Any) -> npt.NDArray[Any]:
     dtype, shape, data = value
     if dtype not in _DTYPES or not all(type(size) is int and 0 <= size < 2**31 for size in shape):
         raise ValueError(f"an array is {dtype!r:.40} {shape!r:.40}; it must be one of {', '.join(_DTYPES)}")
-    return np.frombuffer(data, np.dtype(dtype)).reshape(shape).copy()  # which may be written to
+    return np.frombuffer(data, np.dtype(dtype)).reshape(shape).copy()  # the copy can be written to
 
 
 _DTYPES = (np.dtype(np.int64).str, np.dtype(np.int32).str)

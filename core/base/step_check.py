@@ -1,7 +1,7 @@
 """Checks that an executor can compute a step that comes from a file or another process.
 
-An executor trusts the scheduler: it uses rows, pages and positions as indices into memory without checking them. A step
-from a file may hold any numbers, and one wrong page number ends the process.
+An executor trusts the scheduler: it uses rows, pages and positions as indices into memory without checking
+them. A step from a file may hold any numbers, and a single wrong page number can crash the process.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class StepLimits:
     """Sizes of an executor.
 
     Attributes:
-        num_rows: rows of the page table.
-        num_pages: pages of key and value storage.
-        page_size: tokens in a page.
-        max_len: longest sequence in tokens.
+        num_rows: number of rows of the page table.
+        num_pages: number of pages of the KV cache.
+        page_size: number of tokens in a page.
+        max_len: maximum length of a sequence, in tokens.
         vocab_size: width of the logits.
     """
 
@@ -36,7 +36,7 @@ class StepLimits:
 
     @property
     def width(self) -> int:
-        """Columns of the page table."""
+        """Number of columns of the page table."""
         return -(-self.max_len // self.page_size)
 
 

@@ -9,7 +9,7 @@ import sys
 
 
 def unreadable(error: ValueError | RecursionError) -> str:
-    """Explain an error of `json` or `tomllib` to the user, in one line."""
+    """Return a one-line explanation, for the user, of an error that `json` or `tomllib` raised."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):

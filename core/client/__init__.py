@@ -1,1 +1,1 @@
-"""The API's clients of an engine, which runs in the same process or in its own."""
+"""Clients through which the API uses an engine. The engine runs in the same process or in its own."""

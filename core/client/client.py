@@ -11,7 +11,10 @@ from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 
 
 class EngineClient(ABC):
-    """Generates token ids for requests. All methods are called on one event loop."""
+    """Sends requests and commands to an engine, and returns its results.
+
+    Create a client, await `start`, and await `close` at the end. All methods are called on one event loop.
+    """
 
     @property
     @abstractmethod

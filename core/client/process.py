@@ -169,7 +169,7 @@ class ProcessEngineClient(EngineClient):
         return self._streams.generate(request)
 
     def events(self, request: Request | EmbedRequest) -> AsyncGenerator[TokenEvent, None]:
-        """Send a request of either kind and yield its events; see `EngineClient.generate`."""
+        """Send a request to generate or to embed, and yield its events; see `EngineClient.generate`."""
         return self._streams.generate(request)
 
     async def embed(self, request: EmbedRequest) -> bytes:

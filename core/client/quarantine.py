@@ -69,7 +69,11 @@ class Attempt:
 
 
 class Quarantine:
-    """Sends suspects one at a time. Everything here runs on one event loop."""
+    """Decides when requests may be sent, so that suspects are sent one at a time.
+
+    The supervisor awaits `wait_turn` before it sends a request, calls `note_token` at the first token and
+    `leave` at the end, and calls `judge` when the engine has died. Everything here runs on one event loop.
+    """
 
     def __init__(self) -> None:
         self._line: list[tuple[bool, bool, bool, int, Attempt]] = []
@@ -101,7 +105,11 @@ class Quarantine:
             self._release()
 
     def judge(self, in_flight: Collection[Attempt], weight: int) -> None:
-        """Record that the engine has died with these requests in flight."""
+        """Record that the engine has died with these requests in flight; convict one if it is the cause.
+
+        Args:
+            weight: `CRASH`, or `KILL` if the death was caused from outside.
+        """
         guilty = self._guilty(in_flight, weight)
         for attempt in in_flight:
             attempt.had_token = attempt.had_token or attempt.has_token

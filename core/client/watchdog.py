@@ -1,7 +1,8 @@
 """Decides from an engine's heartbeat whether the engine hangs.
 
-A long step does not count as a hang, nor does a slow or suspended machine: time counts only while the
-watchdog itself was running and saw no progress. Ending a hung engine is the caller's task.
+An engine hangs if it makes no progress, or gives no sign of life, for longer than `WatchdogLimits` allow.
+Time counts only while the watchdog itself runs, so a slow or suspended machine does not count as a hang.
+Ending a hung engine is the caller's task.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class WatchdogLimits(msgspec.Struct, frozen=True):
     """Time limits of an engine.
 
     Attributes:
-        step_s: maximum number of seconds between two reports of progress by the main thread, such as for one
-            step.
+        step_s: maximum number of seconds between two reports of progress by the main thread. A step must end
+            within this time.
         silent_s: maximum number of seconds without any sign of life: no beat, no progress, no CPU time used.
     """
 
@@ -78,7 +79,7 @@ class Hang(NamedTuple):
 
 
 class Watchdog:
-    """Checks one engine process every `LOOK_S` seconds.
+    """Checks one engine process. The caller calls `look` every `LOOK_S` seconds.
 
     Args:
         limits: limits beyond which the engine counts as hung.

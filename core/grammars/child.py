@@ -43,10 +43,11 @@ Prove = Callable[[GrammarSpec], GrammarSpec]
 
 
 class Child:
-    """A forked process that runs one job at a time, as seen by its parent.
+    """A forked process that runs one job at a time, as seen by its parent. `Pool` starts and ends it.
 
     Args:
-        prove: function that returns the spec for the engine to compile; called in the child process.
+        prove: function that tries out a grammar, and returns the spec for the engine to compile
+            (`trial.prove`); called in the child process.
         limits: limits of each job.
         close: function that closes the parent's sockets and files in the child process.
 
@@ -91,7 +92,7 @@ class Child:
             self.sock.sendall(framed(encode(job)))
 
     def slow_down(self) -> None:
-        """Lower the priority of the process from now on."""
+        """Lower the priority of the process until its end."""
         self.is_slow = True
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self.pid, SLOW_NICENESS)
@@ -180,7 +181,10 @@ def _out_of_memory() -> str:
 
 @contextlib.contextmanager
 def _limited(limits: Limits) -> Iterator[None]:
-    """Limit memory, and limit CPU time in case the parent does not enforce the deadline."""
+    """Limit this process's memory and CPU time.
+
+    The parent enforces the deadline; the limit of CPU time acts only if the parent does not.
+    """
     _set_soft(resource.RLIMIT_CPU, int(process_time() + limits.deadline_s) + 2)
     if sys.platform == "linux":
         with open("/proc/self/status", encoding="ascii") as file:

@@ -36,8 +36,10 @@ class FairQueue:
         return True
 
     def shed(self) -> Job | None:
-        """If the queue exceeds its limit, remove and return the newest job of the tenant with the most
-        jobs."""
+        """Remove and return the newest job of the tenant with the most jobs.
+
+        If the queue does not exceed its limit, remove nothing and return None.
+        """
         if self._size <= self._limit:
             return None
         line = max(self._lines.values(), key=len)

@@ -105,7 +105,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
 
     Attributes:
         id: id of the job. A child's answer has 0; the pool fills in the id.
-        outcome: "proved": the engine should compile `spec`. "refused": the backend or a limit rejects the
+        outcome: "proved": the grammar passed its trial. "refused": the backend or a limit rejects the
             grammar. "failed": the backend raised an unexpected exception. "killed": the child crashed or was
             killed. "overloaded": too many grammars wait.
         spec: spec for the engine to compile; None unless the outcome is "proved".

@@ -46,7 +46,7 @@ class Pool:
         return [*self._running, *self._idle]
 
     def add(self, job: Job, now: float) -> None:
-        """Add a job, which gets exactly one verdict unless it is cancelled."""
+        """Add a job. Each job gets exactly one verdict, unless the job is cancelled."""
         is_slow = len(job.spec.source) > self._limits.quick_chars
         self._put(self._slow if is_slow else self._quick, job)
         self.advance(now)

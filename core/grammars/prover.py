@@ -64,7 +64,7 @@ class BackendFailureError(LLMFWError):
 
 
 class GrammarProver:
-    """Tries out grammars by compiling them in other processes. For use in a single event loop.
+    """Tries out grammars by compiling them in other processes. All methods must be called in one event loop.
 
     Args:
         launch: function that returns the supervisor's settings; called in a thread when a supervisor is
@@ -94,7 +94,8 @@ class GrammarProver:
         Raises:
             RequestError: the grammar is invalid.
             GrammarCostError: the grammar exceeds a limit.
-            OverloadedError: too many grammars wait, or the server is shutting down.
+            OverloadedError: too many grammars wait, the supervisor ended twice without a verdict, or the
+                server is shutting down.
             ComponentError: the backend cannot be built.
             BackendFailureError: the backend raised an unexpected exception.
         """

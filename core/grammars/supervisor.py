@@ -113,8 +113,7 @@ class Supervisor:
                     self._pool.on_readable(child, monotonic())
 
     def _handle_messages(self) -> bool:
-        """Read and handle messages from the API process. Returns False if the API process has closed the
-        socket."""
+        """Handle messages from the API process; return False if the API process has closed the socket."""
         try:
             data = self._sock.recv(2**20)
         except OSError:

@@ -98,10 +98,10 @@ class _Trial:
         self._random = random.Random(0)
 
     def run(self, grammar: Grammar, spec: GrammarSpec) -> None:
-        """Run steps until the output ends, or until enough steps have run within the limit.
+        """Run steps until the output ends, or until enough steps have run or enough time has passed.
 
         Context-free grammars are tried for longer: they may be ambiguous, and each step is then slower than
-        the one before.
+        the previous one.
 
         Raises:
             RequestError: the grammar allows no output.

@@ -2,10 +2,10 @@
 
 When a model of transformers 5 is imported, transformers reads the 2,500 files of all models, three times, to
 build an index. It also imports torch's compiler (for a few decorators), sharded tensors, and scipy (for
-losses of object detection). During the import, this module makes transformers' checks for optional libraries
-return False. It postpones the index and the compiler until code uses them. (`torch.compile`, for example,
-uses the compiler.) If a version of transformers works differently, its import is slow again, but still
-correct.
+losses of object detection). During the import, this module makes transformers believe that scipy and
+torch.distributed are missing. It postpones the index and the compiler until code uses them. (`torch.compile`,
+for example, uses the compiler.) If a version of transformers works differently, its import is slow again, but
+still correct.
 
 LLMFW_PLAIN_IMPORTS=1 leaves all imports as they are.
 """
@@ -62,7 +62,7 @@ def _is_plain() -> bool:
 
 @contextlib.contextmanager
 def _one_device() -> Iterator[None]:
-    """Make transformers' checks report a single device, and no libraries that only losses need."""
+    """Within the block, make transformers' checks report torch.distributed and `UNUSED` as missing."""
     import torch.distributed
     import transformers.utils
     from transformers.utils import import_utils
@@ -98,7 +98,7 @@ def _replaced(module: ModuleType, **others: object) -> Iterator[None]:
 def _postpone_compiler() -> None:
     """Postpone the import of torch's compiler until code uses it.
 
-    Until then, stand-ins serve the decorators that mark functions for the compiler.
+    Until then, small substitutes replace the decorators that mark functions for the compiler.
     """
     import torch  # noqa: F401 - the package of the compiler
 

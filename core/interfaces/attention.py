@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class AttentionBackend(ABC):
     """Computes attention for the packed tokens of a step, over pages of keys and values.
 
-    Built once, when the model is loaded. Each step calls `plan` once, then `forward` once per layer, in
-    order.
+    llmfw builds a backend once, when the model is loaded. In each step, it calls `plan` once, then `forward`
+    once per layer, in order.
 
     Args:
         layers: the model's attention layers, by index.
@@ -56,13 +56,14 @@ class AttentionBackend(ABC):
     @classmethod
     @abstractmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
-        """Return None if this backend can serve these layers on this device, or else a sentence that says why
-        not."""
+        """Return the reason why this backend cannot serve these layers on this device; None if it can.
+
+        The reason is a sentence for the log and for errors, such as "it needs an NVIDIA GPU".
+        """
 
     @classmethod
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
-        """Return None if this backend can store keys and values in `stored_as`, or else a sentence that says
-        why not.
+        """Return the reason why this backend cannot store keys and values in `stored_as`; None if it can.
 
         Called only if `--kv-cache-dtype` names a dtype that is not the model's. A backend that supports the
         dtype writes with `storage.write`, or converts as `llmfw.core.interfaces.kv_dtype` describes. It
@@ -80,7 +81,7 @@ class AttentionBackend(ABC):
         return f"it keeps keys and values in the model's dtype, {dtype_name(dtype)}, not in {dtype_name(stored_as)}"
 
     def graph_unsupported(self) -> str | None:
-        """Return None if decode steps can be captured in a CUDA graph, or else a sentence that says why not.
+        """Return the reason why decode steps cannot be captured in a CUDA graph; None if they can.
 
         If this returns None, the engine calls `plan` with a static batch (`batch.is_static`) before each
         replay, outside of the graph, but calls `forward` only during capture. So the data that `forward`

@@ -71,8 +71,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
         tenant: tenant that owns the job: the name of the API key that created it; "" if it was created
             without a key. The lines of the job run as requests of this tenant.
         line_crashes: lines without a result that a process was working on when it died, in ascending order.
-        num_crashes: number of times that the server died while it worked on the whole job, since the job
-            entered its present state.
+        num_crashes: number of times that the server died while it worked on the job as a whole instead of
+            single lines, since the job entered its present state.
     """
 
     id: str
@@ -124,11 +124,10 @@ class BatchResults(ABC):
 
     @abstractmethod
     async def add(self, results: Sequence[LineResult]) -> None:
-        """Store all of these results, or raise and store none. Once this returns, the results survive a
-        crash.
+        """Store all of these results. If this raises, no result is stored.
 
-        A line keeps its first result; further results are dropped. The job's `num_completed` and `num_failed`
-        grow by the number of results that are stored.
+        Once this returns, the results survive a crash. A line keeps its first result; further results are
+        dropped. The job's `num_completed` and `num_failed` grow by the number of results that are stored.
         """
 
     @abstractmethod
@@ -201,11 +200,14 @@ class BatchStore(ABC):
 
     @abstractmethod
     async def lease(self, batch_id: str, owner: str, seconds: float) -> bool:
-        """Acquire or renew an owner's lease of a job, for `seconds` from now; return False if another owner
-        has it.
+        """Acquire or renew the lease of a job; return False if another owner has it.
 
-        A lease expires, so another owner can take over the jobs of an owner that has crashed. 0 seconds end
-        the lease. A store that only one process can open may drop all leases when it is opened.
+        A lease expires, so that another owner can take over the jobs of an owner that has crashed. A store
+        that only one process can open may drop all leases when it is opened.
+
+        Args:
+            owner: owner of the lease, who alone may work on the job.
+            seconds: duration of the lease from now on; 0 ends the lease.
         """
 
     @abstractmethod

@@ -20,8 +20,11 @@ class SequenceDrafter(ABC):
 
     @abstractmethod
     def extend(self, token_ids: Sequence[int]) -> None:
-        """Append tokens to the sequence. The first call passes the prompt; each later call passes the tokens
-        that were generated since the call before."""
+        """Append tokens to the sequence.
+
+        The first call passes the prompt. Each later call passes the tokens that were generated since the
+        previous call.
+        """
 
     @abstractmethod
     def draft(self, limit: int) -> Sequence[int]:
@@ -33,7 +36,7 @@ class SequenceDrafter(ABC):
 
 
 class Drafter(ABC):
-    """Creates a `SequenceDrafter` for each sequence. Built once."""
+    """Creates a `SequenceDrafter` for each sequence. The engine builds one drafter when it starts."""
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the component, set by `-o drafter.key=value`. A drafter with options overrides this."""

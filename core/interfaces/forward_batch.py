@@ -18,7 +18,7 @@ class ForwardBatch:
         slots: slot of each token's key and value, `page * page_size + offset`, on the device: [T].
         query_lens: number of tokens of each sequence in this step, on the host: [B].
         kv_lens: length of each sequence, including its tokens of this step, on the host: [B].
-        rows: row of the page table of each sequence, on the device: [B].
+        rows: each sequence's row of the page table, on the device: [B].
         page_table: pages of each row, on the device: [R, maximum number of pages of a sequence]. Entries
             beyond a sequence's own pages may be any valid page.
         num_single: number of sequences with one token in this step; they come first.

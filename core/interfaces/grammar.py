@@ -63,10 +63,9 @@ class Grammar(ABC):
 
     @abstractmethod
     def forced(self) -> Sequence[int]:
-        """Return the tokens of the only continuation that the grammar allows, in the model's own
-        tokenisation.
+        """Return the tokens of the only possible continuation; empty if the grammar allows several.
 
-        Empty if the grammar allows several continuations.
+        The continuation's text must be tokenised as the model's tokenizer does it.
         """
 
     @abstractmethod
@@ -91,12 +90,13 @@ class GrammarBackend(ABC):
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None: ...
 
     def prepare(self, spec: GrammarSpec) -> GrammarSpec:
-        """Return an equivalent spec that takes `compile` less work. The spec may be of a kind that only this
-        backend knows.
+        """Return an equivalent spec that takes `compile` less work.
+
+        The returned spec may be of a kind that only this backend knows. By default, returns the spec
+        unchanged.
 
         Called in a separate process, once for each grammar, before `compile` is called in the engine. Put
-        work here that holds the interpreter lock, or that recurses on a client's input. By default, returns
-        the spec unchanged.
+        work here that holds the interpreter lock, or that recurses on a client's input.
 
         Raises:
             RequestError: as in `compile`.
@@ -119,8 +119,9 @@ class GrammarBackend(ABC):
 
     @abstractmethod
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
-        """Write the mask of the tokens that each grammar allows next. Called in a thread, during the forward
-        pass.
+        """Write the mask of the tokens that each grammar allows next.
+
+        May be called in another thread, while the model computes the step.
 
         Args:
             grammars: grammars of this backend.

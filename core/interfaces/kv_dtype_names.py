@@ -1,7 +1,6 @@
-"""Names of the dtypes in which keys and values can be stored, for `--kv-cache-dtype`. Importing this is
-cheap.
+"""Names of the dtypes in which keys and values can be stored, for `--kv-cache-dtype`.
 
-The corresponding torch dtypes and the conversions are in `kv_dtype`.
+Importing this module is cheap, because the corresponding torch dtypes and the conversions are in `kv_dtype`.
 """
 
 from __future__ import annotations

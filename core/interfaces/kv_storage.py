@@ -68,8 +68,8 @@ class KVStorage:
     def write(self, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Store new keys [T, Hkv, D] and values [T, Hkv, Dv] of a layer at their slots [T], in `stored_as`.
 
-        Elements too large for a narrower dtype become its largest finite value. For backends whose kernels do
-        not write keys and values themselves. Uses torch's operators.
+        Backends whose kernels do not write keys and values themselves can call this, which uses torch's
+        operators. Elements too large for a narrower dtype become that dtype's largest finite value.
         """
         for pages, new, scale in zip(
             (self.keys[index], self.values[index]), (key, value), self.scales(index), strict=True
@@ -94,7 +94,7 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, pla
 
     Uninitialised memory could hold NaN. Attention multiplies masked slots by 0, which does not remove a NaN.
 
-    On a CPU, the memory comes from calloc (through numpy), so that pages take no memory until they are
+    On a CPU, the memory comes from calloc (through numpy), so that it is provided only when it is first
     written. From 4 MB on, numpy requests large pages, and the system takes some time to provide each. So the
     tensors start at different offsets within a large page, because otherwise a new token could need a new
     large page in every tensor at once.

@@ -1,5 +1,4 @@
-"""A command whose module is imported only when the command is used, so that other commands start without
-it."""
+"""Commands whose modules are imported only when they are used, so that other commands start faster."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ class ModelSource(ABC):
 
     @abstractmethod
     def folder(self) -> str:
-        """Return the folder that holds config, weights (safetensors) and tokenizer, in the layout of
-        transformers.
+        """Return the path of the model's folder.
 
-        The path must be absolute, and the same in each call. The config must name an architecture, and the
-        tokenizer an end-of-sequence token.
+        The folder holds config, weights (safetensors) and tokenizer, in the layout of transformers. The
+        config must name an architecture, and the tokenizer must name an end-of-sequence token. The path must
+        be absolute, and the same in each call.
         """

@@ -1,8 +1,8 @@
 """The interface of a module pass, which replaces ordinary modules of a loaded model with faster ones.
 
-A pass receives transformers' modules. Projections of the same input have been merged before; the model is
-probed afterwards. A pass is independent of requests, batches and attention backends. Importing this module
-does not import torch.
+A pass receives a model of transformers' modules, in which llmfw has already merged projections of the same
+input. After all passes, llmfw probes the model: it runs the model once to find its attention layers. A pass
+is independent of requests, batches and attention backends. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class ModulePass(ABC):
     """Replaces modules of a model. The model's results stay the same, except for rounding.
 
-    Built once, without arguments, when a model is loaded. A pass must replace only modules whose behaviour it
-    knows exactly. It leaves modules with hooks, modules of a subclass, and modules that compute other results
-    unchanged.
+    llmfw builds a pass without arguments when it loads a model. A pass must replace only modules whose
+    behaviour it knows exactly. It must not change modules with hooks, modules of a subclass, or modules that
+    compute other results.
 
     Attributes:
         has_own_threads: whether nearly all of the changed model computes on the pass's own threads. If this
@@ -33,8 +33,10 @@ class ModulePass(ABC):
     @classmethod
     @abstractmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
-        """Return None if this pass can change models of this dtype on this device, or else a sentence that
-        says why not."""
+        """Return why this pass cannot change models of this dtype on this device; None if it can.
+
+        The reason is a sentence for the log and for errors, such as "it needs an NVIDIA GPU".
+        """
 
     @abstractmethod
     def apply(self, model: nn.Module) -> int:

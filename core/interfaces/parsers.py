@@ -26,8 +26,7 @@ class ReasoningDelta(msgspec.Struct, frozen=True, tag="reasoning"):
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, tag="tool_call"):
-    """Start or continuation of a tool call. The first delta of a call has its name; the others have only
-    arguments.
+    """Start or continuation of a tool call.
 
     Attributes:
         index: index of the call among this choice's calls, from 0, ascending.

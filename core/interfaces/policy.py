@@ -98,8 +98,8 @@ class Figures:
 
     Attributes:
         num_waiting, num_running: number of waiting requests, and of running ones.
-        num_places: number of further requests that may run. For live requests, this includes the rows of
-            deferrable requests, which they may take over.
+        num_places: number of further requests that may run. When live requests are ordered, this counts the
+            rows of deferrable requests as free, because live requests may take over these rows.
         num_free_tokens: capacity in tokens of the pages that are free or held only by the prefix cache.
         num_total_tokens: capacity in tokens of all pages.
         budget: number of prompt tokens that the step may still compute.
@@ -140,7 +140,9 @@ class Ordering(NamedTuple):
 
 
 class SchedulePolicy(ABC):
-    """Orders requests. Built once; called in each step in which a request waits and one could be admitted.
+    """Orders requests.
+
+    llmfw builds a policy once, and calls `order` in each step in which a waiting request could be admitted.
 
     Attributes:
         options: the policy's own options, an instance of its `Options`.
@@ -154,7 +156,7 @@ class SchedulePolicy(ABC):
 
     @property
     def preempts(self) -> bool:
-        """Whether the policy overrides `give_way`; only then does the scheduler call it."""
+        """Whether the policy overrides `give_way`. The scheduler calls `give_way` only if this is true."""
         return type(self).give_way is not SchedulePolicy.give_way
 
     @abstractmethod
@@ -162,23 +164,21 @@ class SchedulePolicy(ABC):
         """Return the order in which to admit the waiting requests."""
 
     def retraction_order(self, running: Running, figures: Figures) -> Places:
-        """Return the order in which to retract running requests when the pool is full; the first is retracted
-        first.
+        """Return the order in which to retract running requests when the page pool is full.
 
-        By default, requests with the fewest output tokens come first, and among these the ones with the
-        longest prompts: their retraction loses the least work and frees the most pages. The last request is
-        never retracted.
+        The first request in the order is retracted first; the last one is never retracted. By default,
+        requests with the fewest output tokens come first, and among these the ones with the longest prompts:
+        their retraction loses the least work and frees the most pages.
         """
         places: Places = np.lexsort((-running.arrival, -running.prompt_len, running.num_output))
         return places
 
     def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
-        """Return the running requests that may be retracted to admit a waiting request now; the first is
-        retracted first.
+        """Return the running requests that may be retracted to admit a waiting request now.
 
         Called only if the first waiting request in the ordering cannot be admitted for lack of rows or pages.
-        The scheduler retracts as many as needed, or none if all of them are not enough. By default, returns
-        none.
+        The scheduler retracts requests in the returned order until the waiting request fits. If it would not
+        fit even without all of them, the scheduler retracts none. By default, returns no request.
 
         Args:
             place: index, in `waiting`, of the request to admit.

@@ -76,16 +76,27 @@ class ResponseStore(ABC):
 
     @abstractmethod
     async def get(self, response_id: str) -> ResponseRecord:
-        """Return a response; KeyError if it does not exist."""
+        """Return a response.
+
+        Raises:
+            KeyError: the response does not exist.
+        """
 
     @abstractmethod
     async def conversation(self, response_id: str) -> Sequence[ResponseRecord]:
-        """Return a response and all responses that it continues, oldest first; KeyError(id) if one does not
-        exist."""
+        """Return a response and all responses that it continues, oldest first.
+
+        Raises:
+            KeyError: the response, or one that it continues, does not exist. The argument is the missing id.
+        """
 
     @abstractmethod
     async def delete(self, response_id: str) -> None:
-        """Remove only this response; KeyError if it does not exist."""
+        """Remove a response. The other responses of its conversation stay.
+
+        Raises:
+            KeyError: the response does not exist.
+        """
 
     @abstractmethod
     async def unfinished(self) -> Sequence[ResponseRecord]:

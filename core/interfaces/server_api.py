@@ -76,6 +76,30 @@ class ServerAPI(ABC):
         """
 
     @abstractmethod
+    async def read_object(self, request: Any) -> dict[str, msgspec.Raw]:
+        """Read the JSON body of a request; return its members, not decoded. Ignores the content type.
+
+        Raises:
+            RequestError: the body is not a JSON object.
+            OverloadedError: the server has no memory for the body now.
+        """
+
+    @abstractmethod
+    async def forward(self, request: Any, path: str, body: Mapping[str, Any]) -> Any:
+        """Return the response of the route at `path` to a body, for a handler to return.
+
+        Unlike `call`, it may be a stream, and fields without effect are reported or refused as there.
+
+        Args:
+            request: the handler's request, whose body has been read.
+            path: as in `call`.
+            body: members of the body; `msgspec.Raw` is taken as it is.
+
+        Raises:
+            LLMFWError: the route refuses the request.
+        """
+
+    @abstractmethod
     def report(self, ignored: Sequence[str]) -> dict[str, str]:
         """Return a header that reports the ignored fields; {} if there are none.
 

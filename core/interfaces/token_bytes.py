@@ -70,7 +70,7 @@ def _flat(decoder: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _apply_decoder_step(piece: str, step: dict[str, Any]) -> str:
-    """Apply one component of the tokenizer's decoder to a token's text, and return the result."""
+    """Apply one step of the tokenizer's decoder to a token's text, and return the result."""
     if step["type"] == "Metaspace":
         return piece.replace(step["replacement"], " ")
     if step["type"] == "Replace":
@@ -83,7 +83,7 @@ def _apply_decoder_step(piece: str, step: dict[str, Any]) -> str:
         return piece.removeprefix(prefix) if piece.startswith(prefix) else f" {piece}"
     if step["type"] == "BPEDecoder":
         return piece.replace(step["suffix"], " ")
-    return piece  # components that change only the ends of a text, or join several tokens
+    return piece  # steps that change only the ends of a text, or join several tokens
 
 
 @functools.cache

@@ -26,9 +26,9 @@ MAX_HELD_TOKENS = 16  # tokens held back for the rest of a character; UTF-8 need
 
 
 def panics_are_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function so that a panic of the library becomes an EngineError.
+    """Decorate a function so that a panic in the Rust code of `tokenizers` becomes an EngineError.
 
-    A panic is not an `Exception`, so handlers of `Exception` would not catch it.
+    The library raises a panic as a `BaseException`, which handlers of `Exception` would not catch.
     """
 
     @functools.wraps(call)
@@ -124,24 +124,29 @@ class Tokenizer:
         return len(text) // self._longest
 
     async def encode_aside(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the token ids of a text, as `encode` does, without blocking the event loop for a long
-        text."""
+        """Return the token ids of a text, as `encode` does.
+
+        Encodes a text of more than LONG_TEXT characters in a thread, so that it does not block the event
+        loop.
+        """
         if len(text) <= LONG_TEXT:
             return self.encode(text, add_special_tokens=add_special_tokens)
         return await asyncio.to_thread(self.encode, text, add_special_tokens=add_special_tokens)
 
     def marker(self, text: str) -> tuple[int, ...] | None:
-        """Return the token ids of a text that is tokenised equally in any context; otherwise None.
+        """Return a text's token ids if they are the same in any context; else None.
 
-        A text is tokenised equally if its first and its last token are added tokens (see `added_tokens`).
+        They are the same if the first and the last token are added tokens (see `added_tokens`).
         """
         added = self.added_tokens().values()
         ids = self.encode(text, add_special_tokens=False)
         return tuple(ids) if ids and ids[0] in added and ids[-1] in added else None
 
     async def encode_all_aside(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, as `encode` does, on several cores and without blocking the
-        event loop."""
+        """Return the token ids of each text, as `encode` does.
+
+        Encodes the texts on several cores, and does not block the event loop.
+        """
         encode = panics_are_errors(self._backend.encode_batch)
         encodings = await asyncio.to_thread(encode, list(texts))
         return [list(encoding.ids) for encoding in encodings]

@@ -1,2 +1,1 @@
-"""Communication between processes: messages as msgpack over a socket pair, and the environment of a child
-process."""
+"""Child processes: how llmfw starts them, their environment, and the format of messages to and from them."""

@@ -30,16 +30,16 @@ _PR_SET_PDEATHSIG = 1
 def start_child(
     command: Sequence[str], environment: Mapping[str, str], **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a child process that ends with this one once the child has called `settle`. Any thread may call
-    this.
+    """Start a child process. Once the child has called `settle`, it ends with this process.
 
-    Linux treats the end of the thread that started a process as the end of the parent. So a dedicated thread
-    starts the child, and waits until the child has ended. A child that is stopped (SIGSTOP) before it calls
-    `settle` may outlive this process. Only code between fork and exec could prevent that, and such code may
-    hang in a process with several threads.
+    Any thread may call this. Linux treats the end of the thread that started a process as the end of the
+    parent. So a dedicated thread starts the child, and waits until the child has ended. A child that is
+    stopped (SIGSTOP) before it calls `settle` may outlive this process. Only code between fork and exec could
+    prevent that, and such code may hang in a process with several threads.
 
     Args:
-        environment: environment of the child, to which the id of this process is added.
+        command: program and arguments.
+        environment: environment of the child. The id of this process is added to it.
         options: further arguments of `subprocess.Popen`.
     """
     started: Future[subprocess.Popen[bytes]] = Future()
@@ -61,9 +61,9 @@ def start_child(
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block the signals that `settle` handles in processes that this thread starts during the block.
+    """Block the signals that `settle` sets up, in this thread and in the processes that it starts meanwhile.
 
-    So none of these signals ends such a process before it has called `settle`.
+    So none of these signals ends a new process before the process has called `settle`.
     """
     old = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
@@ -73,11 +73,10 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Set up signal handling in a child process, and make it end with its parent. The main thread calls this
-    first.
+    """Set up this child process: handle signals, and end when the parent ends.
 
-    SIGUSR1, and crashes such as SIGSEGV, write the stacks of all threads to stderr. This works even while
-    native code holds the interpreter lock.
+    The main thread of a child calls this before anything else. From then on, SIGUSR1 and crashes such as
+    SIGSEGV write the stacks of all threads to stderr, even while native code holds the interpreter lock.
     """
     if parent := os.environ.pop(PARENT, None):
         end_with(int(parent))
@@ -94,7 +93,7 @@ def end_with(parent: int) -> None:
     Does nothing on other systems.
 
     Args:
-        parent: process id of the parent. If it has already ended, this process exits at once.
+        parent: process id of the parent. If the parent has already ended, this process exits at once.
     """
     if sys.platform != "linux":
         return

@@ -1,10 +1,10 @@
 """Sends messages between the API and the engine process: frames of msgpack over a pair of connected sockets.
 
-The client creates the pair, and the engine process inherits one end: no socket is in the file system, no
+Each client creates a pair, and the engine process inherits one end of it: no socket is in the file system, no
 other process can connect, and no thread is needed in between. The engine first sends an `EngineInfo`, or an
-`EngineFailed`. Then the client sends `ToEngine` messages and receives `FromEngine` messages: one `EventBatch`
-per step with the events of its own requests. Each client has its own pair. This module handles the format of
-the messages, not their meaning.
+`EngineFailed`. Then the client sends `ToEngine` messages and receives `FromEngine` messages. The events of a
+step for one client's requests come in one `EventBatch`. This module handles the format of the messages, not
+their meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import msgspec
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import EngineFailed, FromEngine
 from llmfw.core.base.errors import EngineError, LLMFWError, RequestError
-from llmfw.core.base.request import ToEngine
 
 _PREFIX = 8  # bytes that hold the length of a frame
 _BUFFER = 4 * 2**20  # size of a socket's send buffer in bytes; the system may allow less
@@ -41,18 +40,15 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_client_decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
 _engine_decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 _launch_decoder = msgspec.msgpack.Decoder(Launch)
 
 encode = _encoder.encode
-decode_from_client = _client_decoder.decode
 decode_from_engine = _engine_decoder.decode
 
 
 def new_pair() -> tuple[socket.socket, socket.socket]:
-    """Return two connected, non-blocking sockets: the client's, and the one that the engine process
-    inherits."""
+    """Return two connected, non-blocking sockets: one for the client, one for the engine process."""
     ours, theirs = socket.socketpair()
     for sock in (ours, theirs):
         sock.setblocking(False)
@@ -62,7 +58,7 @@ def new_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def framed(payload: bytes) -> bytes:
-    """Return a payload as a frame: preceded by its length."""
+    """Return a frame: the payload's length (8 bytes, big-endian), then the payload."""
     return len(payload).to_bytes(_PREFIX, "big") + payload
 
 
@@ -95,9 +91,9 @@ class Frames:
 
 
 def write_launch(stream: IO[bytes], launch: Launch) -> None:
-    """Write a `Launch` to the engine's stdin: length, then msgpack.
+    """Write a `Launch` to the engine's stdin, as a frame of msgpack.
 
-    The stream stays open; its end tells the engine that the parent has exited.
+    The stream stays open. When it ends, the engine knows that the parent has exited.
     """
     stream.write(framed(encode(launch)))
     stream.flush()
@@ -121,7 +117,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def failure_of(error: BaseException) -> EngineFailed:
-    """Convert an exception to a message."""
+    """Convert an exception to an `EngineFailed` message."""
     failed = EngineFailed(kind=type(error).__name__, message=str(error))
     if isinstance(error, RequestError):
         failed.param, failed.code = error.param, error.code
@@ -129,9 +125,9 @@ def failure_of(error: BaseException) -> EngineFailed:
 
 
 def error_of(failed: EngineFailed) -> LLMFWError:
-    """Convert a message back to an exception.
+    """Convert an `EngineFailed` message back to an exception.
 
-    The exception has its original class if that is a subclass of LLMFWError; otherwise it is an EngineError.
+    The exception has its original class if that is LLMFWError or a subclass; otherwise it is an EngineError.
     """
     kinds: dict[str, type[LLMFWError]] = {cls.__name__: cls for cls in _subclasses(LLMFWError)}
     if failed.kind in kinds:

@@ -54,8 +54,7 @@ EXTRA_HEADS = re.compile(r"(^|\.)mtp[^.]*\.")
 """Heads that predict several tokens ahead, which llmfw does not use."""
 _LAYER = re.compile(r"\.\d+\.")
 EXTRA_LAYER_PARTS = ("eh_proj", "enorm", "hnorm", "shared_head")
-"""Modules by which to recognise such a head among the layers: DeepSeek V3, GLM 4 MoE and others number it as
-a layer."""
+"""Modules that only such heads have. DeepSeek V3, GLM 4 MoE and others store such a head as another layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,8 @@ class Differences:
 
     Attributes:
         missing: names of tensors that the files lack.
-        mismatched: names of tensors whose shape or type differs, each with both shapes or types.
+        mismatched: descriptions of tensors whose shape or type differs: the name, and both shapes or the
+            type in the file.
         surplus: names of tensors that the model lacks.
         note: possible explanation of the differences, or "".
     """
@@ -75,10 +75,10 @@ class Differences:
     note: str = ""
 
     def refuse_any(self, path: str) -> None:
-        """Raise ModelError if there is any difference.
+        """Refuse the model if there is any difference.
 
         Raises:
-            ModelError: the message names up to ten tensors, and the number of further ones.
+            ModelError: there is a difference; the message lists up to ten tensors and counts the others.
         """
         groups = {"missing": self.missing, "mismatched": self.mismatched, "surplus": self.surplus}
         groups = {title: names for title, names in groups.items() if names}
@@ -96,8 +96,8 @@ def read_config(path: str) -> Any:
     """Return a model's config.
 
     Raises:
-        ModelError: the config does not exist, cannot be read, has impossible numbers or names an unknown
-            quantization method; or the model is an adapter.
+        ModelError: the config does not exist, cannot be read, has impossible or contradictory numbers, names
+            the file of the weights, or names an unknown quantization method; or the model has an adapter.
     """
     refuse_adapters(path)
     settings = read_settings(path)
@@ -172,8 +172,8 @@ def _check_values(path: str, module: PreTrainedModel) -> None:
     """Raise ModelError if weights contain NaN or infinity. Log a warning if all values of a matrix are zero.
 
     A NaN would make outputs wrong without an error. Zeros are legal: pruned layers and untrained heads have
-    them. Computing the minimum and maximum finds both in one pass at memory bandwidth (28 GB/s, where
-    isfinite reached only 1 GB/s).
+    them. Computing the minimum and maximum finds both in one pass at memory bandwidth (28 GB/s; isfinite
+    reached only 1 GB/s).
     """
     damaged, zero = [], []
     for name, weight in module.named_parameters():
@@ -235,9 +235,9 @@ class _TensorNames:
                 self._beyond[layer].add(name)
 
     def layer(self, name: str) -> tuple[str, int] | None:
-        """Return the layer of a stored tensor, if its number is beyond the model's last layer; else None.
+        """Return the layer that a stored tensor belongs to, if the model has no such layer; else None.
 
-        The layer is given as the name prefix of its list of layers, and its number in that list.
+        A layer is a pair: the name prefix of its list ("model.layers."), and its number in the list.
         """
         for prefix, count in self._counts.items():
             number = self._number(name, prefix)
@@ -246,19 +246,21 @@ class _TensorNames:
         return None
 
     def is_by_design(self, name: str) -> bool:
-        """Return whether a surplus tensor is known to be unused."""
+        """Return whether a stored tensor is of a kind that the model is expected to lack.
+
+        Expected are buffers that transformers computes, scales of the KV cache, and tensors of extra heads.
+        """
         if CONSTANTS.search(name) or CACHE_SCALES.search(name) or EXTRA_HEADS.search(name):
             return True
         layer = self.layer(name)
         return layer is not None and _is_extra_head(self._beyond[layer])
 
     def surplus_layers(self) -> set[str]:
-        """Return the tensors of layers beyond the model's last layer. Leaves out extra heads."""
+        """Return the names of stored tensors in layers that the model lacks, except those of extra heads."""
         return {name for names in self._beyond.values() if not _is_extra_head(names) for name in names}
 
     def note_on_layers(self) -> str:
-        """Return a note about different numbers of layers in the config and in the files; "" if the numbers
-        agree."""
+        """Return a text that says how many layers the config and the files have; "" if they agree."""
         for prefix, count in self._counts.items():
             inside = {found for name in self._stored if (found := self._number(name, prefix)) is not None}
             inside -= {number for (_, number), names in self._beyond.items() if _is_extra_head(names)}
@@ -275,7 +277,7 @@ class _TensorNames:
         ]
 
     def doubled(self) -> set[str]:
-        """Return the tensors that are stored twice: with and without the prefix of the base model."""
+        """Return the names of tensors that are stored twice: with and without the base model's prefix."""
         return {name for name in self._stored if f"{self._prefix}{name}" in self._stored}
 
     def _is_floating(self, name: str) -> bool:
@@ -294,8 +296,10 @@ class _TensorNames:
 
 
 def _layer_counts(names: Iterable[str]) -> dict[str, int]:
-    """Return the number of layers in each outermost list of layers, by the list's name prefix
-    ("model.layers.")."""
+    """Return the length of each list of layers, by its name prefix ("model.layers.").
+
+    Leaves out lists within a layer, such as its experts.
+    """
     counts: dict[str, int] = {}
     for name in names:
         if found := re.match(r"(.*?\.)?(\d+)\.", name):

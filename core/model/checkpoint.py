@@ -43,16 +43,19 @@ class StoredTensor:
 
     @property
     def is_integer(self) -> bool:
-        """Whether the tensor has an integer dtype. Integers stored for a weight are quantisation codes."""
+        """Whether the dtype is integer or boolean. If a weight has such a dtype, it holds quantised codes."""
         return self.dtype.upper().startswith(("I", "U", "BOOL"))
 
 
 def read_tensors(path: str) -> dict[str, StoredTensor]:
-    """Return the tensors of a checkpoint by name. Empty if its files are missing or in an older format.
+    """Return the formats of a checkpoint's tensors, by name.
+
+    Empty if there are no weight files, or if a .bin file is damaged or in torch's older format.
 
     Raises:
-        ModelError: the index is wrong, a file does not hold named tensors, or two files hold different values
-            for the same tensor.
+        ModelError: the index is invalid, or names a file that is missing or outside the folder; a .bin file
+            does not hold named tensors; two files hold different values for the same tensor; or a shard has
+            a tensor that is missing from the single file next to it.
     """
     tensors: dict[str, StoredTensor] = {}
     places: dict[str, Path] = {}
@@ -66,7 +69,7 @@ def read_tensors(path: str) -> dict[str, StoredTensor]:
 
 
 def expert_gaps(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return the names of missing expert tensors, below the highest expert number in the files.
+    """Return the names of missing expert tensors whose number is below the highest one in the files.
 
     transformers stacks experts in numeric order and ignores gaps, so after a gap it would compute with the
     wrong experts. Leaves out experts that are missing at the end. transformers reports these as a shape
@@ -195,7 +198,7 @@ def _refuse_other_shards(path: str, single: Path, index: Path) -> None:
     transformers would read the single file, and ignore the shards.
 
     Raises:
-        ModelError: a shard has a tensor that the single file lacks or has with other values.
+        ModelError: a shard has a tensor that is missing from the single file, or has other values there.
     """
     weight_map = read_json(index).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else ()

@@ -24,17 +24,21 @@ ROTARY = re.compile(
     r"(^|_)(theta|factor|low_freq_factor|high_freq_factor|attention_factor|short_factor|long_factor|beta_fast|beta_slow"
     r"|original_max_position_embeddings|base_freq)$"
 )
-"""Names of numbers in a dictionary of rotary parameters, or at the top as `rope_theta`, that are above 0."""
+"""Names of rotary parameters that must be above 0. They are in a dictionary of rotary parameters or, as
+`rope_theta`, at the top level."""
 SOFT_CAP = re.compile(r"^(?!.*router).*(soft_?cap(ping)?|logit_cap)$")
-"""Soft caps: a score becomes cap * tanh(score / cap). 0 would divide by 0; only routers have 0 for no cap."""
+"""Soft caps: a score becomes cap * tanh(score / cap). A cap of 0 would divide by 0, except in routers, where
+0 means no cap."""
 SCALE = re.compile(
     r"(^|_)(query_pre_attn_scalar|logits?_scal(e|ing)|softmax_scale|scale_(emb|depth)|rout(e|ed|er|ing)_scal(e|ing_factor)"
     r"|(attention|embedding|residual|lm_head|output|key|logits_mup_width)_multiplier|ssm_(in|out)_multiplier)$"
 )
-"""Factors and divisors of whole layers: with 0 the layer has no effect or divides by 0, below 0 it is reversed."""
+"""Factors and divisors of whole layers. If one is 0, the layer has no effect or divides by 0. If it is
+negative, the layer's effect is reversed."""
 CHOSEN_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_k")
 ALL_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-"""Names of the number of experts that compute a token, and of the number of experts of a layer."""
+"""Names of the field for the number of experts in a layer. `CHOSEN_EXPERTS` has the names of the field for
+the number of experts that compute a token."""
 SIZE = re.compile(
     r"^(hidden_size|intermediate_size|vocab_size|head_dim|max_position_embeddings|n_embd|n_head|n_layer|n_positions|d_model"
     r"|num_(attention_heads|key_value_heads|hidden_layers))$"
@@ -71,7 +75,8 @@ def check_numbers(path: str, settings: dict[str, Any]) -> None:
         settings: contents of config.json.
 
     Raises:
-        ModelError: a number is wrong; the message names the first such field, its value, and what is allowed.
+        ModelError: a number is wrong, or the type of the rotary embedding is not text. The message names the
+            first such field, its value, and what is allowed.
     """
     for field, value in _fields(settings):
         if wanted := _wanted(field, value):
@@ -129,10 +134,10 @@ def _is_rotary(field: tuple[str, ...]) -> bool:
 
 
 def check_experts(path: str, text_config: Any) -> None:
-    """Refuse a config that sends each token to more experts than there are.
+    """Refuse a config whose number of experts per token is negative, or exceeds the number of experts.
 
     Raises:
-        ModelError: the config does so; the message names both numbers.
+        ModelError: the number of experts per token is wrong; the message names both numbers.
     """
     for chosen_name, total_name in product(CHOSEN_EXPERTS, ALL_EXPERTS):
         chosen, total = (getattr(text_config, name, None) for name in (chosen_name, total_name))
@@ -159,7 +164,7 @@ def refuse_named_weights(path: str, settings: dict[str, Any]) -> None:
 def _fields(settings: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield each value with the names of the fields that lead to it, in the file's order.
 
-    Yields the contents of dictionaries and lists in place of these.
+    Descends into dictionaries and lists, and yields only the values in them.
     """
     # An explicit stack, because JSON may be nested more deeply than Python's recursion limit.
     waiting: list[tuple[tuple[str, ...], Any]] = [((), settings)]

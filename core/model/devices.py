@@ -12,7 +12,11 @@ from llmfw.core.base.errors import ConfigError
 
 
 def choose_device(asked: str) -> torch.device:
-    """Return the device to serve on; "auto" is a GPU if there is one."""
+    """Return the device to serve on; "auto" is a GPU if there is one, else the CPU.
+
+    Raises:
+        ConfigError: the name is invalid, or the device does not exist on this machine.
+    """
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -29,7 +33,7 @@ def choose_device(asked: str) -> torch.device:
 
 
 def available_memory(device: torch.device, root: Path = Path("/")) -> int:
-    """Return the memory that could be allocated now, in bytes, within the limit of a container.
+    """Return the memory that could be allocated now, in bytes; for a CPU, within the container's limit.
 
     Args:
         root: the folder that holds proc and sys.
@@ -44,7 +48,7 @@ def available_memory(device: torch.device, root: Path = Path("/")) -> int:
 
 
 def total_memory(device: torch.device, root: Path = Path("/")) -> int:
-    """Return the total memory of the device in bytes; for a CPU, at most the limit of the container.
+    """Return the total memory of the device, in bytes; for a CPU, at most the container's limit.
 
     Args:
         root: the folder that holds proc and sys.
@@ -85,5 +89,5 @@ def has_fast_bfloat16() -> bool:
 
 
 def gigabytes(count: float) -> str:
-    """Format a size in bytes for the log, such as "1.50 GB"."""
+    """Format a size in bytes for the log, such as "1.50 GB". One GB is 2^30 bytes."""
     return f"{count / (1 << 30):.2f} GB"

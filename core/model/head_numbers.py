@@ -1,7 +1,7 @@
 """Refuses a config whose numbers of heads, or widths of heads, contradict each other.
 
-transformers would build such a model, and torch would fail in the first forward pass with shapes that no file names; or
-it would compute with keys and values that belong to no query.
+transformers would build such a model. Its first forward pass would fail with an error about shapes that are
+in no file, or compute with keys and values that belong to no query.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from typing import Any
 from llmfw.core.base.errors import ModelError
 
 LATENT = "kv_lora_rank"
-"""Field of models with latent attention. They have as many heads for keys as for queries, whatever the config says."""
+"""Field of models with latent attention. They have as many heads for keys as for queries, whatever the config
+says."""
 
 
 def check_heads(path: str, text_config: Any) -> None:
-    """Refuse key heads that do not share the query heads equally, and heads too narrow for their rotary embedding.
+    """Refuse a config with a number of key heads, or a width of heads, that attention cannot use.
+
+    The number of key heads must divide the number of query heads. A width must be even if the rotary
+    embedding rotates all of it.
 
     Args:
         path: name of the model for the message.
         text_config: the config of the decoder or encoder, as transformers reads it.
 
     Raises:
-        ModelError: two numbers contradict each other; the message names both.
+        ModelError: a number is wrong; the message names it, and what it must be.
     """
     if getattr(text_config, "is_heterogeneous", False):
         return  # heads differ between layers, and transformers gives no number for all of them
@@ -44,9 +48,12 @@ def _uneven_groups(text_config: Any) -> str | None:
 
 
 def _odd_rotary(text_config: Any) -> str | None:
-    """Return which odd width of heads is rotated as a whole; None if there is none.
+    """Return an error message if an odd width is rotated as a whole; else None.
 
-    A rotary embedding rotates pairs of numbers. If it rotates a part of a head, transformers rounds that part up.
+    The width is that of a head or, with latent attention, `qk_rope_head_dim`.
+
+    A rotary embedding rotates pairs of numbers. If only a part of a head is rotated, an odd width is no
+    error: transformers rounds it up.
     """
     rotary = getattr(text_config, "rope_parameters", None)
     if not isinstance(rotary, dict):
@@ -62,7 +69,7 @@ def _odd_rotary(text_config: Any) -> str | None:
 
 
 def _head_width(text_config: Any) -> tuple[int | None, str]:
-    """Return the width of a head, and the fields that decide it with their values."""
+    """Return the width of a head, and a text with the fields that determine it; (None, "") if unknown."""
     width = getattr(text_config, "head_dim", None)
     if type(width) is int:
         return width, f"head_dim is {width}"
@@ -74,7 +81,7 @@ def _head_width(text_config: Any) -> tuple[int | None, str]:
 
 
 def _parts(rotary: dict[str, Any]) -> Iterator[float]:
-    """Yield the part of a head that is rotated, for each type of layer."""
+    """Yield the fraction of a head that is rotated, for each type of layer."""
     by_layer = [each for each in rotary.values() if isinstance(each, dict)]
     for each in by_layer or [rotary]:
         part = each.get("partial_rotary_factor")

@@ -21,6 +21,7 @@ from transformers.modeling_utils import AttentionInterface
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.plugin.returned import WrongReturnError
 
 from .mask_rules import MaskFunction, MaskMarkers
 
@@ -41,8 +42,16 @@ class Step(Protocol):
         attention_mask: torch.Tensor | None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        """Return [1, T, heads, v_head_dim] for query [1, heads, T, head_dim], key and value [1, kv heads, T,
-        …]."""
+        """Return the attention output, [1, T, heads, v_head_dim].
+
+        Args:
+            module: attention layer that makes the call.
+            query: [1, heads, T, head_dim].
+            key: [1, kv_heads, T, head_dim].
+            value: [1, kv_heads, T, v_head_dim].
+            attention_mask: None, or a marker while the model is probed.
+            kwargs: further arguments of the layer.
+        """
 
 
 class AttentionStep:
@@ -87,7 +96,11 @@ class AttentionStep:
         s_aux: torch.Tensor | None = None,
         **kwargs: object,
     ) -> torch.Tensor:
-        """Return the backend's output in the shape that transformers expects."""
+        """Return the backend's output in the shape that transformers expects.
+
+        Raises:
+            WrongReturnError: the output has another shape, dtype or device than the interface says.
+        """
         index = module.layer_idx
         assert isinstance(index, int)
         layer = self._layers[index]
@@ -99,7 +112,19 @@ class AttentionStep:
             self._batch,
             s_aux,
         )
+        _, num_heads, num_tokens, _ = query.shape
+        expected = (num_tokens, num_heads, value.shape[-1])
+        if not isinstance(output, torch.Tensor) or output.shape != expected or output.dtype != query.dtype:
+            raise _wrong_output(output, expected, query.dtype)
         return output.unsqueeze(0)
+
+
+def _wrong_output(output: object, shape: tuple[int, ...], dtype: torch.dtype) -> WrongReturnError:
+    if not isinstance(output, torch.Tensor):
+        return WrongReturnError(f"forward() returned {type(output).__name__} in place of a tensor")
+    return WrongReturnError(
+        f"forward() returned {output.dtype} {list(output.shape)} in place of {dtype} {list(shape)}"
+    )
 
 
 def attend(
@@ -138,9 +163,10 @@ def make_no_mask(
 
 @contextmanager
 def marking_masks(markers: MaskMarkers) -> Iterator[None]:
-    """Make `make_no_mask` return markers within the block.
+    """Within the block, make `make_no_mask` return markers.
 
-    `markers` can find the rule of a mask from its marker.
+    Args:
+        markers: creates the markers, and later finds the rule of a mask from its marker.
     """
     token = _markers.set(markers)
     try:

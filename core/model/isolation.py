@@ -74,7 +74,10 @@ def check_isolation(model: nn.Module, vocab_size: int) -> None:
 
 
 def _refuse_equal(model: nn.Module, logits: torch.Tensor) -> None:
-    """Raise ModelError if all tokens have equal logits, because the model's output would be random."""
+    """Raise ModelError if, at each position, the logits of all tokens are equal.
+
+    The output of such a model would be random.
+    """
     smallest, largest = torch.aminmax(logits, dim=-1)
     if logits.shape[-1] > 1 and bool((smallest == largest).all()):
         raise refused(
@@ -115,8 +118,7 @@ def _middle(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _poisoned_logits(model: Any, sequences: Sequence[Sequence[int]]) -> torch.Tensor | None:
-    """Compute three packed sequences with NaN in place of the embeddings of the outer two; return the middle
-    one's logits.
+    """Run the model with NaN as embeddings of the first and last sequence; return the middle one's logits.
 
     Returns None if the model fails, or if the outer logits are not all NaN, because the result then proves
     nothing.

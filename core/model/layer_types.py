@@ -1,4 +1,4 @@
-"""Refuses models with unsupported kinds of layers, as named in the config, before any weights are read."""
+"""Refuses models whose config names unsupported kinds of layers. No weights need to be read for this."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SPARSE = frozenset(
         "minimax_m3_sparse",
     }
 )
-"""transformers' names for sparse attention: to tokens that an indexer selects, or to summaries of several
-tokens."""
+"""transformers' names for sparse attention, which attends only to tokens that an indexer selects, or to
+summaries of several tokens."""
 
 
 def check_layer_types(model_type: str, text_config: Any) -> None:

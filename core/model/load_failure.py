@@ -94,7 +94,7 @@ def _field_with(settings: dict[str, Any], value: Any) -> str | None:
 
 
 def _wrong_factors(text_config: Any) -> str | None:
-    """Return which list of rotary factors has a wrong length; None if all are right.
+    """Return an error message if a list of rotary factors has a wrong length; None if all are right.
 
     A list needs one factor for every two rotary dimensions of a head.
     """
@@ -115,7 +115,11 @@ def _wrong_factors(text_config: Any) -> str | None:
 
 
 def _wrong_layer_types(text: str) -> str | None:
-    """Explain a message of transformers about a list of layer types; None for other messages."""
+    """Explain an error of transformers about a list of layer types. Return None for other errors.
+
+    Args:
+        text: transformers' message.
+    """
     if found := re.search(r"`num_hidden_layers` \((.*?)\) must be .* of `(\w+)` \((\d+)\)", text):
         return f"{found[2]} has {found[3]} entries in its config, and num_hidden_layers is {found[1]}; correct one of them"
     if found := re.search(r"`(\w+)` entries must be in (\(.*\)) but got (\[.*\])", text):
@@ -126,8 +130,10 @@ def _wrong_layer_types(text: str) -> str | None:
 
 
 def _missing_field(error: Exception) -> str | None:
-    """Return which field is missing from a config, by transformers' exception; None if the exception has
-    another cause."""
+    """Explain an exception of transformers about a missing field, or a layer type that the model lacks.
+
+    Returns None if the exception has another cause.
+    """
     text = str(error)
     if found := re.search(
         r"Missing required keys in `rope_parameters` for 'rope_type'='(.*?)': \{(.*)\}", text

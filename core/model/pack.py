@@ -58,7 +58,7 @@ class PackedLinear(nn.Module):
         return self._packed.to_dense()
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return [..., out_features] for [..., in_features]."""
+        """Return the layer's output, [..., out_features], for `hidden`, [..., in_features]."""
         output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
             hidden, self._packed, self.bias, "none", [], ""
         )

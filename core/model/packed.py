@@ -43,7 +43,7 @@ def run_packed(model: nn.Module, sequences: Sequence[Sequence[int]], step: Step)
 
 
 class Packed:
-    """A step with causal attention within each of several packed sequences.
+    """Computes causal attention within each of several packed sequences. Implements `hf_attention.Step`.
 
     Args:
         lengths: number of tokens of each sequence.
@@ -66,9 +66,14 @@ class Packed:
 
 
 def attend_causally(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Compute plain causal attention.
+    """Return the output of plain causal attention, [1, T, heads, v_head_dim].
 
-    Ignores scale, window and soft cap, which do not matter for checks of a model.
+    Ignores the layer's scale, window and soft cap, which do not matter for checks of a model.
+
+    Args:
+        query: [1, heads, T, head_dim].
+        key: [1, kv_heads, T, head_dim].
+        value: [1, kv_heads, T, v_head_dim].
     """
     shared = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)

@@ -208,7 +208,9 @@ _ADVICE = "leave it out with --module-passes"
 
 
 def relative_distance(before: torch.Tensor, after: torch.Tensor) -> float:
-    """Return by how much logits [T, vocab] changed: the median over tokens of the relative change in norm.
+    """Return the relative change of logits, [T, vocab]: the median over the T tokens.
+
+    For one token, it is the norm of the change divided by the norm of the logits before.
 
     The median ignores single tokens that are routed to other experts because of rounding.
     """

@@ -1,4 +1,4 @@
-"""Refuses models that do not use the positions that they receive, counted from 0.
+"""Refuses models that ignore the positions that they receive, or do not count positions from 0.
 
 llmfw packs sequences into one row and passes their positions to the model. BART ignores them, and numbers the
 tokens of a row itself. RoBERTa's positions start after the padding index; transformers adds this offset only
@@ -37,10 +37,10 @@ class _FirstCall:
 
 
 def check_positions(model: nn.Module) -> None:
-    """Refuse a model that does not use the positions that it receives.
+    """Refuse a model that ignores the positions that it receives, or does not count them from 0.
 
     The queries of the first attention layer must be the same in three runs: without positions, with explicit
-    positions, and with another sequence before in the row.
+    positions, and with another sequence before them in the row.
 
     Raises:
         ModelError: the queries differ, or are not finite.

@@ -31,7 +31,7 @@ def find_chat_template(folder: Path, config: Mapping[str, Any]) -> tuple[str, Pa
         config: content of `tokenizer_config.json`.
 
     Raises:
-        ModelError: a template cannot be read, or is not text.
+        ModelError: a template cannot be read, has no name in a list, or is not text.
     """
     path = folder / "chat_template.jinja"
     if os.path.lexists(path):

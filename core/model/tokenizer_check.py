@@ -73,14 +73,14 @@ def check_unknown_text(folder: Path, backend: tokenizers.Tokenizer) -> None:
 def check_special_tokens(
     folder: Path, backend: tokenizers.Tokenizer, special: Mapping[str, str], eos_token_ids: tuple[int, ...]
 ) -> None:
-    """Warn of special tokens that the vocabulary lacks; refuse a tokenizer without any end-of-sequence token.
+    """Log a warning for each special token that the vocabulary lacks.
 
     Args:
         special: special tokens by name ("eos_token"), from the tokenizer's config.
         eos_token_ids: ids of the end-of-sequence tokens that are known already.
 
     Raises:
-        ModelError: no token can end an output.
+        ModelError: the vocabulary lacks the `eos_token`, and `eos_token_ids` is empty: no output would end.
     """
     for name, text in special.items():
         if backend.token_to_id(text) is not None:
@@ -99,8 +99,8 @@ def check_special_tokens(
 def check_fit(tokenizer: Tokenizer, model: str, vocab_size: int) -> None:
     """Refuse a tokenizer with token ids that the model lacks.
 
-    If all these tokens are added tokens, only logs a warning, because texts rarely contain them. Requests
-    with such tokens are refused.
+    If all of them are added tokens, and none is an end-of-sequence token, only logs a warning, because texts
+    rarely contain them. Requests with such tokens are refused.
 
     Args:
         model: name of the model for messages.

@@ -1,7 +1,8 @@
-"""Refuses a tokenizer.json that transformers would replace, because tokenizer_config.json names a class of another kind.
+"""Refuses a tokenizer.json of another kind than the class that tokenizer_config.json names.
 
-transformers builds some classes anew from the vocabulary of tokenizer.json, with the algorithm of the class: as a
-`BertTokenizer`, a byte-level BPE becomes a WordPiece tokenizer. One of the two files belongs to another model.
+For some classes, transformers takes only the vocabulary from tokenizer.json, and the algorithm from the
+class: with `BertTokenizer`, a byte-level BPE becomes a WordPiece tokenizer. This happens if one of the two
+files belongs to another model.
 """
 
 from __future__ import annotations
@@ -29,21 +30,24 @@ _NAMES = {
     "BPE": ("Bart", "GPT2", "GPTNeoX", "Qwen2", "Roberta"),
 }
 KINDS = {f"{name}Tokenizer": kind for kind, names in _NAMES.items() for name in names}
-"""Algorithm of classes that have only one. `LlamaTokenizer` is left out: files of several algorithms name it."""
+"""Algorithms of classes that have only one. `LlamaTokenizer` is left out: files of several algorithms name
+it."""
 TEXTS = ("Hello world! The quick brown fox, 123.\n", " naïve  İstanbul", "漢字")
 
 
 def check_class(folder: Path, backend: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
-    """Refuse a tokenizer.json that transformers would not encode with as it is.
+    """Refuse a tokenizer.json if transformers' tokenizer would return other token ids.
 
-    Asks transformers only if the class is of another kind than the file; passes what transformers cannot tell.
+    Compares with transformers' tokenizer only if the class is of another kind than the file. If transformers
+    cannot load its tokenizer for an unrelated reason, the file is accepted.
 
     Args:
         backend: contents of tokenizer.json.
         config: contents of tokenizer_config.json.
 
     Raises:
-        ModelError: the token ids would differ; the message names the class and both kinds.
+        ModelError: the token ids differ, or transformers' tokenizer fails; the message names the class and
+            both kinds.
     """
     name = config.get("tokenizer_class")
     wanted = KINDS.get(name.removesuffix("Fast")) if isinstance(name, str) else None
@@ -58,7 +62,10 @@ def check_class(folder: Path, backend: tokenizers.Tokenizer, config: Mapping[str
 
 
 def _encodes_alike(folder: Path, backend: tokenizers.Tokenizer) -> bool:
-    """Return whether transformers' tokenizer gives the same tokens, or cannot be loaded for another reason."""
+    """Return whether transformers' tokenizer returns the same tokens.
+
+    Returns True also if a missing package or config prevents loading it, because this has another cause.
+    """
     try:
         from transformers import AutoTokenizer
 

@@ -39,7 +39,7 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
             per byte, and invented words for the rest of the model's vocabulary.
 
     Raises:
-        ModelError: the files cannot be found, or have no readable tokenizer.
+        ModelError: the files cannot be found, contain no readable tokenizer, or contradict each other.
     """
     folder = model_files(model)
     check_files(folder)
@@ -129,9 +129,9 @@ def _eos_token_ids(folder: Path) -> tuple[int, ...]:
 def _special_tokens(folder: Path, *names: str) -> dict[str, str]:
     """Return special tokens by name, such as "eos_token".
 
-    If several files define a token, the first of them counts.
+    If several files define a token, the first file takes precedence.
 
-    In a file, a token is a string, or an object with its text.
+    A file gives a token as a string, or as an object whose "content" is the string.
     """
     found: dict[str, str] = {}
     for file in names:

@@ -1,4 +1,4 @@
-"""Computes an id of the weights in a model folder, which is cheap to compute and changes with the weights.
+"""Computes an id for the weights in a model folder. It is cheap to compute, and changes with the weights.
 
 The id is a hash of file names, file sizes, safetensors headers and samples of the bytes. A change of a few
 numbers between two samples does not change the id.

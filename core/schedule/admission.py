@@ -1,4 +1,4 @@
-"""Admission: starts waiting sequences, in the policy's order, while their expected memory is available."""
+"""Admission: starts waiting sequences, in the policy's order, while enough pages remain for their tokens."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Admission:
 
     Args:
         pages: source of the sequences' pages.
-        live, deferrable: the sequences of each class.
+        live, deferrable: the sequences of each class (see `deferral`).
         desk: adapter that calls the policy.
-        retraction: retracts deferrable sequences whose rows or pages live ones need.
+        retraction: retracts deferrable sequences if live ones need their rows or pages.
         leaders: decides which sequences wait for a prefix that another sequence computes.
         whole: maximum number of sequences and prompt tokens in a step.
         trace: receives each decision; None: decisions are not traced.
@@ -50,7 +50,15 @@ class Admission:
         self._trace = trace
 
     def admit(self, lane: Lane, room: StepRoom, builder: PlanBuilder) -> None:
-        """Start waiting sequences, in the policy's order, until one does not fit."""
+        """Start a lane's waiting sequences, in the policy's order, until one does not fit.
+
+        Also stops when the step's token budget is spent. Sequences that the policy holds back are not
+        started, except for the first one if no sequence runs.
+
+        Args:
+            room: what is left of the step's token budget; the started sequences' tokens are subtracted.
+            builder: builder of the step, to which the started sequences' tokens are added.
+        """
         if not lane.num_waiting:
             return
         if reason := self._why_closed(lane, room):
@@ -111,7 +119,7 @@ class Admission:
                 self._trace.waits(seq, reason if num_ahead == 0 else "others come first", num_ahead)
 
     def _reserved_tokens(self, lane: Lane) -> float:
-        """Return the number of further tokens for which running sequences are expected to need pages.
+        """Return how many tokens the running sequences are expected to need beyond the pages that they hold.
 
         For the live lane, only live sequences count.
         """
@@ -146,7 +154,8 @@ class Admission:
     def _fits(self, seq: SequenceState, reserved: float) -> bool:
         """Return whether the pages suffice for a sequence that already has a row.
 
-        For a live sequence, pages of deferrable sequences count as available.
+        For a live sequence, pages of deferrable sequences count as available. The sequence always fits if no
+        other sequence runs; for a live sequence, if no other live one runs.
         """
         is_live = not seq.request.deferrable
         if not (self._live.num_running if is_live else self._num_running):
@@ -157,7 +166,10 @@ class Admission:
         return seq.num_remaining + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) <= available - reserved
 
     def _extend(self, lane: Lane, seq: SequenceState, num_tokens: int) -> bool:
-        """Give a sequence pages, retracting deferrable sequences if necessary; return False if pages lack."""
+        """Give a sequence pages for its first `num_tokens` tokens; return whether there were enough.
+
+        For a live sequence, retracts as many deferrable sequences as necessary.
+        """
         while not self._pages.extend(seq, num_tokens):
             if not self._retraction.give_way(lane):
                 return False

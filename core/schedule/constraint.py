@@ -3,10 +3,14 @@
     before ──begin──► inside ──end──► space ──► after
       └────────────any other token───────────────┘
 
-The grammar applies in the phase "after". In the phase "space", which only some models have, one token of
-white space may come first. If only one continuation is possible (the closing mark once the thinking budget is
-spent, the rest of an opening mark, or tokens that the grammar forces), its tokens are queued and must be
-accepted in order. So the output is the same whether these tokens are sampled one by one or appended together.
+The opening and the closing mark are the tokens around the thinking, such as <think> and </think>. The grammar
+applies in the phase "after". In the phase "space", which only some models have, one token of white space may
+come first.
+
+Some tokens are forced, because only one continuation is possible: the closing mark once the thinking budget
+is spent, the rest of an opening mark, or tokens that the grammar forces. Forced tokens are queued and must be
+accepted in order. So the output is the same whether they are sampled one by one or appended together.
+
 This module handles token ids and mask bits; it does not depend on logits, steps or sequences.
 """
 
@@ -53,18 +57,19 @@ class _StuckError(ValueError):
 
 
 class Constraint:
-    """State of one output's grammar and thinking.
+    """State of one output's grammar, thinking and bad words of several tokens.
 
     Args:
-        request: the output's request. If there is a grammar, the request must have an end-of-sequence token. Its bad
-            words of several tokens hold only without a grammar and a thinking budget (see `check_request`).
-        grammar: grammar in its initial state, used by this output only; None: only the thinking is limited.
+        request: the output's request. With a grammar, it must have an end-of-sequence token. It must not
+            combine bad words with a grammar or a thinking budget; `check_request` rejects such requests.
+        grammar: grammar in its initial state, used by this output only; None: the output has no grammar.
         calls: record of the calls of the grammar's backend; None: failures are not attributed to a plugin.
         on_cost: function called when the grammar has taken too much CPU time or is too complex.
 
     Attributes:
         forced: tokens that must come next, in this order, regardless of the logits.
-        has_ended: whether the grammar has ended the output, which takes precedence over `min_tokens`.
+        has_ended: whether the grammar has ended the output. The output then ends even if it has fewer tokens
+            than `min_tokens`.
         is_hastened: whether tokens were removed from the masks to end the output before `max_tokens`.
     """
 
@@ -152,7 +157,7 @@ class Constraint:
         return self._budget is not None and num_thought >= self._budget
 
     def edit_mask(self, words: Words) -> None:
-        """Apply forced tokens and the thinking phase to the mask of the next token.
+        """Apply bad words, forced tokens and the thinking phase to the mask of the next token.
 
         Args:
             words: mask from `grammar_to_ask`, or zeros if `grammar_to_ask` is None: [ceil(vocab / 32)].
@@ -182,7 +187,10 @@ class Constraint:
         return [word[-1] for word in words if recent[1 - len(word) :] == word[:-1]]
 
     def charge_mask(self, seconds: float) -> None:
-        """Add the CPU time of a mask to the grammar's debt; `accept` raises if the debt is too large."""
+        """Add the CPU time of a mask to the grammar's debt (see `step_cost`).
+
+        `accept` raises if the debt is too large.
+        """
         self._cost.charge(seconds)
 
     def fail(self, reason: str | Exception) -> None:
@@ -264,7 +272,8 @@ class Constraint:
             return
         is_end = token_id in self._eos
         if not (is_end and self._grammar.is_finished()):
-            # A broken grammar allows the end, to have a non-empty mask; its `accept` then rejects the token.
+            # A grammar whose state is broken allows the end token, so that its mask is not empty, and then
+            # rejects the token in `accept`.
             begun = thread_time()
             self._grammar.accept(token_id)
             self._cost.charge(thread_time() - begun)
@@ -301,7 +310,9 @@ def constraint_of(
     calls: ComponentCalls | None = None,
     on_cost: Callable[[], None] = lambda: None,
 ) -> Constraint | None:
-    """Return a request's constraint, or None if it has no grammar, no thinking budget and no bad words of several tokens.
+    """Return a request's constraint; None if the request needs none.
+
+    A request needs a constraint if it has a grammar, a thinking budget or bad words of several tokens.
 
     Args:
         calls: record of the calls of the grammar's backend.

@@ -1,9 +1,9 @@
 """The two classes of sequences, live and deferrable, and each class's limits in a step.
 
-    live         sequences that clients wait for. Scheduled as if there were no other class.
-    deferrable   sequences that use what live ones leave of a step, up to a share of the step; or the whole
-    step
-                 if no sequence is live. They lose their rows and pages as soon as a live sequence needs them.
+    live         Clients wait for these sequences. They are scheduled as if there were no other class.
+    deferrable   These sequences, such as the lines of a batch, use what live ones leave of a step, up to a
+                 share of the step. If no sequence is live, they may use the whole step. They lose their
+                 rows and pages as soon as live sequences need them.
 
 A running deferrable sequence that is not in the step is paused: it keeps its row and its pages.
 """

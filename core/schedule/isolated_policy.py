@@ -98,7 +98,7 @@ def load_policy(registry: Registry, name: str, options: Mapping[str, OptionValue
         options: options by "policy.key"; options of other kinds of components are ignored.
 
     Raises:
-        ConfigError: no policy has this name, an option does not exist, or its value is invalid.
+        ConfigError: no policy has this name, an option is unknown, or an option has an invalid value.
         ComponentError: the policy cannot be imported or built.
     """
     created = create(registry, "policy", name, options)
@@ -160,7 +160,7 @@ def _kind(found: object) -> str:
 
 
 def _read_only(columns: ColumnsT) -> ColumnsT:
-    """Return a copy with read-only views of the arrays, so that a policy cannot change them."""
+    """Return the columns with their arrays as read-only views, so that a policy cannot change the arrays."""
     views: dict[str, Any] = {}
     for each in fields(columns):
         column = getattr(columns, each.name)

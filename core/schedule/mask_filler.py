@@ -18,8 +18,8 @@ from .plan import BatchPlan
 from .sequence import SequenceState
 
 MAX_CLOSING = 256
-"""Number of tokens before `max_tokens` from which a grammar's output is steered to its end; at most an eighth
-of `max_tokens`."""
+"""A grammar's output is steered to its end once at most this many tokens are left until `max_tokens`, or an
+eighth of `max_tokens` if that is less."""
 
 SUSPICIOUS_S = 0.025
 """If the masks of several grammars together take longer than this, in seconds, the masks of the next step are
@@ -65,7 +65,11 @@ class MaskFiller:
         self._is_suspicious = False  # the last masks of several grammars took too long
 
     def start(self, plan: BatchPlan) -> Callable[[], TokenMasks | None]:
-        """Start to compute the masks of a plan; return a function that waits for them and returns them."""
+        """Start to compute the masks of a plan.
+
+        Returns:
+            A function that waits until the masks are computed, and returns them as `make` does.
+        """
         constrained = _constrained(plan)
         if not constrained:
             return lambda: None
@@ -81,8 +85,8 @@ class MaskFiller:
     def _make(self, constrained: list[_Constrained]) -> TokenMasks | None:
         """Compute the masks of these tokens.
 
-        If a sequence's mask could not be computed, the result omits the sequence. Its constraint has recorded
-        the failure, and will reject the sequence's next token.
+        A mask that cannot be computed is left out of the result. The sequence's constraint has then recorded
+        the failure, and raises at the sequence's next token. Returns None if no mask is left.
         """
         words = np.zeros((len(constrained), self._num_words), dtype=np.int32)
         self._ask_grammars([each.constraint for each in constrained], words)
@@ -163,7 +167,11 @@ def _is_late(each: _Constrained) -> bool:
 
 
 def _complete(each: _Constrained, words: Words) -> None:
-    """Apply to a mask what the grammar does not cover: forced tokens, the thinking phase and `min_tokens`."""
+    """Apply to a mask what the grammar does not cover: bad words, forced tokens, thinking and `min_tokens`.
+
+    If the mask then allows no token, records a failure in the constraint. `min_tokens` is ignored if the mask
+    allows only tokens that end the output.
+    """
     each.constraint.edit_mask(words)
     if not words.any():
         each.constraint.fail("the grammar allows no token here, not even the end")

@@ -26,7 +26,7 @@ STEPS_AFTER_RETRACTION = 20
 
 
 class NewTokenRatio:
-    """Expected fraction of the tokens still allowed that running sequences will generate.
+    """Ratio of the tokens that running sequences are expected to generate to those that they may generate.
 
     Args:
         conservativeness: factor on the initial ratio; larger means fewer retractions and smaller batches.
@@ -56,7 +56,7 @@ class NewTokenRatio:
         return before, self.value
 
     def expected_tokens(self, table: SequenceTable, running: Indices, page_size: int) -> float:
-        """Return the number of further tokens for which the running sequences are expected to need pages."""
+        """Return how many tokens running sequences are expected to need beyond the pages that they hold."""
         length = table.length[running]
         to_come = np.minimum(table.max_len[running] - length, MAX_NEW_TOKENS_COUNTED)
         held = table.num_pages[running] * page_size

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from llmfw.core.base.errors import EngineError
 from llmfw.core.base.request import FinishReason, TokenEvent, TokenLogprob
 from llmfw.core.base.step import StepOutput
 from llmfw.core.plugin.containment import contained
@@ -15,12 +16,14 @@ from .sequence import SequenceState, Status
 from .sequence_table import SequenceTable
 from .tenants import OUTPUT_WEIGHT, Tenants
 
+NOT_FINITE = EngineError("the model computed NaN or infinity for this request; the server's log says more")
+
 
 def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]]:
     """Return the sampled tokens to keep from a plan with drafts, as a list for each sequence that samples.
 
-    A list holds the token sampled after the last known one, and another token for each correct draft before
-    the first wrong one.
+    A sequence's list starts with the token sampled after its last known token. It has one more token for each
+    drafted token before the first wrong one.
     """
     kept, first = [], 0
     for p in plan.parts:
@@ -34,21 +37,29 @@ def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]
     return kept
 
 
+def not_finite(plan: BatchPlan, output: StepOutput) -> set[str]:
+    """Return the ids of the requests for which the model has computed NaN or infinity in this step."""
+    owners = [p.seq.id for p in plan.parts if p.samples for _ in range(1 + len(p.drafts))]
+    return {owners[place] for place in output.not_finite}
+
+
 def take_sampled(
     plan: BatchPlan,
     output: StepOutput,
     table: SequenceTable,
     tenants: Tenants,
     kept: Sequence[Sequence[int]] = (),
+    broken: Collection[str] = (),
 ) -> tuple[list[TokenEvent], list[tuple[SequenceState, FinishReason]]]:
-    """Append the sampled tokens of a plan to their sequences.
+    """Append the sampled tokens of a plan to their sequences, and charge the sequences' tenants.
 
     Args:
         kept: tokens from `kept_tokens`, if the plan has drafts.
+        broken: ids from `not_finite`; these sequences end with an error.
 
     Returns:
-        An event for each sequence that has not ended since the plan was launched; and the sequences that end
-        with this event, with their finish reasons.
+        An event for each sequence that sampled a token and has not ended since the plan was launched; and the
+        sequences that end with these events, with their finish reasons.
     """
     sampling, tokens = plan.sampling, output.token_ids
     indices = plan.indices if plan.is_decode else plan.indices[plan.samples]
@@ -70,7 +81,10 @@ def take_sampled(
     events: list[TokenEvent] = []
     ends: list[tuple[SequenceState, FinishReason]] = []
     for seq, token, last in zip(sampling, tokens, is_last.tolist(), strict=True):
-        if seq.is_plain and not last and token not in seq.stop_token_ids and seq.id not in more:
+        if seq.id in broken:
+            events.append(TokenEvent.failed(seq.id, NOT_FINITE))
+            ends.append((seq, FinishReason.ERROR))
+        elif seq.is_plain and not last and token not in seq.stop_token_ids and seq.id not in more:
             seq.output.append(token)
             events.append(TokenEvent(seq.id, [token]))
         else:

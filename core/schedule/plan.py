@@ -30,8 +30,8 @@ class PlannedSequence:
         samples: whether the step samples the next token, because the range ends with the sequence's last
             token.
         is_new: whether this is the first step since the sequence got its row.
-        is_prefill: whether the tokens are prompt tokens (or tokens recomputed after a retraction), not the
-            last sampled one.
+        is_prefill: whether the tokens are prompt tokens, forced tokens or tokens recomputed after a
+            retraction, and not only the last sampled token and its drafts.
         drafts: drafted tokens, which are the last of the `count` tokens. A token is sampled after each
             drafted token, and after the token before the first draft.
     """

@@ -18,6 +18,8 @@ from .step_writer import write_decode, write_step
 class PlanBuilder:
     """Builds the plan of one step.
 
+    `StepPlanner` creates a builder for each step, adds the sequences, and calls `launch` once.
+
     Args:
         pages: pages of all sequences.
 
@@ -41,7 +43,7 @@ class PlanBuilder:
 
     @property
     def holds_prompts(self) -> bool:
-        """Whether any piece holds prompt tokens or tokens to recompute after a retraction."""
+        """Whether any added piece holds prompt tokens, or tokens to recompute after a retraction."""
         return any(seq.is_new or seq.num_computed < seq.prompt_len for seq, _ in self._pieces)
 
     @property
@@ -59,7 +61,7 @@ class PlanBuilder:
         self._decoding.append(indices)
 
     def add_piece(self, seq: SequenceState, count: int) -> None:
-        """Add the next `count` tokens of a sequence."""
+        """Add a piece: the next `count` tokens of a sequence that does not decode."""
         self._pieces.append((seq, count))
         self.num_prompt_tokens += count
 

@@ -1,5 +1,4 @@
-"""Builds a policy's input from sequences, pool and queue, and converts the policy's answers into
-sequences."""
+"""Calls the scheduling policy: builds its input from sequences, pool and queue, and converts its answers."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class PolicyAdapter:
     Args:
         policy: current policy; it may be replaced between two steps.
         pages: pages of all sequences.
-        live, deferrable: the sequences of each class.
+        live, deferrable: the sequences of each class (see `deferral`).
         tenants: usage counters of the tenants.
         whole: maximum number of sequences and prompt tokens in a step.
         clock: monotonic clock in seconds.
@@ -48,7 +47,9 @@ class PolicyAdapter:
         self._clock = clock
 
     def order(self, lane: Lane, budget: int = 0) -> Ordering:
-        """Return the order in which to admit a lane's sequences: the policy's, with API keys taking turns.
+        """Return the order in which to admit a lane's sequences.
+
+        This is the policy's order, rearranged so that API keys take turns (see `turns`).
 
         Args:
             budget: number of prompt tokens that the step may still compute.

@@ -18,7 +18,7 @@ from .trace import DecisionTrace
 logger = logging.getLogger(__name__)
 
 RETRACT_DECODE_STEPS = 20
-"""Number of further tokens per remaining sequence for which a retraction frees pages, as in SGLang."""
+"""A retraction frees pages for this many further tokens of each remaining sequence, as in SGLang."""
 
 
 class Retraction:
@@ -26,7 +26,7 @@ class Retraction:
 
     Args:
         pages: pages of all sequences.
-        live, deferrable: the sequences of each class.
+        live, deferrable: the sequences of each class (see `deferral`).
         desk: adapter that calls the policy.
         places: maximum number of running sequences.
         trace: receives each retraction; None: retractions are not traced.
@@ -58,19 +58,19 @@ class Retraction:
     ) -> tuple[Indices, bool]:
         """Retract sequences until the step's remaining sequences have enough pages.
 
-        Deferrable sequences are retracted before live ones. At least one of the step's sequences is never
-        retracted; it may still have to wait for pages of a sequence whose last token is in flight. Sequences
-        that hold pages but are not in this step may be retracted, too.
+        For the live lane, deferrable sequences are retracted first. At least one of the step's sequences is
+        never retracted; it may still have to wait for the pages of a sequence whose last token is in flight.
+        Sequences that hold pages but are not in this step may be retracted, too.
 
         Args:
-            lane: lane of the sequences.
+            lane: lane (live or deferrable) of the step's sequences.
             decoding: table indices of the decoding sequences.
             pieces: number of prompt tokens of each prefilling sequence. Retracted sequences are removed from
                 this dict.
 
         Returns:
-            The table indices of the sequences that still decode, each with its pages; and whether the pages
-            did not suffice for all of the lane's sequences.
+            The table indices of the sequences that still decode, which now have their pages; and whether
+            there were too few pages for all of the step's sequences in this lane.
         """
         wanted: dict[SequenceState, int] | None = None
         short = self._pages.short(decoding)
@@ -106,7 +106,8 @@ class Retraction:
     def preempt(self, lane: Lane) -> None:
         """Retract running sequences for the first waiting live one, if the waiting one does not fit.
 
-        The policy, or the shares of several API keys, determine which sequences may be retracted.
+        The policy and the API keys' shares of the rows determine which sequences may be retracted (see
+        `SchedulePolicy.give_way` and `turns.above_share`).
         """
         policy = self._desk.policy
         if not (lane is self._live and lane.num_waiting and lane.num_running):

@@ -25,6 +25,7 @@ computes them together, like a piece of a prompt.
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ from llmfw.core.interfaces.policy import SchedulePolicy
 from .constraint import Constraint
 from .deferral import Lane, Limits
 from .new_token_ratio import NewTokenRatio
-from .outputs import kept_tokens, take_sampled
+from .outputs import kept_tokens, not_finite, take_sampled
 from .plan import BatchPlan
 from .policy_adapter import PolicyAdapter
 from .sequence import SequenceState, Status
@@ -50,10 +51,13 @@ from .trace import DecisionTrace
 if TYPE_CHECKING:
     from .speculation import Speculation
 
+logger = logging.getLogger(__name__)
+
+MAX_NAMED = 10  # requests named in one log line
 PUBLISHED_AT_ONCE = 512
-"""Minimum number of tokens that an unfinished prompt adds to the prefix cache at once. With a node for each
-small piece, a long prompt would become a chain of thousands of nodes, which each further piece would have to
-traverse."""
+"""Minimum number of tokens that an unfinished prompt adds to the prefix cache at once. If each small piece
+became a node, a long prompt would become a chain of thousands of nodes, and adding each further piece would
+have to traverse the chain."""
 
 
 class Scheduler:
@@ -75,7 +79,7 @@ class Scheduler:
             the next is planned.
 
     Attributes:
-        live, deferrable: the sequences of each class.
+        live, deferrable: the sequences of each class (see `deferral`).
         tenants: usage counters of the tenants.
     """
 
@@ -180,9 +184,9 @@ class Scheduler:
 
         Args:
             alone: limits of deferrable sequences in a step without live ones; None: the whole step.
-            piece: maximum number of prompt tokens that split prompts (`SequenceState.is_cut`) compute in total in this
-                step while other sequences decode; None: no limit.
-            score_cost: number of tokens that a prompt token counts as if its log probability is requested.
+            piece: maximum number of tokens that all split prompts (`SequenceState.is_cut`) together compute
+                in this step while other sequences decode; None: no limit.
+            score_cost: cost, in tokens, of a prompt token whose log probability is requested.
         """
         assert self._speculation is None or not self._num_launched, "drafts need tokens that are known"
         self._pages.take_moved()
@@ -200,8 +204,9 @@ class Scheduler:
             One event for each sequence that sampled a token and has not ended since the launch.
         """
         self._num_launched -= 1
+        broken = self._not_finite(plan, output) if output.not_finite else set[str]()
         for p in plan.prefills:
-            if p.seq.status is Status.FINISHED:
+            if p.seq.status is Status.FINISHED or p.seq.id in broken:
                 continue
             if p.seq.status is Status.RUNNING:
                 if p.samples or p.end - self._pages.num_shared_tokens(p.seq) >= PUBLISHED_AT_ONCE:
@@ -213,9 +218,9 @@ class Scheduler:
         kept = kept_tokens(plan, output.token_ids) if plan.drafts else []
         if self._speculation is not None and kept:
             self._speculation.learn(plan, kept)
-        events, ends = take_sampled(plan, output, self._table, self.tenants, kept)
+        events, ends = take_sampled(plan, output, self._table, self.tenants, kept, broken)
         for seq, reason in ends:
-            self._finish(seq, reason)
+            self._finish(seq, reason, is_cached=seq.id not in broken)
         return events
 
     def withdraw(self, plan: BatchPlan) -> None:
@@ -242,9 +247,19 @@ class Scheduler:
         self._pages.take_moved()
         return self._table.sequences(lane.queue.indices[self._desk.order(lane).places])
 
-    def _finish(self, seq: SequenceState, reason: FinishReason) -> None:
+    def _not_finite(self, plan: BatchPlan, output: StepOutput) -> set[str]:
+        broken = not_finite(plan, output)
+        logger.error(
+            "The model computed NaN or infinity for %d of %d requests in a step (%s); they end with an error. "
+            "Possible causes: float16, which overflows where bfloat16 does not; a faulty attention backend or "
+            "module pass; damaged weights.",
+            *(len(broken), len(plan.sequences), ", ".join(sorted(broken)[:MAX_NAMED])),
+        )
+        return broken
+
+    def _finish(self, seq: SequenceState, reason: FinishReason, *, is_cached: bool = True) -> None:
         if seq.status is Status.RUNNING:
-            self._pages.release(seq)
+            self._pages.release(seq, is_cached=is_cached)
         self._pages.unsubscribe(seq)
         if self._speculation is not None:
             self._speculation.forget(seq)

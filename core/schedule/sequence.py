@@ -54,9 +54,10 @@ class SequenceState:
     Attributes:
         output: known output tokens.
         num_cached_first: number of cached prompt tokens at the first admission; None before the first step.
-        is_cut: whether the prompt is computed in small pieces while others decode, because it exceeds one step's token
-            budget, or because its log probabilities are requested, which cost more.
-        is_plain: whether events hold only tokens, and tokens need no check by a constraint.
+        is_cut: whether the prompt is computed in small pieces while other sequences decode. This is so if the
+            prompt exceeds one step's token budget, or if its log probabilities are requested, which cost
+            more.
+        is_plain: whether the sequence has no constraint, and its events hold no log probabilities.
         subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its
             prompt.
     """
@@ -217,5 +218,8 @@ class SequenceState:
 
 @functools.lru_cache(maxsize=256)
 def _one_set(eos_token_ids: tuple[int, ...], stop_token_ids: tuple[int, ...]) -> frozenset[int]:
-    """Return the tokens that end an output. Equal sets share one object, which stays in the CPU's cache."""
+    """Return the set of tokens that end an output.
+
+    Equal sets are one object, so that many sequences use the same part of the CPU's cache.
+    """
     return frozenset(eos_token_ids) | frozenset(stop_token_ids)

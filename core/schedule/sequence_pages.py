@@ -40,7 +40,7 @@ class SequencePages:
         max_tokens: maximum number of tokens in a sequence.
 
     Attributes:
-        numbers: table of the numbers of all sequences.
+        numbers: table of the numeric fields of all sequences.
     """
 
     def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:
@@ -64,7 +64,7 @@ class SequencePages:
 
     @property
     def num_used_tokens(self) -> int:
-        """Capacity in tokens of the pages that running sequences hold, counting shared pages once."""
+        """Capacity in tokens of the pages that running sequences or pins hold, counting shared pages once."""
         return self.num_total_tokens - self.num_available_tokens
 
     def num_held_tokens(self, sequences: Iterable[SequenceState]) -> int:
@@ -81,7 +81,7 @@ class SequencePages:
     def subscribe(self, seq: SequenceState) -> None:
         """Start tracking how much of a sequence is cached (`num_cached`).
 
-        The sequence's tokens must not change.
+        The sequence's tokens must not change until `unsubscribe`.
         """
         seq.subscription = self.cache.subscribe(
             seq.token_ids[: seq.num_reusable], seq.request.cache_salt, seq.index
@@ -194,7 +194,10 @@ class SequencePages:
         self._take(seq, pages)
 
     def num_freed_tokens(self, seq: SequenceState) -> int:
-        """Return the capacity in tokens of the pages that releasing a running sequence would free."""
+        """Return the capacity in tokens of the pages that become available if a running sequence is released.
+
+        These pages become free or evictable.
+        """
         count = seq.num_pages - seq.num_shared_pages
         node = seq.cache_node
         while node is not None and node.locks == 1:
@@ -230,9 +233,15 @@ class SequencePages:
         seq.cache_node = node
         seq.num_shared_pages = len(pages)
 
-    def release(self, seq: SequenceState) -> None:
-        """Free a sequence's row and pages. Its computed tokens stay cached until evicted."""
-        self.publish(seq, min(seq.num_computed, seq.num_tokens))
+    def release(self, seq: SequenceState, *, is_cached: bool = True) -> None:
+        """Free a sequence's row and pages.
+
+        Args:
+            is_cached: whether its full pages of computed tokens stay cached until evicted; if not, only the
+                pages that are in the cache already stay there.
+        """
+        if is_cached:
+            self.publish(seq, min(seq.num_computed, seq.num_tokens))
         assert seq.cache_node is not None
         self.pool.free(self._row(seq)[seq.num_shared_pages :])
         self.cache.unlock(seq.cache_node)

@@ -22,7 +22,7 @@ Indices = npt.NDArray[np.intp]
 
 
 class SequenceTable:
-    """Columns of numbers, indexed by sequence. See `SequenceState` for which class changes which number.
+    """Columns of numbers, indexed by sequence. `SequenceState` has some of them as attributes (`Number`).
 
     Attributes:
         arrival: position in the order of arrival.
@@ -36,7 +36,8 @@ class SequenceTable:
         num_in_flight: number of tokens that are sampled by a launched step and not read back yet.
         num_computed: number of tokens whose keys and values are in pages, or will be once all launched steps
             have run.
-        num_cached: number of leading tokens in the prefix cache, while the sequence has a subscription.
+        num_cached: number of leading tokens in the prefix cache. Up to date only while the sequence has a
+            subscription.
         overtaken: number of later arrivals that were admitted before this sequence.
         row: row of the page table; -1 if there is none.
         is_new: 1 from the assignment of the row until the first step, then 0.

@@ -8,9 +8,9 @@
 The kept tokens are the same as without drafts: s1 does not depend on the drafts; s2 depends only on d1, which
 is right if s1 = d1; and so on. Later steps overwrite the keys and values of rejected drafts.
 
-Drafts never take resources that other sequences need. A step has no drafts if it holds prompt tokens, if many
-sequences run, or if the drafts would make pages scarce. If drafts are rejected, the sequence's next draft is
-shorter.
+Drafts never take resources that other sequences need. A step has no drafts if it holds prompt tokens or if
+many sequences decode. A sequence gets no draft if the draft's pages would make pages scarce. If drafted
+tokens are rejected, the sequence's next draft is shorter.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .sequence import SequenceState
 from .sequence_pages import SequencePages
 
 SPARE_TOKENS = 20
-"""Reserve, in tokens per running sequence: a draft gets pages only if at least these stay available. The same
-reserve as in a retraction."""
+"""Reserve, in tokens per running sequence. A draft gets pages only if pages for the reserve stay available.
+A retraction frees pages for the same reserve."""
 
 
 DEFAULT_BATCH_TOKENS = {"cpu": 16, "cuda": 256}
@@ -158,12 +158,13 @@ def max_batch_tokens(config: EngineConfig, device: str) -> int:
 
 
 def choose_drafter(config: EngineConfig, registry: Registry) -> Created[Drafter] | None:
-    """Build the configured drafter; None if the config names none.
+    """Build the configured drafter; return None if the config names none.
 
-    Needs no model, so errors are reported early.
+    Does not need the model, so it can report errors before the model is loaded.
 
     Raises:
-        ConfigError: the drafter or one of its options does not exist.
+        ConfigError: the drafter or an option is unknown, an option has an invalid value, options are given
+            without a drafter, or the config has both a drafter and the overlapped loop.
         ComponentError: the drafter cannot be imported or built.
     """
     if config.drafter == "none":
@@ -187,7 +188,7 @@ def build_speculation(
 
 
 def is_independent(seq: SequenceState) -> bool:
-    """Return whether sampling depends only on the logits, not on state that each token of a sequence updates.
+    """Return whether a sequence's sampling depends only on the logits, not on state that each token updates.
 
     Examples of such state are penalty counts, a grammar and a thinking budget. With drafts, this state would
     have to be updated after each drafted token, and restored if the token is rejected.
@@ -196,6 +197,9 @@ def is_independent(seq: SequenceState) -> bool:
 
 
 def _extend(pages: SequencePages, seq: SequenceState, num_tokens: int, spare: int) -> bool:
-    """Give a sequence pages for a draft if pages for `spare` tokens remain; return whether it has them."""
+    """Give a sequence pages for its first `num_tokens` tokens, the last of which are drafted.
+
+    Adds pages only if pages for `spare` tokens stay available. Returns whether the sequence has the pages.
+    """
     needed = pages.num_new_pages(seq, num_tokens) * pages.page_size
     return not needed or (needed + spare <= pages.num_available_tokens and pages.extend(seq, num_tokens))

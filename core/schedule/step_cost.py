@@ -1,8 +1,8 @@
-"""Limits the CPU time that one output's grammar adds to the engine's steps, because this time delays all
-requests.
+"""Limits the CPU time that one output's grammar adds to the engine's steps.
 
-Each token has an allowance. Time beyond the allowance adds to a debt, and unused allowance reduces the debt,
-so a step may be slow occasionally. The request ends with an error if the debt exceeds `MAX_DEBT_S`.
+This time delays all requests. Each token that is not forced has an allowance. Time beyond the allowance adds
+to a debt, and unused allowance reduces the debt, so a step may be slow occasionally. The request ends with an
+error if the debt exceeds `MAX_DEBT_S`.
 """
 
 from __future__ import annotations

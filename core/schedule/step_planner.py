@@ -1,7 +1,7 @@
-"""Plans one step: running sequences first, after retracting some if necessary, then newly admitted ones.
+"""Plans one step: retracts running sequences if necessary, plans the others, then admits waiting ones.
 
-The planner handles pages and lanes only. `Scheduler` adds and ends sequences, and commits the results of
-steps.
+The planner handles only pages and the two lanes (see `deferral`). `Scheduler` adds and ends sequences, and
+commits the results of steps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StepPlanner:
 
     Args:
         pages: source of the sequences' pages.
-        live, deferrable: the sequences of each class.
+        live, deferrable: the sequences of each class (see `deferral`).
         desk: adapter that calls the policy.
         whole: maximum number of sequences and prompt tokens in a step.
         share: limits of deferrable sequences in a step with live ones.
@@ -78,10 +78,10 @@ class StepPlanner:
     def plan(
         self, alone: Limits | None, piece: int | None, *, score_cost: float = 1.0, may_be_empty: bool
     ) -> BatchPlan:
-        """Return the next step; see `Scheduler.schedule`.
+        """Return the plan of the next step; see `Scheduler.schedule`.
 
         Args:
-            may_be_empty: whether an empty step is acceptable, because a launched step is not committed yet.
+            may_be_empty: whether the plan may be empty, because a launched step is not committed yet.
         """
         builder = PlanBuilder(self._pages)
         left = self._fill(self._live, self._whole, piece, score_cost, builder)
@@ -117,7 +117,7 @@ class StepPlanner:
         """Plan the running sequences of a lane, and admit waiting ones.
 
         Returns:
-            What is left of the limit on split prompts (see `StepRoom.piece`); None: no limit.
+            The number of tokens left for split prompts (see `StepRoom.piece`); None: no limit.
         """
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
@@ -145,13 +145,20 @@ class StepPlanner:
         return room.piece
 
     def _has_short(self, lane: Lane) -> bool:
-        """Return whether a waiting sequence's prompt is not split; it may then overtake those that are."""
+        """Return whether any waiting sequence has a prompt that need not be split.
+
+        Such a prompt may be computed before split prompts.
+        """
         indices = lane.queue.indices
         left = self._table.length[indices] - self._table.num_cached[indices]
         return bool(((left <= self._whole.tokens) & (self._table.is_scored[indices] == 0)).any())
 
     def _ready(self, lane: Lane, limits: Limits) -> tuple[Indices, list[SequenceState]]:
-        """Return the sequences that decode next, as table indices, and those that compute prompt tokens."""
+        """Return a lane's running sequences that can be in the next step, within the lane's limits.
+
+        Returns:
+            The table indices of those that decode; and those that compute prompt tokens or forced tokens.
+        """
         table, indices = self._table, lane.running_indices
         length, in_flight = table.length[indices], table.num_in_flight[indices]
         if np.count_nonzero(in_flight):

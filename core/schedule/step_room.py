@@ -11,16 +11,20 @@ from .sequence import SequenceState
 
 @dataclass(slots=True)
 class StepRoom:
-    """What is left of a lane's prompt-token budget in one step.
+    """Rest of a lane's prompt-token budget in one step.
+
+    `StepPlanner` creates one for each lane and step, and calls `take` for each piece that it plans.
 
     Attributes:
         limits: limits of the lane in this step.
         tokens: number of prompt tokens left in the budget.
-        piece: maximum number of these tokens for split prompts (`SequenceState.is_cut`) while others decode; None: no limit.
+        piece: number of these tokens that split prompts (`SequenceState.is_cut`) may still compute while
+            other sequences decode; None: no limit.
         chunked: whether a prompt may be split over several steps; if not, each is computed in full.
-        may_exceed: if prompts are not split, whether a single prompt may exceed the budget.
-        score_cost: number of tokens that a prompt token counts as if its log probability is requested.
-        weighs_piece: whether tokens of the piece count the same way; if not, `piece` is in tokens, whatever they cost.
+        may_exceed: whether a single prompt may exceed the budget. Used only if prompts are not split.
+        score_cost: cost, in tokens, of a prompt token whose log probability is requested. Other tokens
+            cost 1.
+        weighs_piece: whether `piece` is reduced by the cost of the computed tokens; if not, by their number.
     """
 
     limits: Limits
@@ -58,7 +62,7 @@ class StepRoom:
         return seq.num_remaining if is_first and self.may_exceed else None
 
     def _room_for(self, seq: SequenceState) -> int:
-        """Return how many tokens of a sequence fit if its prompt is split."""
+        """Return how many of a sequence's next tokens fit, if its prompt may be split; may be negative."""
         room = min(seq.num_remaining, self._affordable(seq, self.tokens - self.limits.tokens_per_place))
         if not seq.is_cut or self.piece is None:
             return room

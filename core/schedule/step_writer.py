@@ -101,7 +101,7 @@ def start_row(seq: SequenceState) -> RowStart:
 
 
 def count_tokens(seq: SequenceState) -> RowCounts:
-    """Return how often each token was generated, for penalties.
+    """Return how often each token occurs in a sequence's output, for penalties.
 
     With a repetition penalty, prompt tokens that were not generated are included, too, with count 0.
     """
@@ -158,7 +158,7 @@ def _tokens(
 def _row_counts(table: SequenceTable, indices: Indices, ends: Ints) -> tuple[RowCounts, ...]:
     """Return the token counts that penalties need, for the sequences whose counts the executor lacks.
 
-    After that, the executor itself counts the tokens that it samples.
+    From then on, the executor itself counts the tokens that it samples.
 
     Args:
         table: table of all sequences.

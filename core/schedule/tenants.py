@@ -2,8 +2,8 @@
 
 A tenant's counter is the number of tokens computed for it: prompt tokens, plus twice the generated tokens,
 which cost more (Sheng et al., 2024, "Fairness in Serving Large Language Models"). When an idle tenant sends a
-request, its counter is raised to the lowest counter of the active tenants, so a tenant cannot save up unused
-capacity.
+request, its counter is raised to the lowest counter of the active tenants, if it is below that. So a tenant
+cannot save up unused capacity.
 
 A tenant's deferrable requests, such as the lines of its batches, have a separate counter. They use only
 capacity that live requests leave, and do not count against the tenant's live requests.
@@ -28,8 +28,8 @@ class Tenants:
     A tenant has one number for its live requests and another for its deferrable ones (see `deferral`).
 
     Attributes:
-        served: tokens served, by number; an output token counts OUTPUT_WEIGHT. A tenant that was idle
-            starts at the lowest count of the busy tenants of its class, or at its own if that is higher.
+        served: tokens served, by number. An output token counts as OUTPUT_WEIGHT tokens. When an idle tenant
+            sends a request, its entry is raised to the lowest entry of the busy tenants of the same class.
         is_key: whether the tenant is an API key, by number.
         num_open_keys: number of API keys with a live request that waits or runs.
     """
@@ -72,7 +72,10 @@ class Tenants:
         return 0 if number is None else int(self._open[number])
 
     def charge(self, tenants: Ints, weights: Floats | float) -> None:
-        """Add weights to the counters of these tenants. A tenant's number may occur more than once."""
+        """Add weights to the counters of these tenants. A tenant's number may occur more than once.
+
+        Does nothing while only one number is assigned, because there is nothing to compare its counter with.
+        """
         if len(self._names) > 1:
             each = np.broadcast_to(np.asarray(weights, dtype=np.float64), tenants.shape)
             self.served += np.bincount(tenants, weights=each, minlength=len(self.served))

@@ -49,8 +49,9 @@ def above_share(
     """Yield the running sequences that may be retracted for the first waiting one, by their tenants' shares.
 
     A tenant's share is the maximum number of running sequences divided by the number of API keys with
-    requests. If the waiting sequence's tenant runs fewer sequences than its share, sequences of tenants
-    above their share are yielded, each from the tenant that runs the most after the previous ones are gone.
+    requests. If the waiting sequence's tenant is an API key that runs fewer sequences than its share,
+    sequences of tenants above their share are yielded. Each one is from the tenant that runs the most
+    sequences after the previous ones are retracted.
 
     Args:
         first: the first waiting sequence.

@@ -174,6 +174,7 @@ class Executor:
         places = self._staging.send(*asking.values())
         raw = [forward.logits[chosen] for chosen in places]
         tokens = self._sampler.sample(forward.logits, rows, step.sampled_positions, masks)
+        are_finite = self._sampler.are_finite(forward.logits, rows, tokens)
         self._last_tokens.index_copy_(0, forward.rows, tokens)
         if self._clock is not None:
             self._clock.end()
@@ -186,7 +187,7 @@ class Executor:
                 logits[at] = forward.logits[among]
             logprobs = RowLogprobs.of(logits, tokens[chosen], k)
             scores.append(Scores(own.tolist(), self._logprobs[own].tolist(), logprobs))
-        return PendingOutput(tokens, scores, prompt_scores)
+        return PendingOutput(tokens, are_finite, scores, prompt_scores)
 
     def _start_rows(self, step: StepInput) -> None:
         for start in step.row_starts:

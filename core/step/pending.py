@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from llmfw.core.base.request import TokenLogprob
@@ -40,17 +41,23 @@ class PendingOutput:
 
     Args:
         tokens: sampled token ids, on the device: [S].
+        are_finite: whether the logits of each token are finite, on the device: [S].
         scores: log probabilities of sampled tokens.
         prompt_scores: log probabilities of prompt tokens.
     """
 
-    __slots__ = ("_event", "_prompt_scores", "_scores", "_tokens")
+    __slots__ = ("_are_finite", "_event", "_prompt_scores", "_scores", "_tokens")
 
     def __init__(
-        self, tokens: torch.Tensor, scores: Sequence[Scores] = (), prompt_scores: Sequence[Scores] = ()
+        self,
+        tokens: torch.Tensor,
+        are_finite: torch.Tensor,
+        scores: Sequence[Scores] = (),
+        prompt_scores: Sequence[Scores] = (),
     ) -> None:
         self._event: torch.cuda.Event | None = None
         self._tokens = _start_copy(tokens)
+        self._are_finite = _start_copy(are_finite)
         self._scores = [_start_copies(each) for each in scores]
         self._prompt_scores = [_start_copies(each) for each in prompt_scores]
         if tokens.is_cuda:
@@ -61,7 +68,13 @@ class PendingOutput:
         """Wait for the output, and return it."""
         if self._event is not None:
             self._event.synchronize()
-        return StepOutput(self._tokens.tolist(), _all_rows(self._scores), _all_rows(self._prompt_scores))
+        are_finite = self._are_finite.numpy()
+        return StepOutput(
+            self._tokens.tolist(),
+            _all_rows(self._scores),
+            _all_rows(self._prompt_scores),
+            [] if are_finite.all() else np.flatnonzero(~are_finite).tolist(),
+        )
 
 
 def _all_rows(scores: Sequence[Scores]) -> dict[int, list[TokenLogprob]]:

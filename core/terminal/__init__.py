@@ -1,1 +1,1 @@
-"""Output of commands: tables as wide as the terminal, and tab-separated rows for pipes."""
+"""Output of commands: tables that fit the terminal, and tab-separated rows for pipes."""

@@ -1,4 +1,4 @@
-"""Prints tables: as wide as the terminal, or as tab-separated rows if stdout is not a terminal.
+"""Prints tables that fit the terminal, or tab-separated rows if stdout is not a terminal.
 
 Identifiers are never truncated. If the columns do not fit, the least useful ones are dropped; if that is not
 enough, each row is printed as a record, one "title: cell" line per column. Rich is imported only if stdout is
@@ -33,8 +33,8 @@ class Column:
 
     Attributes:
         title: column header, and the key in a record.
-        drop: order in which columns are dropped if the terminal is too narrow, largest first; 0: never
-            dropped.
+        drop: rank for dropping the column if the terminal is too narrow; the largest rank is dropped first.
+            With 0, the column is dropped only if all its cells are empty.
         wraps: whether cells hold free text that may wrap. Cells of other columns are never wrapped or
             truncated.
         right: whether to align cells to the right, as for numbers.
@@ -51,11 +51,11 @@ class Column:
 def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]]) -> None:
     """Print a table to stdout, with control characters in cells replaced with spaces.
 
-    On a terminal, the table's width is the value of the environment variable `COLUMNS`, by default the width
-    of the terminal. If columns are dropped, a line on stderr names them.
+    On a terminal, the table is at most as wide as the environment variable `COLUMNS` says, by default as wide
+    as the terminal. If columns that are not empty are dropped, a line on stderr names them.
 
     Args:
-        columns: columns of the table. A string stands for a column with this title that is never dropped.
+        columns: columns of the table. A string stands for `Column(title)`.
         rows: rows with one cell per column.
     """
     all_columns = [Column(each) if isinstance(each, str) else each for each in columns]

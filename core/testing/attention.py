@@ -76,7 +76,7 @@ class AttentionBackendTests:
             backend, TOLERANCES[dtype]
         )
 
-    def test_values_may_have_another_size_than_keys(
+    def test_value_size_may_differ_from_key_size(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
         spec = make_layer(head_dim=head_dim, v_head_dim=head_dim // 2)
@@ -85,7 +85,7 @@ class AttentionBackendTests:
         )
 
     @pytest.mark.parametrize("window", [None, 9])
-    def test_sinks_take_their_share(
+    def test_sinks_add_to_the_softmax_denominator(
         self,
         backend: type[AttentionBackend],
         window: int | None,
@@ -97,7 +97,7 @@ class AttentionBackendTests:
         case = skip_unsupported(backend, AttentionCase(spec, RAGGED, 1, dtype, device))
         case.check(backend, TOLERANCES[dtype], torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=dtype))
 
-    def test_nothing_is_written_but_the_new_tokens(
+    def test_only_the_new_tokens_are_written(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
         spec = make_layer(head_dim=head_dim)
@@ -118,7 +118,7 @@ class AttentionBackendTests:
         ids=["plain", "scales, window and soft cap"],
     )
     @pytest.mark.parametrize("stored_as", FP8.values(), ids=FP8)
-    def test_keys_and_values_may_be_kept_in_eight_bits(
+    def test_equals_attention_over_fp8_keys_and_values(
         self,
         backend: type[AttentionBackend],
         stored_as: torch.dtype,
@@ -133,7 +133,7 @@ class AttentionBackendTests:
         skip_unsupported(backend, case).check(backend, TOLERANCES[dtype])
 
     @pytest.mark.parametrize("stored_as", FP8.values(), ids=FP8)
-    def test_what_eight_bits_cannot_hold_is_kept_as_their_largest_number(
+    def test_fp8_values_saturate_at_the_largest_number(
         self,
         backend: type[AttentionBackend],
         stored_as: torch.dtype,
@@ -141,6 +141,7 @@ class AttentionBackendTests:
         device: str,
         head_dim: int,
     ) -> None:
+        """Keys and values outside the range of FP8 are stored as the largest number of either sign."""
         spec = make_layer(head_dim=head_dim)
         case = AttentionCase(spec, RAGGED, 16, dtype, device, stored_as=stored_as, scales=(0.01, 0.002))
         skip_unsupported(backend, case)
@@ -152,7 +153,7 @@ class AttentionBackendTests:
             assert torch.equal(as_bytes(stored).cpu().flatten(0, 1), codes)
             assert codes.view(stored_as).double().abs().max() == torch.finfo(stored_as).max
 
-    def test_one_backend_runs_step_after_step(
+    def test_one_backend_runs_consecutive_steps(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
         spec = make_layer(head_dim=head_dim)
@@ -172,7 +173,7 @@ class AttentionBackendTests:
                 alone, case.expected()[-2:], atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype]
             )
 
-    def test_static_steps_are_planned_anew_and_right(
+    def test_static_steps_are_planned_again_correctly(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
         spec = make_layer(head_dim=head_dim)

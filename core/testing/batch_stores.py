@@ -53,7 +53,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
     @given(record=structs(BatchRecord, status=st.sampled_from(UNFINISHED), **COUNTED))
     @drawn
     @on_a_loop
-    async def test_a_job_comes_back_with_every_field(
+    async def test_a_created_job_keeps_every_field(
         self, open_store: OpenBatches, tmp_path: Path, record: BatchRecord
     ) -> None:
         async with fresh(open_store, tmp_path) as store:
@@ -64,7 +64,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
     @given(record=structs(BatchRecord, id=st.just("batch_1"), **COUNTED))
     @drawn
     @on_a_loop
-    async def test_an_updated_job_comes_back_with_every_field(
+    async def test_an_updated_job_keeps_every_field(
         self, open_store: OpenBatches, tmp_path: Path, record: BatchRecord
     ) -> None:
         async with fresh(open_store, tmp_path) as store:
@@ -73,7 +73,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert await store.get("batch_1") == record
 
     @on_a_loop
-    async def test_a_job_that_another_has_changed_stays(
+    async def test_an_update_with_stale_status_is_refused(
         self, open_store: OpenBatches, tmp_path: Path
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -83,7 +83,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             await store.results("batch_1").add([line(1)])
 
     @on_a_loop
-    async def test_of_many_that_change_a_job_at_once_one_succeeds(
+    async def test_one_of_many_concurrent_updates_succeeds(
         self, open_store: OpenBatches, tmp_path: Path
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -95,7 +95,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
 
     @pytest.mark.parametrize("id", STRANGE_IDS, ids=ascii)
     @on_a_loop
-    async def test_an_id_that_is_not_there_is_a_key_error(
+    async def test_an_unknown_id_raises_key_error(
         self, open_store: OpenBatches, tmp_path: Path, id: str
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -110,9 +110,8 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert [*await store.list(limit=9)] == [job()]
 
     @on_a_loop
-    async def test_a_line_keeps_its_first_result_and_is_counted_once(
-        self, open_store: OpenBatches, tmp_path: Path
-    ) -> None:
+    async def test_the_first_result_counts_once(self, open_store: OpenBatches, tmp_path: Path) -> None:
+        """A line keeps its first result; results that are added again are ignored."""
         async with opened(open_store, tmp_path) as store:
             await store.create(job())
             results = store.results("batch_1")
@@ -126,9 +125,10 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert sorted(await results.done()) == [1, 2, 3]
 
     @on_a_loop
-    async def test_lines_come_by_ascending_number_however_they_were_added(
+    async def test_lines_are_returned_by_ascending_number(
         self, open_store: OpenBatches, tmp_path: Path
     ) -> None:
+        """The order in which lines were added does not matter."""
         numbers = random.Random(1).sample(range(1, 100_000), 3000)
         async with opened(open_store, tmp_path) as store:
             await store.create(job())
@@ -141,7 +141,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert sorted(await store.results("batch_1").done()) == sorted(numbers)
 
     @on_a_loop
-    async def test_large_lines_come_back_whole(self, open_store: OpenBatches, tmp_path: Path) -> None:
+    async def test_large_lines_are_returned_whole(self, open_store: OpenBatches, tmp_path: Path) -> None:
         data = [bytes([number]) * 700_000 for number in range(1, 8)]
         async with opened(open_store, tmp_path) as store:
             await store.create(job())
@@ -152,7 +152,9 @@ class BatchStoreTests(StoreTests[BatchStore]):
             ]
 
     @on_a_loop
-    async def test_many_add_results_at_once(self, open_store: OpenBatches, tmp_path: Path) -> None:
+    async def test_concurrent_adds_count_each_line_once(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
         async with opened(open_store, tmp_path) as store:
             await store.create(job())
 
@@ -167,7 +169,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert [*await lines(store)] == [line(n).data for n in range(1, 201) if n % 10]
 
     @on_a_loop
-    async def test_each_job_has_its_own_results(self, open_store: OpenBatches, tmp_path: Path) -> None:
+    async def test_each_job_has_separate_results(self, open_store: OpenBatches, tmp_path: Path) -> None:
         async with opened(open_store, tmp_path) as store:
             for number in (1, 2):
                 await store.create(job(f"batch_{number}"))
@@ -178,7 +180,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert [*await lines(store, "batch_2")] == [line(n).data for n in range(2, 6)]
 
     @on_a_loop
-    async def test_an_update_leaves_the_counts(self, open_store: OpenBatches, tmp_path: Path) -> None:
+    async def test_an_update_keeps_the_counts(self, open_store: OpenBatches, tmp_path: Path) -> None:
         async with opened(open_store, tmp_path) as store:
             await store.create(job())
             await store.results("batch_1").add([line(1), line(2), line(3, failed=True)])
@@ -190,7 +192,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
 
     @pytest.mark.parametrize("status", sorted(ENDED))
     @on_a_loop
-    async def test_a_job_that_has_ended_keeps_its_counts_but_no_results(
+    async def test_an_ended_job_keeps_counts_but_no_results(
         self, open_store: OpenBatches, tmp_path: Path, status: str
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -222,7 +224,9 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert await listed(limit=1, after="batch_5", unfinished=True) == ["batch_2"]
 
     @on_a_loop
-    async def test_a_listing_is_of_the_named_tenants(self, open_store: OpenBatches, tmp_path: Path) -> None:
+    async def test_a_listing_has_only_the_named_tenants(
+        self, open_store: OpenBatches, tmp_path: Path
+    ) -> None:
         async with opened(open_store, tmp_path) as store:
             for number, tenant in enumerate(("ann", "bob", "", "ann")):
                 await store.create(job(f"batch_{number}", tenant=tenant))
@@ -237,7 +241,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert await listed(limit=9, tenants=["bob"]) == ["batch_1", "batch_0"]
 
     @on_a_loop
-    async def test_a_job_has_one_owner_who_may_renew_and_give_up(
+    async def test_only_the_owner_renews_or_releases_a_lease(
         self, open_store: OpenBatches, tmp_path: Path
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -254,7 +258,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert not await store.lease("batch_1", "a", HOUR)
 
     @on_a_loop
-    async def test_of_many_that_want_a_job_at_once_one_has_it(
+    async def test_one_of_many_concurrent_leases_succeeds(
         self, open_store: OpenBatches, tmp_path: Path
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -264,7 +268,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert got.count(True) == 1
 
     @on_a_loop
-    async def test_a_lease_ends_when_its_time_is_over_unless_it_is_renewed(
+    async def test_a_lease_expires_unless_it_is_renewed(
         self, open_store: OpenBatches, tmp_path: Path
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -280,9 +284,7 @@ class BatchStoreTests(StoreTests[BatchStore]):
 
     @pytest.mark.usefixtures("lasting")
     @on_a_loop
-    async def test_jobs_and_results_are_there_when_the_store_is_opened_again(
-        self, open_store: OpenBatches, tmp_path: Path
-    ) -> None:
+    async def test_jobs_and_results_survive_reopening(self, open_store: OpenBatches, tmp_path: Path) -> None:
         async with opened(open_store, tmp_path) as store:
             for number in (1, 2):
                 await store.create(job(f"batch_{number}", metadata={"a": "ü"}))
@@ -298,13 +300,14 @@ class BatchStoreTests(StoreTests[BatchStore]):
     @given(operations=OPERATIONS)
     @drawn
     @on_a_loop
-    async def test_it_does_as_dictionaries_do(
+    async def test_it_behaves_like_the_model(
         self,
         open_store: OpenBatches,
         survives_reopening: bool,
         tmp_path: Path,
         operations: Sequence[Operation],
     ) -> None:
+        """Any sequence of operations and reopenings gives the results of a store made of a dictionary."""
         model = BatchModel()
         await assert_same_results(
             open_store, tmp_path, StoreAdapter, model, operations, reopening=survives_reopening

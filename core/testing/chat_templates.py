@@ -105,25 +105,23 @@ class ChatTemplateTests:
 
     @given(content=texts)
     @drawn
-    def test_a_message_is_in_the_prompt_as_it_was_written(self, built: ChatTemplate, content: str) -> None:
+    def test_a_message_is_rendered_verbatim(self, built: ChatTemplate, content: str) -> None:
         assert content in built.render([{"role": "user", "content": content}])
 
     @pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS)
-    def test_messages_are_in_the_prompt_in_their_order(
-        self, built: ChatTemplate, chat: Sequence[Message]
-    ) -> None:
+    def test_messages_are_rendered_in_order(self, built: ChatTemplate, chat: Sequence[Message]) -> None:
         prompt = rendered(built, chat)
         places = [prompt.find(message["content"]) for message in chat]
         assert -1 not in places, prompt
         assert places == sorted(places), prompt
 
-    def test_other_messages_make_another_prompt(self, built: ChatTemplate) -> None:
+    def test_different_messages_give_different_prompts(self, built: ChatTemplate) -> None:
         prompts = [rendered(built, chat) for chat in (CHATS["a question"], CHATS["three turns"])]
         prompts.append(rendered(built, [{"role": "user", "content": "Hello"}]))
         assert len(set(prompts)) == 3
 
     @pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS)
-    def test_the_same_conversation_makes_the_same_prompt_whatever_came_between(
+    def test_rendering_does_not_depend_on_earlier_calls(
         self,
         built: ChatTemplate,
         template: type[ChatTemplate],
@@ -137,7 +135,7 @@ class ChatTemplateTests:
         assert rendered(built, chat) == first
         assert rendered(built_as(template, source, special_tokens), chat) == first
 
-    def test_what_it_is_given_is_left_as_it_was(self, built: ChatTemplate) -> None:
+    def test_rendering_does_not_change_its_input(self, built: ChatTemplate) -> None:
         calls = [
             {"id": "1", "type": "function", "function": {"name": "get_time", "arguments": '{"zone": "x"}'}}
         ]
@@ -147,9 +145,10 @@ class ChatTemplateTests:
             outcome(built, chat, tools=TOOLS)
             assert (chat, TOOLS) == before
 
-    def test_the_beginning_of_a_turn_is_appended_where_it_is_asked_for(
+    def test_add_generation_prompt_appends_the_assistant_turn(
         self, built: ChatTemplate, has_generation_prompt: bool
     ) -> None:
+        """Only the start of the turn is appended; without the argument, nothing is."""
         for chat in ([ASK], CHATS["three turns"]):
             without = rendered(built, chat, add_generation_prompt=False)
             prompt = rendered(built, chat, add_generation_prompt=True)
@@ -158,12 +157,10 @@ class ChatTemplateTests:
                 pytest.skip("the template does not have the capability has_generation_prompt")
             assert len(prompt) > len(without), "nothing was appended"
 
-    def test_it_is_appended_unless_the_caller_says_otherwise(self, built: ChatTemplate) -> None:
+    def test_a_generation_prompt_is_added_by_default(self, built: ChatTemplate) -> None:
         assert rendered(built, [ASK]) == rendered(built, [ASK], add_generation_prompt=True)
 
-    def test_all_of_the_definitions_of_tools_is_in_the_prompt(
-        self, built: ChatTemplate, has_tools: bool
-    ) -> None:
+    def test_all_tool_definitions_are_in_the_prompt(self, built: ChatTemplate, has_tools: bool) -> None:
         without, prompt = rendered(built, [ASK]), outcome(built, [ASK], tools=TOOLS)
         if not has_tools and (isinstance(prompt, RequestError) or prompt == without):
             why = prompt if isinstance(prompt, RequestError) else "they change nothing"
@@ -175,13 +172,12 @@ class ChatTemplateTests:
         assert ASK["content"] in prompt
 
     @pytest.mark.parametrize("messages", WRONG, ids=[f"wrong {number}" for number in range(len(WRONG))])
-    def test_what_it_cannot_render_is_a_request_error_that_says_why(
-        self, built: ChatTemplate, messages: list[Any]
-    ) -> None:
+    def test_invalid_messages_raise_a_request_error(self, built: ChatTemplate, messages: list[Any]) -> None:
+        """If a template refuses messages, it raises a `RequestError` with a message."""
         found = outcome(built, messages)
         assert isinstance(found, str) or str(found), "the RequestError has no message"
 
-    def test_arguments_that_it_does_not_know_are_no_obstacle(self, built: ChatTemplate) -> None:
+    def test_unknown_arguments_are_ignored(self, built: ChatTemplate) -> None:
         assert ASK["content"] in built.render([ASK], enable_thinking=False, no_such_argument=[1])
 
 

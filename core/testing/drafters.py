@@ -39,7 +39,7 @@ class DrafterTests:
         return 1000
 
     @pytest.mark.parametrize("kind", ["repeating", "random", "one token"])
-    def test_a_draft_is_of_tokens_and_no_longer_than_asked_for(
+    def test_a_draft_has_valid_tokens_within_the_limit(
         self, drafter: Drafter, vocab_size: int, kind: str
     ) -> None:
         sequence = drafter.begin()
@@ -50,7 +50,7 @@ class DrafterTests:
                 assert len(found) <= limit
 
     @pytest.mark.parametrize("num", [1, 2, 3])
-    def test_the_shortest_prompts_are_prompts(self, drafter: Drafter, vocab_size: int, num: int) -> None:
+    def test_the_shortest_prompts_are_accepted(self, drafter: Drafter, vocab_size: int, num: int) -> None:
         for token in (0, vocab_size - 1):
             sequence = drafter.begin()
             sequence.extend([token] * num)
@@ -58,16 +58,15 @@ class DrafterTests:
             assert len(found) <= 1
 
     @pytest.mark.parametrize("kind", ["repeating", "random"])
-    def test_a_draft_is_the_same_however_the_tokens_came(
-        self, drafter: Drafter, vocab_size: int, kind: str
-    ) -> None:
+    def test_a_draft_does_not_depend_on_chunking(self, drafter: Drafter, vocab_size: int, kind: str) -> None:
+        """Tokens may arrive one by one or in chunks of any size."""
         tokens = draw_tokens(kind, 120, vocab_size)
         whole = drafted(drafter, [tokens])
         for seed in range(4):
             assert drafted(drafter, cut(tokens, seed)) == whole
         assert drafted(drafter, [[token] for token in tokens]) == whole
 
-    def test_to_be_asked_changes_nothing(self, drafter: Drafter, vocab_size: int) -> None:
+    def test_asking_for_a_draft_changes_nothing(self, drafter: Drafter, vocab_size: int) -> None:
         pieces = cut(draw_tokens("repeating", 120, vocab_size), seed=2)
         asked = drafter.begin()
         for piece in pieces:
@@ -76,9 +75,8 @@ class DrafterTests:
             assert list(asked.draft(LIMIT)) == first
         assert list(asked.draft(LIMIT)) == drafted(drafter, pieces)
 
-    def test_what_it_is_given_is_left_as_it_was_and_what_becomes_of_it_does_not_matter(
-        self, drafter: Drafter, vocab_size: int
-    ) -> None:
+    def test_the_drafter_copies_its_input(self, drafter: Drafter, vocab_size: int) -> None:
+        """The given list is not changed, and changing it later does not change drafts."""
         tokens = draw_tokens("repeating", 120, vocab_size)
         sequence, given = drafter.begin(), tokens[:-2]
         sequence.extend(given)
@@ -88,7 +86,7 @@ class DrafterTests:
         sequence.extend(tokens[-2:])
         assert list(sequence.draft(LIMIT)) == drafted(drafter, [tokens])
 
-    def test_each_sequence_is_drafted_for_by_its_own_tokens(self, drafter: Drafter, vocab_size: int) -> None:
+    def test_sequences_are_drafted_independently(self, drafter: Drafter, vocab_size: int) -> None:
         tokens = draw_tokens("repeating", 90, vocab_size)
         alone = drafted(drafter, [tokens])
         sequence, other = drafter.begin(), drafter.begin()
@@ -98,9 +96,7 @@ class DrafterTests:
         sequence.extend(tokens[-1:])
         assert list(sequence.draft(LIMIT)) == alone
 
-    def test_a_step_takes_no_longer_where_the_sequence_is_long(
-        self, drafter: Drafter, vocab_size: int
-    ) -> None:
+    def test_step_cost_does_not_grow_with_length(self, drafter: Drafter, vocab_size: int) -> None:
         """Compares executed lines of Python, because time depends on the load of the machine."""
         short, long = (
             num_lines_of_steps(drafter.begin(), draw_tokens("repeating", num, vocab_size))

@@ -74,7 +74,7 @@ class FileStoreTests(StoreTests[FileStore]):
     )
     @drawn
     @on_a_loop
-    async def test_a_file_comes_back_with_all_that_is_known_of_it(
+    async def test_a_file_keeps_its_bytes_and_fields(
         self, open_store: OpenFiles, tmp_path: Path, chunks: Sequence[bytes], record: FileRecord
     ) -> None:
         data = b"".join(chunks)
@@ -98,7 +98,7 @@ class FileStoreTests(StoreTests[FileStore]):
     @example("e\u0301 \N{GRINNING FACE} " * 100)
     @drawn
     @on_a_loop
-    async def test_a_name_comes_back_as_the_client_wrote_it(
+    async def test_a_filename_is_returned_as_written(
         self, open_store: OpenFiles, tmp_path: Path, name: str
     ) -> None:
         async with fresh(open_store, tmp_path) as store:
@@ -107,9 +107,10 @@ class FileStoreTests(StoreTests[FileStore]):
 
     @pytest.mark.parametrize("size", [1000, 64 * 1024, len(LARGE)])
     @on_a_loop
-    async def test_a_large_file_comes_back_in_pieces_of_at_most_a_mebibyte(
+    async def test_a_large_file_is_read_in_small_pieces(
         self, open_store: OpenFiles, tmp_path: Path, size: int
     ) -> None:
+        """No piece is empty or larger than one MiB."""
         chunks = [LARGE[start : start + size] for start in range(0, len(LARGE), size)]
         async with opened(open_store, tmp_path) as store:
             await store.put(stream(*chunks), lambda size: record_of("file-1", size))
@@ -128,7 +129,7 @@ class FileStoreTests(StoreTests[FileStore]):
     @example(b"", 0, None)
     @drawn
     @on_a_loop
-    async def test_a_range_is_that_of_the_bytes(
+    async def test_a_range_returns_exactly_its_bytes(
         self, open_store: OpenFiles, tmp_path: Path, data: bytes, start: int, end: int | None
     ) -> None:
         async with fresh(open_store, tmp_path) as store:
@@ -137,7 +138,7 @@ class FileStoreTests(StoreTests[FileStore]):
 
     @pytest.mark.parametrize("border", [MIB, MIB // 4, len(LARGE)])
     @on_a_loop
-    async def test_a_range_may_begin_and_end_beside_any_border(
+    async def test_ranges_may_cross_chunk_borders(
         self, open_store: OpenFiles, tmp_path: Path, border: int
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -148,9 +149,10 @@ class FileStoreTests(StoreTests[FileStore]):
 
     @pytest.mark.parametrize("before", [None, b"older"])
     @on_a_loop
-    async def test_of_a_file_that_breaks_off_nothing_remains(
+    async def test_an_aborted_upload_leaves_nothing(
         self, open_store: OpenFiles, tmp_path: Path, before: bytes | None
     ) -> None:
+        """An older file with the same id stays."""
         async with opened(open_store, tmp_path) as store:
             if before is not None:
                 await put(store, "file-1", before)
@@ -165,7 +167,7 @@ class FileStoreTests(StoreTests[FileStore]):
 
     @pytest.mark.parametrize("rounds", [0, 1, 2, 5, 10, 20, 50])
     @on_a_loop
-    async def test_a_file_whose_task_is_cancelled_is_whole_or_not_there(
+    async def test_a_cancelled_upload_is_complete_or_absent(
         self, open_store: OpenFiles, tmp_path: Path, rounds: int
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -182,7 +184,7 @@ class FileStoreTests(StoreTests[FileStore]):
 
     @pytest.mark.parametrize("id", STRANGE_IDS, ids=ascii)
     @on_a_loop
-    async def test_an_id_that_is_not_there_is_a_key_error(
+    async def test_an_unknown_id_raises_key_error(
         self, open_store: OpenFiles, tmp_path: Path, id: str
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -193,7 +195,9 @@ class FileStoreTests(StoreTests[FileStore]):
             assert await read(store, "file-1") == b"data"
 
     @on_a_loop
-    async def test_a_file_replaces_the_one_of_its_id(self, open_store: OpenFiles, tmp_path: Path) -> None:
+    async def test_an_upload_replaces_the_file_with_its_id(
+        self, open_store: OpenFiles, tmp_path: Path
+    ) -> None:
         async with opened(open_store, tmp_path) as store:
             await put(store, "file-1", b"a long old one")
             for data in (b"new", b"newer and longer"):
@@ -205,7 +209,7 @@ class FileStoreTests(StoreTests[FileStore]):
 
     @pytest.mark.parametrize("change", ["delete", "replace"])
     @on_a_loop
-    async def test_who_has_begun_to_read_goes_on(
+    async def test_open_reads_survive_deletion_and_replacement(
         self, open_store: OpenFiles, tmp_path: Path, change: str
     ) -> None:
         async with opened(open_store, tmp_path) as store:
@@ -223,7 +227,7 @@ class FileStoreTests(StoreTests[FileStore]):
             assert brief(found) == brief(LARGE)
 
     @on_a_loop
-    async def test_listings_are_in_the_order_of_ids(self, open_store: OpenFiles, tmp_path: Path) -> None:
+    async def test_listings_are_ordered_by_id(self, open_store: OpenFiles, tmp_path: Path) -> None:
         async with opened(open_store, tmp_path) as store:
             for number in (3, 1, 4, 5, 2):
                 await put(store, f"file-{number}")
@@ -236,9 +240,8 @@ class FileStoreTests(StoreTests[FileStore]):
             assert ids(await store.list(limit=9, after="file-1")) == []
 
     @on_a_loop
-    async def test_a_cursor_goes_on_where_it_was_while_files_come_and_go(
-        self, open_store: OpenFiles, tmp_path: Path
-    ) -> None:
+    async def test_cursors_stay_valid_while_files_change(self, open_store: OpenFiles, tmp_path: Path) -> None:
+        """A page continues after its cursor although files were deleted or added meanwhile."""
         async with opened(open_store, tmp_path) as store:
             for number in range(10, 20):
                 await put(store, f"file-{number}")
@@ -251,7 +254,7 @@ class FileStoreTests(StoreTests[FileStore]):
             assert seen == [f"file-{number}" for number in range(19, 9, -1) if number != 14]
 
     @on_a_loop
-    async def test_a_listing_is_of_one_space_and_purpose(self, open_store: OpenFiles, tmp_path: Path) -> None:
+    async def test_a_listing_has_one_space_and_purpose(self, open_store: OpenFiles, tmp_path: Path) -> None:
         async with opened(open_store, tmp_path) as store:
             for number, (space, purpose) in enumerate(
                 [("files", "batch"), ("files", "user_data"), ("parts", "batch"), ("files", "batch")]
@@ -265,7 +268,7 @@ class FileStoreTests(StoreTests[FileStore]):
             assert ids(await store.list(limit=9, space="elsewhere")) == []
 
     @on_a_loop
-    async def test_a_listing_is_of_the_named_tenants(self, open_store: OpenFiles, tmp_path: Path) -> None:
+    async def test_a_listing_has_only_the_named_tenants(self, open_store: OpenFiles, tmp_path: Path) -> None:
         async with opened(open_store, tmp_path) as store:
             for number, tenant in enumerate(("ann", "bob", "", "ann", "bob")):
                 await put(store, f"file-{number}", tenant=tenant)
@@ -281,9 +284,10 @@ class FileStoreTests(StoreTests[FileStore]):
             assert ids(await store.list(limit=9, tenants=["bob"])) == ["file-4", "file-1", "file-0"]
 
     @on_a_loop
-    async def test_files_are_expired_from_their_second_on_and_stay(
+    async def test_expired_files_are_listed_and_not_removed(
         self, open_store: OpenFiles, tmp_path: Path
     ) -> None:
+        """A file is expired from the second `expires_at` on."""
         async with opened(open_store, tmp_path) as store:
             await put(store, "file-1", expires_at=100)
             await put(store, "file-2", expires_at=200, space="parts")
@@ -293,7 +297,7 @@ class FileStoreTests(StoreTests[FileStore]):
             assert len(await store.list(limit=9)) == 2
 
     @on_a_loop
-    async def test_many_work_at_once_and_see_whole_files(self, open_store: OpenFiles, tmp_path: Path) -> None:
+    async def test_concurrent_readers_see_complete_files(self, open_store: OpenFiles, tmp_path: Path) -> None:
         versions = [bytes([number]) * (MIB + number) for number in range(8)]
         whole = [brief(data) for data in versions]
         async with opened(open_store, tmp_path) as store:
@@ -314,9 +318,7 @@ class FileStoreTests(StoreTests[FileStore]):
 
     @pytest.mark.usefixtures("lasting")
     @on_a_loop
-    async def test_files_are_there_when_the_store_is_opened_again(
-        self, open_store: OpenFiles, tmp_path: Path
-    ) -> None:
+    async def test_files_survive_reopening(self, open_store: OpenFiles, tmp_path: Path) -> None:
         async with opened(open_store, tmp_path) as store:
             for number in range(4):
                 await put(store, f"file-{number}", b"old")
@@ -334,13 +336,14 @@ class FileStoreTests(StoreTests[FileStore]):
     @given(operations=OPERATIONS)
     @drawn
     @on_a_loop
-    async def test_it_does_as_a_dictionary_does(
+    async def test_it_behaves_like_the_model(
         self,
         open_store: OpenFiles,
         survives_reopening: bool,
         tmp_path: Path,
         operations: Sequence[Operation],
     ) -> None:
+        """Any sequence of operations and reopenings gives the results of a store made of a dictionary."""
         model = FileModel()
         await assert_same_results(
             open_store, tmp_path, StoreAdapter, model, operations, reopening=survives_reopening

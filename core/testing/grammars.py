@@ -48,23 +48,24 @@ class GrammarBackendTests:
         """Return a case with the backend, built for a small vocabulary."""
         return GrammarCase.of(backend)
 
-    def test_texts_that_fit_are_taken_in_up_to_their_end(
+    def test_matching_texts_are_accepted_to_their_end(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
         for example, grammar in compile_all(case, examples):
             for text in example.fits:
                 assert case.fits(grammar, text), (example.source, text)
 
-    def test_texts_that_do_not_fit_are_refused(
+    def test_texts_that_do_not_match_are_refused(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
         for example, grammar in compile_all(case, examples):
             for text in example.misfits:
                 assert not case.fits(grammar, text), (example.source, text)
 
-    def test_at_every_state_the_mask_allows_what_is_accepted_and_nothing_else(
+    def test_the_mask_allows_exactly_the_accepted_tokens(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
+        """If only one text can follow, the mask may leave out other tokenizations of it."""
         for example, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=2):
                 allowed = case.allowed(state)
@@ -77,14 +78,14 @@ class GrammarBackendTests:
                     forced = case.text_of(state.forced())
                     assert all(forced.startswith(case.text_of([token])) for token in left_out), example.source
 
-    def test_no_token_is_allowed_that_the_tokenizer_does_not_have(
+    def test_only_tokens_of_the_tokenizer_are_allowed(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
         for example, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=1):
                 assert max(case.allowed(state)) < case.tokenizer.num_ids, example.source
 
-    def test_what_is_written_as_the_masks_say_fits(
+    def test_texts_sampled_from_masks_match_the_grammar(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
         for example, grammar in compile_all(case, examples):
@@ -96,13 +97,15 @@ class GrammarBackendTests:
                     assert example.kind != "regex" or re.fullmatch(example.source, text), example.source
                     assert example.kind != "json_schema" or json.loads(text) in ("red", "blue", True, False)
 
-    def test_an_object_of_a_schema_comes_out_as_one(self, case: GrammarCase) -> None:
+    def test_schema_outputs_are_valid_objects(self, case: GrammarCase) -> None:
         grammar = compile_or_skip(case, GrammarSpec("json_schema", OBJECT))
         for seed in range(10):
             text = case.walk(grammar, seed, 60)[1]
             assert text is None or json.loads(text) in ({"a": True}, {"a": False})
 
-    def test_a_copy_goes_its_own_way(self, case: GrammarCase, examples: Sequence[GrammarExample]) -> None:
+    def test_a_copied_state_is_independent(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
         for example, grammar in compile_all(case, examples):
             for state in states_of(case, grammar, seeds=2):
                 before = case.allowed(state)
@@ -116,7 +119,7 @@ class GrammarBackendTests:
                     assert case.allowed(again) == after, example.source
                     assert case.allowed(state) == before, example.source
 
-    def test_forced_tokens_are_the_only_way(
+    def test_forced_tokens_are_the_only_continuation(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
         tokenizer = case.tokenizer
@@ -136,7 +139,7 @@ class GrammarBackendTests:
                         written,
                     )
 
-    def test_a_finished_output_may_only_end(
+    def test_a_finished_output_allows_only_the_end(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
         for _, grammar in compile_all(case, examples):
@@ -146,9 +149,10 @@ class GrammarBackendTests:
                     assert case.allowed(state) == set(case.tokenizer.eos_token_ids)
 
     @pytest.mark.parametrize("filled", [-1, 0])
-    def test_masks_of_many_are_those_of_each_alone(
+    def test_batched_masks_equal_single_masks(
         self, case: GrammarCase, examples: Sequence[GrammarExample], filled: int
     ) -> None:
+        """What was in the rows before does not matter."""
         states = [
             state for _, grammar in compile_all(case, examples) for state in states_of(case, grammar, seeds=1)
         ]
@@ -156,7 +160,7 @@ class GrammarBackendTests:
         assert np.array_equal(case.masks(states, filled), np.stack(alone))
         assert np.array_equal(case.masks(states[::-1], filled), np.stack(alone[::-1]))
 
-    def test_a_prepared_grammar_is_the_same(
+    def test_a_prepared_grammar_compiles_to_the_same(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
         for example, _ in compile_all(case, examples):
@@ -165,21 +169,21 @@ class GrammarBackendTests:
                 assert case.fits(grammar, text) == (text in example.fits), (example.source, text)
 
     @pytest.mark.parametrize("spec", BROKEN, ids=lambda spec: f"{spec.kind} {spec.source}")
-    def test_a_broken_grammar_is_a_request_error_that_says_why(
-        self, case: GrammarCase, spec: GrammarSpec
-    ) -> None:
+    def test_a_broken_grammar_raises_a_request_error(self, case: GrammarCase, spec: GrammarSpec) -> None:
         with pytest.raises(RequestError) as caught:
             case.backend.compile(spec)
         assert str(caught.value)
 
-    def test_many_are_compiled_at_once(self, case: GrammarCase, examples: Sequence[GrammarExample]) -> None:
+    def test_grammars_compile_concurrently(
+        self, case: GrammarCase, examples: Sequence[GrammarExample]
+    ) -> None:
         specs = [example.spec for example, _ in compile_all(case, examples)] * 4
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(case.backend.compile, specs))
         expected = [case.allowed(grammar) for _, grammar in compile_all(case, examples)] * 4
         assert [case.allowed(grammar) for grammar in found] == expected
 
-    def test_who_is_hastened_has_a_way_left_and_no_new_one(
+    def test_hasten_keeps_a_token_and_adds_none(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
         for example, grammar in compile_all(case, examples):

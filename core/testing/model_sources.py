@@ -31,7 +31,7 @@ class ModelSourceTests:
         """Return the model source under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture source")
 
-    def test_the_folder_is_there_and_stays_the_same(self, source: ModelSource) -> None:
+    def test_the_folder_is_absolute_and_stable(self, source: ModelSource) -> None:
         folder = folder_of(source)
         assert isinstance(source.folder(), str)
         assert folder.is_absolute(), f"{folder} depends on where the server is started"
@@ -47,7 +47,7 @@ class ModelSourceTests:
         found = AutoConfig.from_pretrained(folder, local_files_only=True)
         assert found.model_type == config["model_type"]
 
-    def test_its_weights_are_whole(self, source: ModelSource) -> None:
+    def test_its_weights_are_complete(self, source: ModelSource) -> None:
         folder = folder_of(source)
         files = sorted(folder.glob("*.safetensors"))
         assert files, f"there are no weights (*.safetensors) in {folder}"
@@ -58,7 +58,7 @@ class ModelSourceTests:
             absent = [name for name, file in listed.items() if found.get(name) != folder / file]
             assert absent == []
 
-    def test_its_tokenizer_writes_and_reads_text(self, source: ModelSource) -> None:
+    def test_its_tokenizer_encodes_and_decodes_text(self, source: ModelSource) -> None:
         tokenizer = tokenizer_of(source)
         tokens = tokenizer.encode(TEXT, add_special_tokens=False)
         unknown = tokenizer.token_id(tokenizer.special_tokens.get("unk_token", ""))
@@ -69,12 +69,12 @@ class ModelSourceTests:
         assert tokens
         assert solid(tokenizer.decode(tokens)).lower() == solid(TEXT)
 
-    def test_its_tokenizer_has_an_end(self, source: ModelSource) -> None:
+    def test_its_tokenizer_has_an_end_token(self, source: ModelSource) -> None:
         tokenizer = tokenizer_of(source)
         assert tokenizer.eos_token_ids, "no token ends an output (eos_token_id)"
         assert max(tokenizer.eos_token_ids) < tokenizer.num_ids
 
-    def test_its_logits_are_wide_enough_for_its_tokenizer(self, source: ModelSource) -> None:
+    def test_its_logits_cover_the_tokenizer(self, source: ModelSource) -> None:
         config = config_of(source)
         text = config.get("text_config", config)
         if "vocab_size" not in text:

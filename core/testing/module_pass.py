@@ -78,7 +78,7 @@ class ModulePassTests:
             assert torch.equal(logits_of(model, STEPS[0], 0), before[0])
 
     @pytest.mark.parametrize("family", FAMILIES)
-    def test_a_second_time_there_is_nothing_left_to_change(
+    def test_a_second_pass_changes_nothing(
         self, applied: ModulePass, family: str, device: str, dtype: torch.dtype
     ) -> None:
         model = build_model(family, device, dtype)
@@ -106,7 +106,7 @@ class ModulePassTests:
         assert len(set(model.state_dict())) <= len(before)
 
     @pytest.mark.parametrize("kind", unusual_kinds())
-    def test_unusual_modules_are_left_alone(
+    def test_unusual_modules_are_left_unchanged(
         self, applied: ModulePass, kind: str, device: str, dtype: torch.dtype, tolerance: float
     ) -> None:
         model = build_model("llama", device, dtype)

@@ -45,7 +45,7 @@ class SchedulePolicyTests:
 
     @pytest.mark.parametrize("num", [0, 1, 2, 3, 20, 300, MANY])
     @pytest.mark.parametrize("num_places", [0, 1, 100])
-    def test_each_that_waits_has_one_place_in_the_order(
+    def test_order_places_each_waiting_request_once(
         self, policy: SchedulePolicy, num: int, num_places: int
     ) -> None:
         figures = make_figures(num_waiting=num, num_places=num_places)
@@ -54,7 +54,7 @@ class SchedulePolicyTests:
             assert sorted(order.places.tolist()) == list(range(num))
 
     @pytest.mark.parametrize("num", [1, 2, 3, 20, 300])
-    def test_each_that_runs_has_one_place_in_the_order_of_retraction(
+    def test_retraction_order_places_each_running_request_once(
         self, policy: SchedulePolicy, num: int
     ) -> None:
         for running in (draw_running(np.random.default_rng(num), num), make_running(num)):
@@ -62,7 +62,7 @@ class SchedulePolicyTests:
             assert sorted(check_places("retraction_order", found, num).tolist()) == list(range(num))
 
     @pytest.mark.parametrize("num", [1, 2, 3, 20, 300])
-    def test_each_that_runs_gives_way_at_most_once(self, policy: SchedulePolicy, num: int) -> None:
+    def test_give_way_retracts_each_request_at_most_once(self, policy: SchedulePolicy, num: int) -> None:
         rng = np.random.default_rng(num)
         waiting, running = draw_waiting(rng, 2 * num), draw_running(rng, num)
         figures = make_figures(num_waiting=2 * num, num_running=num, num_places=0)
@@ -72,7 +72,7 @@ class SchedulePolicyTests:
             assert sorted(set(gone)) == sorted(gone)
 
     @pytest.mark.parametrize("num", [3, 300])
-    def test_what_it_sees_is_left_as_it_was(self, policy: SchedulePolicy, num: int) -> None:
+    def test_the_policy_does_not_change_its_input(self, policy: SchedulePolicy, num: int) -> None:
         rng, figures = np.random.default_rng(num), make_figures()
         waiting, running = writable(draw_waiting(rng, num)), writable(draw_running(rng, num))
         before = writable(waiting), writable(running)
@@ -102,16 +102,14 @@ class SchedulePolicyTests:
         assert answers() == first
 
     @pytest.mark.parametrize("num", [2, 3, 20, 300])
-    def test_the_order_does_not_depend_on_that_of_the_columns(self, policy: SchedulePolicy, num: int) -> None:
+    def test_ordering_does_not_depend_on_column_order(self, policy: SchedulePolicy, num: int) -> None:
         rng, figures = np.random.default_rng(num), make_figures()
         waiting, shuffle = draw_waiting(rng, num), rng.permutation(num)
         places = check_order(policy.order(waiting, figures), num).places
         other = check_order(policy.order(rearranged(waiting, shuffle), figures), num).places
         assert shuffle[other].tolist() == places.tolist()
 
-    def test_thousands_are_ordered_in_the_time_of_a_few_sorts(
-        self, policy: SchedulePolicy, max_sorts: float
-    ) -> None:
+    def test_ordering_thousands_costs_a_few_sorts(self, policy: SchedulePolicy, max_sorts: float) -> None:
         waiting = draw_waiting(np.random.default_rng(1), MANY)
         figures = make_figures(num_waiting=MANY, num_places=16)
 
@@ -126,7 +124,7 @@ class SchedulePolicyTests:
         assert min(asked for asked, _ in took) / min(sorted_ for _, sorted_ in took) <= max_sorts
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_each_request_ends_once_under_load(self, policy: SchedulePolicy, seed: int) -> None:
+    def test_each_request_finishes_once_under_load(self, policy: SchedulePolicy, seed: int) -> None:
         guard = IsolatedPolicy(policy, "under test", type(policy).__name__)
         load = PolicyLoad(guard, seed)
         load.run(60)

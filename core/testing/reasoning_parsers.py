@@ -49,7 +49,7 @@ class ReasoningParserTests:
 
     @given(text=st.text(max_size=60), places=places, in_reasoning=st.booleans())
     @drawn
-    def test_text_without_marks_comes_back_unchanged(
+    def test_text_without_tags_is_returned_unchanged(
         self, parser: type[ReasoningParser], text: str, places: list[int], in_reasoning: bool
     ) -> None:
         for each in (text, *PLAIN):
@@ -57,7 +57,7 @@ class ReasoningParserTests:
             assert (found.reasoning + found.content).strip() == each.strip()
 
     @pytest.mark.parametrize("in_reasoning", [False, True])
-    def test_a_text_that_ends_as_a_mark_begins_comes_back(
+    def test_an_incomplete_tag_is_returned_as_text(
         self, parser: type[ReasoningParser], in_reasoning: bool
     ) -> None:
         marks = [mark[:2] for mark in (parser.opening, parser.closing) if mark]
@@ -68,7 +68,7 @@ class ReasoningParserTests:
             assert (found.reasoning + found.content).strip() == text
 
     @pytest.mark.parametrize("space", ["", "\n", "\n\n"])
-    def test_what_is_between_the_marks_is_reasoning(self, parser: type[ReasoningParser], space: str) -> None:
+    def test_text_between_the_tags_is_reasoning(self, parser: type[ReasoningParser], space: str) -> None:
         opening, closing = parser.opening, needs_closing(parser)
         if opening is None:
             pytest.skip("the parser does not have the capability opening (a text that opens the reasoning)")
@@ -77,20 +77,20 @@ class ReasoningParserTests:
             check_split(parser(), pieces, THOUGHT, ANSWER)
 
     @pytest.mark.parametrize("space", ["", "\n", "\n\n"])
-    def test_where_the_prompt_has_opened_the_reasoning_the_text_begins_inside(
+    def test_text_starts_inside_reasoning_the_prompt_opened(
         self, parser: type[ReasoningParser], space: str
     ) -> None:
         text = f"{space}{THOUGHT}{space}{needs_closing(parser)}{space}{ANSWER}"
         for pieces in halves(text):
             check_split(parser(in_reasoning=True), pieces, THOUGHT, ANSWER)
 
-    def test_reasoning_that_never_ends_is_reasoning(self, parser: type[ReasoningParser]) -> None:
+    def test_unclosed_text_is_reasoning(self, parser: type[ReasoningParser]) -> None:
         needs_closing(parser)
         check_split(parser(in_reasoning=True), [THOUGHT], THOUGHT, "")
         if parser.opening is not None:
             check_split(parser(), [parser.opening, THOUGHT], THOUGHT, "")
 
-    def test_the_examples_are_split_rightly(
+    def test_the_examples_are_split_correctly(
         self, parser: type[ReasoningParser], examples: Sequence[ReasoningExample]
     ) -> None:
         needs_examples(examples)
@@ -99,7 +99,7 @@ class ReasoningParserTests:
                 check_split(parser(in_reasoning=in_reasoning), pieces, reasoning, content)
 
     @pytest.mark.parametrize("in_reasoning", [False, True])
-    def test_wherever_a_text_is_cut_the_result_is_the_same(
+    def test_chunking_does_not_change_the_result(
         self, parser: type[ReasoningParser], texts: list[str], in_reasoning: bool
     ) -> None:
         for text in texts:
@@ -109,7 +109,7 @@ class ReasoningParserTests:
 
     @given(data=st.data(), places=places, in_reasoning=st.booleans())
     @drawn
-    def test_texts_that_are_mixed_and_cut_off_may_be_cut_anywhere(
+    def test_chunking_mixed_texts_gives_the_same_result(
         self,
         parser: type[ReasoningParser],
         texts: list[str],
@@ -117,6 +117,7 @@ class ReasoningParserTests:
         places: list[int],
         in_reasoning: bool,
     ) -> None:
+        """Texts are joined at random and cut off at both ends."""
         text = "".join(data.draw(st.lists(st.sampled_from(texts), min_size=1, max_size=3)))
         start, end = data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20)))
         text = text[start : len(text) - end]
@@ -124,9 +125,7 @@ class ReasoningParserTests:
         found = split_reasoning(parser(in_reasoning=in_reasoning), *pieces)
         assert found == split_reasoning(parser(in_reasoning=in_reasoning), text), pieces
 
-    def test_each_choice_has_a_state_of_its_own(
-        self, parser: type[ReasoningParser], texts: list[str]
-    ) -> None:
+    def test_each_choice_has_independent_state(self, parser: type[ReasoningParser], texts: list[str]) -> None:
         for text in texts:
             one, other, alone = parser(), parser(), parser()
             middle = len(text) // 2
@@ -136,7 +135,7 @@ class ReasoningParserTests:
             assert deltas == [*alone.feed(text[:middle]), *alone.feed(text[middle:]), *alone.finish()]
 
     @pytest.mark.parametrize("in_reasoning", [False, True])
-    def test_nothing_comes_of_nothing(self, parser: type[ReasoningParser], in_reasoning: bool) -> None:
+    def test_empty_text_gives_no_deltas(self, parser: type[ReasoningParser], in_reasoning: bool) -> None:
         empty = parser(in_reasoning=in_reasoning)
         assert [*empty.feed(""), *empty.finish()] == []
 

@@ -55,7 +55,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
     )
     @drawn
     @on_a_loop
-    async def test_a_response_comes_back_with_every_field(
+    async def test_a_response_keeps_every_field(
         self, open_large: Open, tmp_path: Path, record: ResponseRecord
     ) -> None:
         async with fresh(open_large, tmp_path) as store:
@@ -64,7 +64,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert [*await store.conversation(record.id)] == [record]
 
     @on_a_loop
-    async def test_a_response_replaces_the_one_of_its_id(self, open_large: Open, tmp_path: Path) -> None:
+    async def test_a_response_replaces_one_with_its_id(self, open_large: Open, tmp_path: Path) -> None:
         async with opened(open_large, tmp_path) as store:
             await store.put(response(status="queued"))
             await store.put(response("resp_2", "resp_1"))
@@ -76,9 +76,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
 
     @pytest.mark.parametrize("id", STRANGE_IDS, ids=ascii)
     @on_a_loop
-    async def test_an_id_that_is_not_there_is_a_key_error(
-        self, open_large: Open, tmp_path: Path, id: str
-    ) -> None:
+    async def test_an_unknown_id_raises_key_error(self, open_large: Open, tmp_path: Path, id: str) -> None:
         async with opened(open_large, tmp_path) as store:
             await store.put(response())
             assert await outcome(store.get(id)) is KeyError
@@ -87,9 +85,8 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert await store.get("resp_1") == response()
 
     @on_a_loop
-    async def test_a_conversation_comes_first_turn_first_and_without_other_branches(
-        self, open_large: Open, tmp_path: Path
-    ) -> None:
+    async def test_a_conversation_is_one_branch_in_order(self, open_large: Open, tmp_path: Path) -> None:
+        """The first turn is returned first, without the turns of other branches."""
         async with opened(open_large, tmp_path) as store:
             # resp_1 ── resp_3 ── resp_5
             #    └───── resp_4              resp_2
@@ -118,9 +115,8 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert await store.get("resp_3") == response("resp_3", "resp_2")
 
     @on_a_loop
-    async def test_a_conversation_with_a_gap_is_a_key_error_of_what_is_gone(
-        self, open_large: Open, tmp_path: Path
-    ) -> None:
+    async def test_a_conversation_gap_raises_key_error(self, open_large: Open, tmp_path: Path) -> None:
+        """The argument of the `KeyError` is the id of the missing response."""
         async with opened(open_large, tmp_path) as store:
             await store.put(response("resp_1"))
             await store.put(response("resp_2", "resp_1"))
@@ -131,7 +127,9 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert caught.value.args == ("resp_1",)
 
     @on_a_loop
-    async def test_the_unfinished_are_those_that_wait_or_run(self, open_large: Open, tmp_path: Path) -> None:
+    async def test_unfinished_lists_queued_and_running_responses(
+        self, open_large: Open, tmp_path: Path
+    ) -> None:
         async with opened(open_large, tmp_path) as store:
             states = ("queued", "in_progress", "completed", "failed", "incomplete", "cancelled")
             for number, status in enumerate(states):
@@ -142,9 +140,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert [*await store.unfinished()] == []
 
     @on_a_loop
-    async def test_a_purge_removes_conversations_by_their_last_turn(
-        self, open_large: Open, tmp_path: Path
-    ) -> None:
+    async def test_purge_removes_conversations_by_last_turn(self, open_large: Open, tmp_path: Path) -> None:
         async with opened(open_large, tmp_path) as store:
             await store.put(response("resp_1", created_at=10.0))
             await store.put(response("resp_2", "resp_1", created_at=20.0))
@@ -160,7 +156,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert await store.purge(25.0) == 0
 
     @on_a_loop
-    async def test_past_its_room_the_conversation_that_was_continued_longest_ago_goes(
+    async def test_the_least_recently_continued_conversation_is_evicted(
         self, open_small: Open, tmp_path: Path
     ) -> None:
         async with opened(open_small, tmp_path) as store:
@@ -177,7 +173,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert await self.there(store, 6) == [5, 6]
 
     @on_a_loop
-    async def test_many_put_at_once_and_all_is_there(self, open_large: Open, tmp_path: Path) -> None:
+    async def test_concurrent_puts_lose_nothing(self, open_large: Open, tmp_path: Path) -> None:
         async with opened(open_large, tmp_path) as store:
             await store.put(response("resp_x", response=b'{"n":0}', input=b"[0]"))
 
@@ -202,7 +198,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
 
     @pytest.mark.usefixtures("lasting")
     @on_a_loop
-    async def test_responses_are_there_when_the_store_is_opened_again(
+    async def test_responses_survive_reopening(
         self, open_large: Open, open_small: Open, tmp_path: Path
     ) -> None:
         full: Any = {"response": object_of(40)}
@@ -221,9 +217,10 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
     @given(operations=OPERATIONS)
     @drawn
     @on_a_loop
-    async def test_it_does_as_a_dictionary_does(
+    async def test_it_behaves_like_the_model(
         self, open_small: Open, survives_reopening: bool, tmp_path: Path, operations: Sequence[Operation]
     ) -> None:
+        """Any sequence of operations and reopenings gives the results of a store made of a dictionary."""
         model = ResponseModel()
         with tempfile.TemporaryDirectory(dir=tmp_path) as name:
             store = await asyncio.to_thread(open_small, Path(name))

@@ -81,7 +81,7 @@ class ToolParserTests:
 
     @given(text=st.text(max_size=60), places=places)
     @drawn
-    def test_text_without_calls_comes_back_unchanged(
+    def test_text_without_calls_is_returned_unchanged(
         self, parser: type[ToolParser], tools: Sequence[Mapping[str, Any]], text: str, places: list[int]
     ) -> None:
         for each in (text, *PLAIN):
@@ -100,7 +100,7 @@ class ToolParserTests:
                 example.text
             )
 
-    def test_wherever_a_text_is_cut_the_result_is_the_same(
+    def test_chunking_does_not_change_the_result(
         self, parser: type[ToolParser], texts: list[str], tools: Sequence[Mapping[str, Any]]
     ) -> None:
         for text in texts:
@@ -110,7 +110,7 @@ class ToolParserTests:
 
     @given(data=st.data(), places=places)
     @drawn
-    def test_texts_that_are_mixed_and_cut_off_may_be_cut_anywhere(
+    def test_chunking_mixed_texts_gives_the_same_result(
         self,
         parser: type[ToolParser],
         texts: list[str],
@@ -118,6 +118,7 @@ class ToolParserTests:
         data: st.DataObject,
         places: list[int],
     ) -> None:
+        """Texts are joined at random and cut off at both ends."""
         text = "".join(data.draw(st.lists(st.sampled_from(texts), min_size=1, max_size=3)))
         start, end = data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20)))
         text = text[start : len(text) - end]
@@ -126,7 +127,7 @@ class ToolParserTests:
 
     @given(calls=st.lists(st.tuples(names, arguments_texts), min_size=1, max_size=4), places=places)
     @drawn
-    def test_what_the_call_format_writes_is_read(
+    def test_the_parser_reads_its_call_format(
         self, parser: type[ToolParser], calls: list[tuple[str, str]], places: list[int]
     ) -> None:
         form = needs_call_format(parser)
@@ -137,14 +138,12 @@ class ToolParserTests:
         found = parse_calls(parser(tools), *cut(text, places))
         assert (found.calls, solid(found.content)) == (calls, "")
 
-    def test_a_call_of_a_tool_that_the_request_does_not_have_is_text(
-        self, parser: type[ToolParser], texts: list[str]
-    ) -> None:
+    def test_calls_of_unknown_tools_are_text(self, parser: type[ToolParser], texts: list[str]) -> None:
         for text in texts:
             found = parse_calls(parser([]), text)
             assert (found.calls, solid(found.content)) == ([], solid(text))
 
-    def test_where_a_text_ends_before_a_call_is_one_it_comes_back(
+    def test_an_incomplete_call_is_returned_as_text(
         self, parser: type[ToolParser], texts: list[str], tools: Sequence[Mapping[str, Any]]
     ) -> None:
         for text in texts:
@@ -152,7 +151,7 @@ class ToolParserTests:
                 found = parse_calls(parser(tools), text[:end])
                 assert found.calls or solid(found.content) == solid(text[:end])
 
-    def test_each_choice_has_a_state_of_its_own(
+    def test_each_choice_has_independent_state(
         self, parser: type[ToolParser], texts: list[str], tools: Sequence[Mapping[str, Any]]
     ) -> None:
         for text in texts:
@@ -163,13 +162,13 @@ class ToolParserTests:
             deltas += [*one.feed(text[middle:]), *one.finish()]
             assert deltas == [*alone.feed(text[:middle]), *alone.feed(text[middle:]), *alone.finish()]
 
-    def test_nothing_comes_of_nothing(
+    def test_empty_text_gives_no_deltas(
         self, parser: type[ToolParser], tools: Sequence[Mapping[str, Any]]
     ) -> None:
         empty = parser(tools)
         assert [*empty.feed(""), *empty.finish()] == []
 
-    def test_arguments_are_given_out_before_they_are_complete(
+    def test_arguments_are_streamed_before_completion(
         self, parser: type[ToolParser], streams_arguments: bool
     ) -> None:
         if not streams_arguments:

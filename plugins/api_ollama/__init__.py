@@ -1,4 +1,4 @@
-"""Ollama's HTTP API, for clients that speak nothing else: `/api/chat`, `/api/generate`, `/api/tags` and more."""
+"""Ollama's HTTP API, for clients that know no other: `/api/chat`, `/api/generate`, `/api/tags` and more."""
 
 from __future__ import annotations
 

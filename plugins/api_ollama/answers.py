@@ -29,7 +29,7 @@ HTTPRequest = Request[Any, Any, Any]
 
 
 class Answers(Controller):
-    """Routes that answer by the model."""
+    """Ollama's routes that run the model."""
 
     exception_handlers = OLLAMA_HANDLERS
 
@@ -55,7 +55,7 @@ class Answers(Controller):
 
     @post("/api/embed", status_code=200)
     async def embed(self, request: HTTPRequest, state: State) -> ASGIApp:
-        """Embed texts; the vectors have length 1."""
+        """Embed texts, and scale each vector to length 1."""
         started = time.perf_counter_ns()
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, EmbedBody)
@@ -64,8 +64,8 @@ class Answers(Controller):
         vectors: list[list[float]] = []
         count = 0
         if body.input:
-            inner = {"input": body.input, "dimensions": body.dimensions}
-            vectors, count = await _embed(api, request, inner, {})
+            vectors, count = await _embed(api, request, {"input": body.input}, {})
+            vectors = [_cut(vector, body.dimensions) for vector in vectors]
         reply = {
             "model": body.model,
             "embeddings": [_of_length_1(vector) for vector in vectors],
@@ -77,7 +77,7 @@ class Answers(Controller):
 
     @post("/api/embeddings", status_code=200)
     async def embeddings(self, request: HTTPRequest, state: State) -> ASGIApp:
-        """Embed one text, as older clients ask for it; the vector is as the model gives it."""
+        """Embed one text, in the form of older clients. Returns the model's vector as it is."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, EmbeddingsBody)
         check_name(body.model, api.model.name)
@@ -91,7 +91,7 @@ class Answers(Controller):
 async def _answer(
     api: ServerAPI, request: HTTPRequest, body: AnswerBody, inner: Inner, ignored: list[str], fields: Fields
 ) -> ASGIApp:
-    """Run a request, and reply with its answer: by default as a stream of lines."""
+    """Return the response to a request: one JSON object if `stream` is false, otherwise a stream of lines."""
     headers = api.report(ignored + inner.ignored)
     if body.stream is not False:
         return await begin(api, request, _lines(api, body.model, inner, fields), headers)
@@ -106,7 +106,7 @@ async def _answer(
 
 
 async def _pieces(api: ServerAPI, inner: Inner, reader: ReplyReader) -> AsyncGenerator[Piece, None]:
-    """Yield the pieces of an answer; an empty one while the request waits."""
+    """Yield the pieces of an answer. While the request waits in the queue, yields empty pieces."""
     try:
         async with contextlib.aclosing(api.stream(inner.path, inner.body)) as chunks:
             async for chunk in chunks:
@@ -116,7 +116,7 @@ async def _pieces(api: ServerAPI, inner: Inner, reader: ReplyReader) -> AsyncGen
 
 
 async def _lines(api: ServerAPI, model: str, inner: Inner, fields: Fields) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a stream, and b"" while there is nothing to send. A late error becomes the last line."""
+    """Yield the lines of a stream; b"" for an empty piece. An error after the first piece is the last one."""
     begun, reader = False, ReplyReader()
     try:
         async with contextlib.aclosing(_pieces(api, inner, reader)) as pieces:
@@ -134,7 +134,6 @@ async def _embed(
     api: ServerAPI, request: HTTPRequest, inner: Json, names: dict[str, str]
 ) -> tuple[list[list[float]], int]:
     """Return the vectors of texts, and their number of tokens."""
-    inner = {name: value for name, value in inner.items() if value is not None}
     try:
         reply = await api.while_connected(
             request, api.call(EMBEDDINGS, {**inner, "encoding_format": "float"})
@@ -145,7 +144,11 @@ async def _embed(
 
 
 def _loaded(api: ServerAPI, body: AnswerBody, ignored: list[str], fields: Fields) -> ASGIApp:
-    """Reply to a request without a prompt, by which Ollama's clients load and unload a model."""
+    """Return the reply to a request without a prompt, which Ollama's clients send to load or unload a model.
+
+    Raises:
+        RequestError: the request asks to unload the model.
+    """
     if body.keep_alive in (0, "0", "0s", "0m", "0h"):
         raise RequestError(
             f"keep_alive is {body.keep_alive}, to unload the model; this server keeps it until the server stops",
@@ -160,6 +163,16 @@ def _loaded(api: ServerAPI, body: AnswerBody, ignored: list[str], fields: Fields
 
 def _end(reader: ReplyReader) -> Json:
     return {"done": True, "done_reason": reader.reason, **reader.figures()}
+
+
+def _cut(vector: list[float], dimensions: int | None) -> list[float]:
+    """Return the first dimensions of a vector, whatever the model: Ollama cuts the vectors of each."""
+    if dimensions is not None and not 1 <= dimensions <= len(vector):
+        raise RequestError(
+            f"dimensions is {dimensions}; this model's vectors can be cut to 1 to {len(vector)}",
+            param="dimensions",
+        )
+    return vector[:dimensions]
 
 
 def _of_length_1(vector: list[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Bodies of Ollama's requests. Fields that are missing here change nothing, and are reported as ignored."""
+"""Bodies of Ollama's requests. Fields that these classes lack have no effect, and are reported as ignored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Options(msgspec.Struct, kw_only=True):
 
 
 class AnswerBody(msgspec.Struct, kw_only=True):
-    """Fields that chats and prompts share."""
+    """Fields that `ChatBody` and `GenerateBody` share."""
 
     model: str
     stream: bool | None = None
@@ -63,7 +63,10 @@ class GenerateBody(AnswerBody, kw_only=True):
 
 
 class EmbedBody(msgspec.Struct, kw_only=True):
-    """Body of POST /api/embed. `truncate` has no effect: inputs are never truncated, and one that is too long is refused."""
+    """Body of POST /api/embed.
+
+    Ollama's field `truncate` has no effect: an input that is too long is refused, and never truncated.
+    """
 
     model: str
     input: str | list[str] | None = None

@@ -23,4 +23,7 @@ def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[dict[
 
 
 OLLAMA_HANDLERS: ExceptionHandlersMap = {LLMFWError: _handle, HTTPException: _handle}
-"""Handlers of a controller's errors. Other exceptions are defects, which the server attributes to this plugin."""
+"""Exception handlers of the controllers.
+
+Any other exception is a defect, which the server attributes to this plugin.
+"""

@@ -16,10 +16,10 @@ MEDIA_TYPE = "application/x-ndjson"
 
 
 class LinesResponse:
-    """An ASGI response that sends lines as they come, until the client disconnects.
+    """An ASGI response that sends lines as they arrive, until the client disconnects.
 
     Args:
-        lines: iterator of lines, closed at the end; empty ones are not sent.
+        lines: iterator of lines, closed at the end. Empty lines are not sent.
         first: line already taken from `lines`.
     """
 
@@ -60,7 +60,10 @@ async def begin(
     lines: AsyncGenerator[bytes, None],
     headers: Mapping[str, str],
 ) -> LinesResponse:
-    """Wait for the first line, so that an error before it gets a reply with its own status."""
+    """Wait for the first line, and return the response that sends all lines.
+
+    An error before the first line is raised, so that the reply can have its status.
+    """
 
     async def first() -> bytes:
         try:

@@ -13,9 +13,10 @@ Message = dict[str, Any]
 
 
 def chat_messages(messages: Sequence[Message]) -> list[Message]:
-    """Return messages in OpenAI's form. The server checks everything that is the same in both forms.
+    """Return messages in OpenAI's form. The server checks the fields that are the same in both forms.
 
-    Ollama's calls and results have no ids, so each result belongs to the first open call of its tool.
+    Ollama's calls and results may have no ids. A result without an id belongs to the first call of its tool
+    that has no result yet.
 
     Raises:
         RequestError: a message has images, or a call is malformed.
@@ -53,13 +54,16 @@ def refuse_images(images: Any, param: str) -> None:
 
 
 def continues(messages: Sequence[Message]) -> bool:
-    """Return whether the answer continues the last message, as Ollama does with an unfinished one of the assistant."""
+    """Return whether the answer continues the last message.
+
+    As in Ollama, it does if the last message is a text of the assistant without tool calls.
+    """
     last = messages[-1]
     return last.get("role") == "assistant" and bool(last.get("content")) and not last.get("tool_calls")
 
 
 def _calls(calls: Any, param: str, prefix: str) -> list[Message]:
-    """Return tool calls with ids, and with their arguments as JSON text."""
+    """Convert tool calls to OpenAI's form: each has an id, and its arguments as JSON text."""
     if not isinstance(calls, list):
         raise RequestError(f"{param} is {calls!r:.100}; it must be a list", param=param)
     return [_call(call, f"{param}[{i}]", f"{prefix}_{i}") for i, call in enumerate(calls)]
@@ -85,7 +89,7 @@ def _call(call: Any, param: str, call_id: str) -> Message:
 
 
 def _answered(given: Message, open_calls: list[Message]) -> Message:
-    """Return the fields that link a tool's result with its call; the call is open no longer."""
+    """Return the fields that link a tool's result to its call, and remove the call from `open_calls`."""
     name, call_id = given.get("tool_name"), given.get("tool_call_id")
     for i, call in enumerate(open_calls):
         if (call_id is not None and call["id"] == call_id) or (

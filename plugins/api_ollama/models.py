@@ -18,20 +18,23 @@ from .names import check_name, tagged
 from .reply import Json, timestamp
 
 VERSION = "0.13.0"
-"""Version of Ollama whose API these routes have. Clients compare it with the oldest one that they support."""
+"""Version of Ollama whose API these routes implement.
+
+Clients compare it with the oldest version that they support.
+"""
 
 NEVER = "2200-01-01T00:00:00Z"
-"""When the model will be unloaded, for clients that expect a time."""
+"""Time at which the model will be unloaded. It never is, but clients expect a time."""
 
 
 class Models(Controller):
-    """Routes about the one model of this server."""
+    """Ollama's routes about models. The server has only one model."""
 
     exception_handlers = OLLAMA_HANDLERS
 
     @head(["/api/tags", "/api/version"])
     async def probe(self) -> None:
-        """Answer clients that ask whether a server is there."""
+        """Answer HEAD requests, by which clients check whether a server is running."""
 
     @get("/api/version")
     async def show_version(self) -> Json:
@@ -40,13 +43,13 @@ class Models(Controller):
 
     @get("/api/tags")
     async def list_models(self, state: State) -> Json:
-        """List the models: one."""
+        """List the server's only model."""
         modified = {"modified_at": _created(state["api"])}
         return {"models": [{**_card(state), **modified}]}
 
     @get("/api/ps")
     async def list_running(self, state: State) -> Json:
-        """List the loaded models: the same one."""
+        """List the loaded models: always the server's only model."""
         client: EngineClient = state["client"]
         card = _card(state)
         vram = card["size"] if client.info.device.startswith("cuda") else 0
@@ -132,12 +135,12 @@ def _family(info: EngineInfo) -> str:
 
 
 def _size(model: str) -> int:
-    """Return the bytes of the weights in a model's folder; 0 if they are not there."""
+    """Return the total size in bytes of the safetensors files in a model's folder; 0 if there are none."""
     return sum(path.stat().st_size for path in Path(model).glob("*.safetensors"))
 
 
 def _digest(name: str, info: EngineInfo) -> str:
-    """Return a digest that changes if the server runs another model, or the same one in another form."""
+    """Return a digest of the model's name, path, dtype, quantization and version of the weights."""
     parts = (name, info.model, info.dtype, info.quantization, info.weight_version)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -8,7 +8,7 @@ LATEST = ":latest"
 
 
 def tagged(served: str) -> str:
-    """Return the name of the served model with a tag."""
+    """Return the name of the served model with a tag: `:latest` if the name has none."""
     return served if ":" in served.rpartition("/")[2] else served + LATEST
 
 

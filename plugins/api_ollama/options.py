@@ -34,19 +34,19 @@ _OFF = {"mirostat": 0, "tfs_z": 1, "typical_p": 1}
 """Option that this server does not have → the value that turns it off."""
 
 NO_LIMITS = (-1, -2)
-"""Values of `num_predict` that mean: until the context is full."""
+"""Values of `num_predict` that set no limit, so that an answer may fill the context."""
 
 RANDOM_SEED = -1
 
 
 def sampling_of(options: Options | None, ignored: list[str]) -> dict[str, Any]:
-    """Return the fields of a request that options set.
+    """Return the fields of OpenAI's request that Ollama's options set.
 
     Args:
         ignored: list to which the names of options without effect are added.
 
     Raises:
-        RequestError: this server does not have an option.
+        RequestError: an option has a value that this server does not support.
     """
     if options is None:
         return {}
@@ -79,7 +79,11 @@ def _max_tokens(num_predict: int | None) -> int | None:
 
 
 def _check_penalties(options: Options, fields: dict[str, Any], ignored: list[str]) -> None:
-    """Apply or refuse the options that only tune the penalties, which count the whole text here."""
+    """Apply, ignore or refuse the options that only tune the penalties.
+
+    Here, penalties always count the whole text. So an option that limits what they count is refused if a
+    penalty is used. If no tokens are to be counted, the penalties are dropped.
+    """
     last = options.repeat_last_n
     used = [name for name, off in _PENALTIES.items() if fields[name] not in (None, off)]
     if last == 0:  # Ollama counts no tokens then, so that no penalty has an effect

@@ -1,4 +1,4 @@
-"""Converts a stream of OpenAI's chunks to pieces of Ollama's answer, with its durations."""
+"""Converts a stream of OpenAI's chunks to pieces of Ollama's answer, and measures the durations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 class Piece(msgspec.Struct, kw_only=True):
-    """A piece of an answer, or several joined."""
+    """A piece of an answer, or several joined pieces."""
 
     text: str = ""
     thinking: str = ""
@@ -28,7 +28,7 @@ class ReplyReader:
     """Reads the chunks of one answer.
 
     Attributes:
-        reason: Ollama's reason for the end.
+        reason: why the answer ended, as Ollama reports it: "stop" or "length".
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class ReplyReader:
         self._calls: dict[int, Json] = {}
 
     def feed(self, chunk: Json) -> Piece:
-        """Return what a chunk adds to the answer. A tool call comes when it is complete."""
+        """Return the piece that a chunk adds to the answer. A tool call is added once it is complete."""
         self._first = self._first or time.perf_counter_ns()
         self._usage = chunk.get("usage") or self._usage
         piece = Piece()
@@ -58,7 +58,10 @@ class ReplyReader:
         return piece
 
     def figures(self) -> Json:
-        """Return counts of tokens and durations in nanoseconds. The prompt's includes the wait in the queue."""
+        """Return token counts, and durations in nanoseconds.
+
+        The duration of the prompt includes the wait in the queue.
+        """
         now = time.perf_counter_ns()
         first = self._first or now
         return {
@@ -77,7 +80,10 @@ class ReplyReader:
         known["arguments"] += function.get("arguments") or ""
 
     def _close_calls(self, piece: Piece) -> None:
-        """Add the calls read so far to a piece. What a call cut off has of its arguments is added as text."""
+        """Add the calls read so far to a piece.
+
+        If a call was cut off, the incomplete JSON of its arguments is added as text instead.
+        """
         for index, call in self._calls.items():
             if call.get("closed"):
                 continue
@@ -92,7 +98,7 @@ class ReplyReader:
 
 
 def joined(pieces: Sequence[Piece]) -> Piece:
-    """Return pieces as one."""
+    """Join pieces into one."""
     return Piece(
         text="".join(piece.text for piece in pieces),
         thinking="".join(piece.thinking for piece in pieces),
@@ -112,7 +118,7 @@ def chat_fields(piece: Piece) -> Json:
 
 
 def generate_fields(piece: Piece) -> Json:
-    """Return a piece as the fields of a reply of /api/generate."""
+    """Convert a piece of the answer to fields of a reply of /api/generate."""
     thinking = {"thinking": piece.thinking} if piece.thinking else {}
     return {"response": piece.text, **thinking, **_logprobs(piece)}
 
@@ -123,7 +129,7 @@ def head(model: str) -> Json:
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a time as Ollama writes it."""
+    """Return a UTC time in the format of Ollama's replies."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

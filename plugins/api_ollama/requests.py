@@ -1,4 +1,4 @@
-"""Converts Ollama's requests to OpenAI's: which route answers them, and with which body."""
+"""Converts Ollama's requests to OpenAI's: chooses the route that answers a request, and builds its body."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def inner_chat(body: ChatBody, model: ServedModel) -> Inner:
 
 
 def inner_generate(body: GenerateBody, model: ServedModel) -> Inner:
-    """Convert a request of /api/generate that has a prompt.
+    """Convert a request of /api/generate that has a prompt or a suffix.
 
     Raises:
         RequestError: a field is wrong or not supported; names the field.
@@ -121,7 +121,7 @@ def _common(body: AnswerBody, ignored: list[str]) -> dict[str, Any]:
 
 
 def _thinking(body: AnswerBody, model: ServedModel, ignored: list[str]) -> dict[str, Any]:
-    """Return the fields that turn thinking on or off. As in Ollama, a model that can think does so by default."""
+    """Return the fields that turn thinking on or off. As in Ollama, models that can think do by default."""
     think = body.think
     if isinstance(think, str) and think not in LEVELS:
         _refuse("think", repr(think[:100]), f"it must be true, false or one of {', '.join(LEVELS)}")

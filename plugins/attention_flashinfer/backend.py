@@ -2,9 +2,9 @@
 
 One FlashInfer wrapper computes all decoding sequences of a step; another computes all its prompts (prefill).
 The host plans each step once per kind of layer (`Kind`), while the device still computes the previous step.
-Planning waits only until the previous plan has been copied to the device (`_copied`), which usually was long
-before. Each layer first writes the new keys and values. Then the wrappers read all keys and values of a
-sequence from its pages, so a prefix that several prompts share is read in place.
+Planning must wait until the previous plan has been copied to the device (`_copied`). That copy is usually
+done long before. Each layer first writes the new keys and values. Then the wrappers read all keys and values
+of a sequence from its pages, so a prefix that several prompts share is read in place.
 
 `planner` calls FlashInfer; `scratch` computes how much scratch memory FlashInfer needs.
 """

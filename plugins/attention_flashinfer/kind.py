@@ -1,4 +1,4 @@
-"""The properties of a layer that a FlashInfer plan depends on. Layers with equal properties share their plans."""
+"""The properties of a layer that a FlashInfer plan depends on. Layers with equal properties share a plan."""
 
 from __future__ import annotations
 

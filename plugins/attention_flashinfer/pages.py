@@ -96,7 +96,7 @@ def _ends(counts: Ints) -> Ints:
 
 
 def _bring(device: torch.device, *columns: Ints) -> tuple[Rows, Rows]:
-    """Return the columns as `Rows` on the host and on the device, copied to the device at once.
+    """Return the columns as `Rows` on the host, and as `Rows` on the device, with a single copy.
 
     A copy is asynchronous only from pinned memory. torch reuses that memory once the copy is done.
     """

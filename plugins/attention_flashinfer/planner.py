@@ -23,7 +23,8 @@ from .pages import Pages, Rows
 from .scratch import Scratch, bytes_for_graph
 
 DECODE_INTEGERS_BYTES = 1 << 20
-"""Size of a decode plan; it needs at most a dozen bytes per sequence and per concurrent thread block."""
+"""Size of the buffer for a decode plan. A plan needs at most a dozen bytes per sequence and per concurrent
+thread block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Planner:
         return self._decode
 
     def plan_prefill(self, pages: Pages) -> Any:
-        """Plan sequences with any number of new tokens, which end them; return their wrapper."""
+        """Plan sequences whose new tokens, one or more, are their last ones; return their wrapper."""
         self._prefill.plan(
             qo_indptr=pages.host.query_indptr,
             paged_kv_indptr=pages.host.indptr,
@@ -156,9 +157,10 @@ class Planner:
         takes a microsecond or more per sequence.
 
         Args:
-            rows: in host memory for a graph's wrapper, which does not keep them; on the device for
-                `decode`, which does. If a page holds more than one token, FlashInfer would copy the last
-                pages' lengths from the device, and wait for that, so `plan_decode` does not call this.
+            rows: row pointers of the sequences. A graph's wrapper copies them, so they may be in host memory.
+                `decode` keeps them, so they must be on the device. But if a page holds more than one token,
+                FlashInfer would copy the last pages' lengths back to the host and wait for that. So
+                `plan_decode` calls this method only if a page holds one token.
         """
         self._flashinfer.fast_decode_plan(
             wrapper,

@@ -1,8 +1,8 @@
 """The reference attention backend: gathers pages, then attends with torch's own operators.
 
-The backend gathers sequences with one new token (decode) in groups of similar length, padded to the longest. It
-computes prompts one by one, in blocks of queries, to keep masks small. Query heads that share a KV head are
-folded into the query dimension or broadcast, so keys are never repeated in memory. Every `LayerSpec` is
+The backend computes sequences with one new token (decode) in groups of similar length, padded to the longest.
+It computes prompts one by one, in blocks of queries, to keep masks small. Query heads that share a KV head
+are folded into the query dimension or broadcast, so keys are never repeated in memory. Every `LayerSpec` is
 supported.
 
 A token's result does not depend on the rest of the batch (batch invariance). torch's kernels choose the order
@@ -36,10 +36,11 @@ class Group:
     """Decoding sequences of similar length, which are computed together.
 
     Attributes:
-        members: indices of their tokens in the batch: [G]; None: the first G.
-        slots: slots of the keys, each sequence padded to L, the rounded length of the longest: [G * L].
-        distance: distance in tokens from each slot back to the newest token (0: that token; negative: padding):
-            [G, L].
+        members: index of each sequence's token in the batch: [G]. None: the first G tokens.
+        slots: slots of the keys: [G * L]. L is the length of the longest sequence, rounded up; the others are
+            padded to it.
+        distance: number of tokens from each slot's token to the sequence's newest token: [G, L]. It is 0 for
+            the newest token, and negative for padding.
     """
 
     members: torch.Tensor | None
@@ -52,10 +53,11 @@ class Span:
     """A block of one sequence's new tokens.
 
     Attributes:
-        tokens: their slice of the batch's tokens.
-        slots: slots of the keys up to the block's last token, padded to L, a rounded length: [L].
-        distance: distance in tokens from each slot back to each new token, padded to t tokens, a rounded
-            number: [t, L].
+        tokens: slice of the batch's tokens that the block covers.
+        slots: slots of the keys up to the block's last token: [L]. Their number is padded to a multiple of
+            KEY_BLOCK.
+        distance: number of tokens from each slot's token to each of the block's tokens: [t, L]. The number of
+            tokens t is padded to a multiple of QUERY_BLOCK. Keys after a token have a negative distance.
     """
 
     tokens: slice
@@ -168,7 +170,7 @@ class TorchAttention(AttentionBackend):
         return attended.permute(2, 0, 1, 3).reshape(size, layer.num_heads, layer.v_head_dim)
 
     def _mask(self, part: Group | Span, window: int | None) -> torch.Tensor:
-        """Return which keys are visible, shaped as `part.distance`.
+        """Return a mask with the shape of `part.distance`: True for visible keys.
 
         Layers with the same window share a mask.
         """
@@ -210,7 +212,7 @@ def _attend(
 def _similar_lengths(lengths: np.ndarray) -> list[np.ndarray | None]:
     """Split sequences by length into groups with little padding.
 
-    A None stands for all sequences, in order.
+    A group is an array of indices. None stands for the group of all sequences, in order.
     """
     total, count = int(lengths.sum()), len(lengths)
     if count == 0:

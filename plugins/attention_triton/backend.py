@@ -1,7 +1,7 @@
 """The backend `triton`: plans each step for the kernels of this package, and launches them layer by layer.
 
 The decode kernels compute sequences with one new token; the prefill kernel computes the others. The inputs of
-both are copied to the device at once; nothing is copied back.
+both are copied to the device in one copy; nothing is copied back.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class TritonAttention(AttentionBackend):
             schedule(decodes.kv_lens, window, made)
 
     def _scales_of(self, index: int) -> tuple[float, float]:
-        """Return the factors that turn a layer's keys and values, as kernels read them, into the true ones."""
+        """Return the factors by which kernels multiply a layer's keys and values after reading them."""
         by_kernel = BYTES_MEAN if self._reads_bytes else 1.0
         key_scale, value_scale = self.storage.scales(index)
         return key_scale * by_kernel, value_scale * by_kernel
@@ -259,7 +259,7 @@ def _num_sms(device: torch.device) -> int:
 
 
 def _to_device(arrays: Sequence[npt.NDArray[np.integer]], device: torch.device) -> list[torch.Tensor]:
-    """Copy arrays to the device at once; return them as flat int32 tensors.
+    """Copy arrays to the device in one copy; return them as flat int32 tensors.
 
     Each tensor is 16-byte aligned, because Triton would compile another kernel for unaligned pointers.
     """

@@ -204,14 +204,15 @@ def decode(
 
     Args:
         query: [B, H, D], the last dimension contiguous.
-        keys, values: the layer's storage: [pages, page_size, Hkv, D] and [pages, page_size, Hkv, Dv], contiguous.
+        keys, values: the layer's storage, contiguous: [pages, page_size, Hkv, D] and [pages, page_size, Hkv,
+            Dv].
         page_table: [R, W], int32, the last dimension contiguous.
         rows: each sequence's row of the page table: [B], integers.
         schedule: schedule for these B sequences, with their current lengths and the layer's window.
-        partials: buffers for as many pieces as the schedule has room for.
+        partials: buffers for the largest number of pieces that the schedule can have.
         layer: geometry of the layer.
         sinks: attention sinks: [H], or None.
-        output: written: [B, H, Dv], contiguous.
+        output: tensor to write the result to: [B, H, Dv], contiguous.
         scales: factors of the stored keys and values.
     """
     num_sequences = len(query)

@@ -285,7 +285,8 @@ def prefill(
 
     Args:
         query: queries of the whole step: [T, H, D], the last dimension contiguous.
-        keys, values: the layer's storage: [pages, page_size, Hkv, D] and [pages, page_size, Hkv, Dv], contiguous.
+        keys, values: the layer's storage, contiguous: [pages, page_size, Hkv, D] and [pages, page_size, Hkv,
+            Dv].
         page_table: [R, W], int32, the last dimension contiguous.
         rows: each sequence's row of the page table: [B], integers.
         spans: tokens of each sequence.
@@ -294,7 +295,8 @@ def prefill(
         layer: geometry of the layer.
         tiles: tile sizes for the layer.
         sinks: attention sinks: [H], or None.
-        output: [T, H, Dv], contiguous. Only the rows of the selected sequences are written.
+        output: tensor to write the result to: [T, H, Dv], contiguous. Only the rows of the selected sequences
+            are written.
         scales: factors of the stored keys and values.
     """
     scale, cap = score_factors(layer, scales[0])

@@ -1,9 +1,9 @@
 """The kernel that splits the keys of decoding sequences into about equal pieces, one per program.
 
 The kernel runs on the device and reads the sequences' lengths there. The number of programs depends on the
-number of sequences, never on their lengths, so one CUDA graph serves every length. The piece length is the
-number of all keys divided by S, rounded up. Each sequence's last piece may be shorter, so B sequences have at
-most B + S pieces.
+number of sequences, never on their lengths, so one CUDA graph serves every length. S is the number of pieces
+that would occupy the whole device. The piece length is the number of all keys divided by S, rounded up. Each
+sequence's last piece may be shorter, so B sequences have at most B + S pieces.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Common code of the attention kernels: addresses of keys, and one step of an online softmax.
 
-Scores are multiplied by log2(e), so that kernels can use powers of 2, which the hardware computes, instead of
-e.
+Scores are multiplied by log2(e), so that kernels compute powers of 2 instead of powers of e. The hardware has
+an instruction only for powers of 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ BYTES_MEAN = 256.0
 
 
 def score_factors(layer: LayerSpec, key_scale: float = 1.0) -> tuple[float, float]:
-    """Return the kernels' `scale` and `cap`, for powers of 2: factor of query·key, and soft cap (0.0: none).
+    """Return the kernels' `scale` and `cap`, both multiplied by log2(e).
+
+    `scale` is the factor of query·key; with a soft cap c, it includes the factor 2/c. `cap` is the soft cap;
+    0.0: none.
 
     With a soft cap c, the kernels compute c·tanh(s/c) as c - 2c / (1 + e^(2s/c)). `key_scale` is the factor
     of the stored keys.

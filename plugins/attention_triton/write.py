@@ -23,9 +23,10 @@ TILE = 4096
 def encode(numbers: tl.tensor, mantissa: tl.constexpr) -> tl.tensor:
     """Encode float32 numbers as fp8 codes, rounded to nearest even. They must be within the range of fp8.
 
-    The input has 8 exponent and 23 mantissa bits; the code has `7 - mantissa` exponent and `mantissa` mantissa bits.
-    Encoding rounds the mantissa and changes the bias of the exponent. If the result is subnormal in fp8, the
-    number is instead added to a power of 2, and the lowest bits of the sum are the code.
+    The input has 8 exponent bits and 23 mantissa bits. The code has `7 - mantissa` exponent bits and
+    `mantissa` mantissa bits. Encoding rounds the mantissa and changes the bias of the exponent. If the result
+    is subnormal in fp8, the number is instead added to a power of 2, and the lowest bits of the sum are the
+    code.
     """
     bias: tl.constexpr = (1 << (6 - mantissa)) - 1
     gone: tl.constexpr = 23 - mantissa

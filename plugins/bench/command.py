@@ -111,9 +111,9 @@ def _epilog() -> str:
 def bench(workload: str, as_json: bool, **settings: Any) -> None:
     """Measure an OpenAI-compatible server: output tokens/s, time to first token and between tokens (ms).
 
-    Tokens are counted from the server's own usage. Each request asks for an exact number of output tokens; a server
-    that refuses or ignores that is found out, and its requests are counted as short. Every run has prompts of its
-    own, so none is served from the prefix cache of another. Exits with 1 if a request failed.
+    Tokens are counted from the usage that the server reports. Each request asks for an exact number of output
+    tokens; a request that returns fewer is counted as short. Every run has its own prompts, so none is served
+    from the prefix cache of an earlier run. Exits with 1 if a request failed.
     """
     if workload != ALL and workload not in WORKLOADS:
         raise BenchError(f"unknown workload {workload!r}; known: {', '.join([*WORKLOADS, ALL])}")

@@ -31,7 +31,7 @@ def figures_of(run: Run) -> Figures:
 
     `output_tok_s` is output tokens (from usage) per second of the run's wall time. `ttft` (time to first
     token) is the time from sending a request to its first event with text. `itl` (inter-token latency) is the
-    time between two consecutive events with text of a request.
+    time between two consecutive events with text in one reply.
     """
     good = [reply for reply in run.replies if reply.error is None]
     output = sum(reply.output_tokens or 0 for reply in good)

@@ -87,7 +87,10 @@ class Transport:
 
 
 def _reason(error: OSError) -> str:
-    """Return why there is no connection. Names and TLS have error numbers of their own."""
+    """Return why there is no connection.
+
+    Errors of name resolution and of TLS have their own numbers, which `os.strerror` does not know.
+    """
     if isinstance(error, (socket.gaierror, ssl.SSLError)):
         return error.strerror or str(error)
     return os.strerror(error.errno) if error.errno else str(error)

@@ -28,7 +28,7 @@ class Workload:
     turns: int = 1
 
     def scaled(self, factor: float) -> Workload:
-        """Return the workload with `factor` times its requests, at least one. Everything else stays the same."""
+        """Return the workload with `factor` times as many requests, at least one, and otherwise unchanged."""
         return replace(self, requests=max(1, round(self.requests * factor)))
 
     def warmup(self) -> Workload:

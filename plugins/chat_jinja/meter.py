@@ -4,8 +4,9 @@ A template is untrusted code and runs in the API process, where nothing outside 
 loops, texts and lists are counted here (by `metered_code`, `metered_environment` and `filters`). Operations
 that multiply sizes are counted before they allocate memory. Does not depend on Jinja.
 
-One unit is one step (a loop iteration, a call) or 256 copied characters. Whether a rendering is brief is
-decided by units instead of seconds, so that it does not vary between renderings of the same chat.
+One unit is one step (a loop iteration, a call) or 256 copied characters. A rendering is brief if it costs few
+units (see `ChatTemplate.render_briefly`). Counting units instead of seconds gives the same result for each
+rendering of the same chat.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _CONTAINERS: tuple[type, ...] = (
 class LimitError(Exception):
     """A rendering exceeds a limit.
 
-    The message names the limit; "the chat template" is to be put before it.
+    The message names the limit. The code that reports the error puts "the chat template" before the message.
     """
 
 
@@ -91,7 +92,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Counts the cost of the current rendering of one thread.
+    """Counts the cost of the current rendering of one thread. Call `begin` before it, and `end` after it.
 
     Args:
         limits: limits of each rendering.
@@ -219,7 +220,9 @@ class Meter:
         return self.weigh(value)[0] if _is_container(value) else ITEM_WEIGHT
 
     def weigh(self, value: Any) -> tuple[int, int]:
-        """Return the weight of a list or object as if serialized, and its nesting depth.
+        """Return the weight of a list or object with everything nested in it, and its nesting depth.
+
+        The weight is ITEM_WEIGHT for each item, plus one for each character.
 
         An item that occurs twice counts twice: a list that contains the same list twice, nested 40 times, has
         2**40 items.
@@ -244,7 +247,8 @@ class Meter:
         return self._weighed(value, weight, depth + 1)
 
     def trust(self, values: Iterable[Any]) -> None:
-        """Do not measure these values when they are written as JSON: the client sent them, such as the list of tools."""
+        """Exempt values that the client sent, such as the list of tools, from measuring when they are written
+        as JSON."""
         self._trusted.update(map(id, values))
 
     def is_trusted(self, value: Any) -> bool:

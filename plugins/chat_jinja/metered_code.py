@@ -99,7 +99,10 @@ class MeteredCode(CodeGenerator):
         self._made(node, super().visit_Getitem, frame, is_plain=not isinstance(node.arg, nodes.Slice))
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
-        """Count compared values, except with literals: a comparison takes as long as the shorter operand."""
+        """Write code that counts values before they are compared.
+
+        Comparisons with a literal are not counted, because they take only as long as the shorter operand.
+        """
         left = node.expr
         for operand in node.ops:
             is_search = operand.op in ("in", "notin")

@@ -1,5 +1,4 @@
-"""jinja2's sandbox with transformers' filters and globals, in which all operations that take time or memory are
-counted.
+"""jinja2's sandbox with transformers' filters and globals. Counts all operations that take time or memory.
 
 Operations that multiply sizes (`*`, `center`, `replace`, `join`, a format's width) are checked before they
 run. Unknown methods of Python's built-in types are refused, and unknown filters accept only small values.
@@ -161,7 +160,7 @@ def _is_tuple(value: Any) -> bool:
 
 
 def _namespace_like(kind: Any) -> Any:
-    """Return a namespace class that cannot be output: the text of nested ones could exceed memory."""
+    """Return a namespace class that a template cannot output, because nested namespaces could fill memory."""
 
     class Namespace(kind):  # type: ignore[misc]
         def __repr__(self) -> str:

@@ -38,9 +38,11 @@ def allow_method(meter: Meter, method: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def allow_set(value: Any, what: str) -> None:
-    """Raise LimitError if `value`, which is compared at every position of a text, is long.
+    """Raise LimitError if a text that is compared at every position of another text is too long.
 
-    `what`: its receiver.
+    Args:
+        value: the text; values of other types are accepted.
+        what: function that receives the text, for the message.
     """
     if isinstance(value, str | bytes) and len(value) > MAX_SET:
         raise LimitError(f"gives {what} {len(value)} characters; the limit is {MAX_SET}")
@@ -58,7 +60,10 @@ def allow_replaced(meter: Meter, text: Any, old: Any = "", new: Any = "", count:
 def allow_joined(meter: Meter, separator: str, values: Any, spare: int = 0) -> None:
     """Raise LimitError if the joined texts would be too long.
 
-    `spare`: characters that each may additionally take.
+    Args:
+        separator: text between two values.
+        values: values to join; values that are not text, a sequence or a dict are accepted.
+        spare: number of characters that the text of a value may have in addition to its weight.
     """
     if isinstance(values, str | list | tuple | dict | range):
         meter.allow_text(meter.touch(values) + len(values) * (len(separator) + spare))

@@ -24,8 +24,8 @@ from transformers.utils import chat_template_utils
 MAX_SOURCE = 65_536
 """Longest template, in characters. The largest ones that come with models have about 30,000.
 
-Compile time is proportional to length: 1.2 s of processor time for the most costly template of this length, a list of
-numbers. Templates are compiled only when the server starts.
+Compile time is proportional to length. The most costly template of this length, a list of numbers, takes
+1.2 s of processor time. Templates are compiled only when the server starts.
 """
 
 _SCALARS = frozenset({int, float, bool, type(None)})
@@ -126,7 +126,10 @@ class _Thread:
         self.render.__kwdefaults__ = theirs.__kwdefaults__
 
     def _plain(self, value: Any) -> Any:
-        """Replace transformers' function of this name, and trust lists, such as the list of tools."""
+        """Convert a value to JSON types, in place of transformers' function of this name.
+
+        Exempts lists, such as the list of tools, from measuring (`Meter.trust`).
+        """
         plain = _plain(value)
         if plain.__class__ is list:
             self.meter.trust([plain, *plain])
@@ -146,9 +149,9 @@ def _characters(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy made of JSON types.
+    """Return a copy that consists of JSON types.
 
-    Faster than transformers' function, which is used for all other types.
+    Copies dicts, lists and scalars faster than transformers' function, which converts all other types.
     """
     kind = value.__class__
     if kind is str or kind in _SCALARS:

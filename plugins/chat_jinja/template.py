@@ -153,7 +153,10 @@ def _shown(cause: object) -> str:
 
 
 def _with_parsed_arguments(call: Any) -> Any:
-    """Parse a tool call's `function.arguments`, unless they are no JSON object or would be altered."""
+    """Return a tool call with its `function.arguments` parsed.
+
+    Leaves arguments as text if they are not a JSON object, or have NaN, infinity or lone surrogates.
+    """
     function = call.get("function") if isinstance(call, Mapping) else None
     if not (isinstance(function, Mapping) and isinstance(function.get("arguments"), str)):
         return call

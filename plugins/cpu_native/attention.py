@@ -122,7 +122,7 @@ class CpuAttention(AttentionBackend):
         batch: ForwardBatch,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Write the new keys and values and attend, in one native call."""
+        """Store the new keys and values, and return the attention's output, in one native call."""
         count, dtype = self._step.num_tokens, self.storage.keys[layer.index].dtype
         query, query_strides = _checked("query", query, count, layer.num_heads, layer.head_dim, dtype)
         key, key_strides = _checked("key", key, count, layer.num_kv_heads, layer.head_dim, dtype)
@@ -142,7 +142,7 @@ class CpuAttention(AttentionBackend):
         return output
 
     def call(self, layer: LayerSpec) -> LayerCall:
-        """Return the arguments that other native code passes to `llmfw_attention` to compute a layer's attention.
+        """Return the arguments with which other native code calls `llmfw_attention` for a layer.
 
         They are valid once the step has been planned with `plan`.
         """

@@ -65,7 +65,7 @@ class Step(Structure):
 
 
 class Tensors(Structure):
-    """The addresses that one layer's attention reads and writes, and their strides."""
+    """The addresses and strides of the tensors that one layer's attention reads and writes."""
 
     _fields_ = (
         ("keys", c_void_p),

@@ -1,8 +1,9 @@
 """Builds shared libraries of native code, once per machine, compiler and version of the sources.
 
 A library is cached in the user's cache folder under a hash of all its inputs. So another compiler, another
-CPU or changed sources get another library, and no library ever becomes invalid. If another process is
-building, a process waits and then uses that library. Does not depend on the libraries' content.
+CPU or changed sources get another library, and no library ever becomes invalid. Only one process builds at a
+time. A process that had to wait uses the library if it has been built meanwhile. This module does not depend
+on the libraries' content.
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ class NativeDecoder(nn.Module):
         llmfw_step: Any,
         **kwargs: object,
     ) -> BaseModelOutputWithPast:
-        """Return the last hidden states of one packed row, [1, T, width]. Takes transformers' arguments."""
+        """Return the last hidden states, [1, T, width], of the T tokens of a step, packed into one row.
+
+        Takes the arguments of transformers' `forward`.
+        """
         hidden = self.hidden_states(
             input_ids, position_ids, past_key_values, inputs_embeds, use_cache, llmfw_step
         )
@@ -66,9 +69,18 @@ class NativeDecoder(nn.Module):
         use_cache: bool | None,
         step: Any,
     ) -> torch.Tensor:
-        """Return the last hidden states, [T, width], of one packed row: [1, T] ids or [1, T, width] embeddings.
+        """Return the last hidden states, [T, width], of the T tokens of a step, packed into one row.
 
         Takes no transformers cache and no mask: the step has the KV cache and the lengths.
+
+        Args:
+            input_ids: token ids, [1, T]; used only if there are no `inputs_embeds`.
+            position_ids: positions of the tokens, [1, T].
+            inputs_embeds: embeddings, [1, T, width], or None.
+            step: step that computes the attention (see `Stack.run`).
+
+        Raises:
+            ValueError: there is a transformers cache, more than one row, or no positions.
         """
         if past_key_values is not None or use_cache:
             raise ValueError("a native decoder keeps no cache; keys and values are the attention backend's")

@@ -34,7 +34,10 @@ from .weights import Arena, NativeEmbedding, NativeLinear
 
 
 class NativePass(ModulePass):
-    """Replaces a decoder with a `NativeDecoder`, and the head after it with a `NativeLinear`."""
+    """Replaces a decoder with a `NativeDecoder`, and the head after it with a `NativeLinear`.
+
+    Also replaces each quantised linear layer with a `NativeLinear`, in any decoder.
+    """
 
     @classmethod
     def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
@@ -87,7 +90,7 @@ def _pack_layers(parts: list[LayerParts], arena: Arena) -> tuple[list[PackedLaye
 def _computes_the_same(packed: PackedLayer) -> bool:
     """Return whether a layer and its native form give the same results on a few random tokens.
 
-    A stack always ends with a norm, so the layer's own result is normed before the comparison.
+    A stack always ends with a norm, so the layer's own result is normalized before the comparison.
     """
     parts = packed.parts
     given = attention_input(packed.width, parts.head_dim, parts.input_norm.weight)
@@ -129,7 +132,7 @@ def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
 
 
 def _replace_quantized(model: nn.Module) -> int:
-    """Replace the quantised linear layers of any model with native ones; return how many."""
+    """Replace the quantised linear layers of any model with native ones; return the number of layers."""
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

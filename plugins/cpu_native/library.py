@@ -113,7 +113,9 @@ def _with_threads(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def largest(library: ctypes.CDLL, numbers: torch.Tensor) -> int:
-    """Return the largest number, read as unsigned, so that negative ones are huge; 0 if there are none.
+    """Return the largest number of a tensor; 0 if it is empty.
+
+    The numbers are read as unsigned, so a negative number counts as larger than all others.
 
     Args:
         library: any library from `open_library`.

@@ -50,7 +50,7 @@ def probable_scalar(config: EngineConfig) -> Scalar | None:
 
 
 def _dtype_of(model: Path) -> str | None:
-    """Return the dtype in a model's config.json, found as transformers finds it; None if there is none."""
+    """Return the dtype in a model's config.json, looked up as transformers does; None if there is none."""
     path = model / "config.json"
     try:
         config = json.loads(path.read_bytes()) if path.is_file() else None

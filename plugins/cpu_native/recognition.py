@@ -51,8 +51,8 @@ class LayerParts:
         input_norm, after_norm: norms before the attention and the feed-forward block.
         head_norms: norms of query heads and of key heads; None: no such norms.
         head_dim: size of query, key and value heads.
-        keywords: arguments that the attention block adds when it calls the attention interface, except
-            tensors.
+        keywords: keyword arguments, except tensors, that the attention block passes to the attention
+            interface.
     """
 
     layer: nn.Module
@@ -179,7 +179,7 @@ def _size(linear: nn.Module, name: str) -> int:
 
 
 def _fit(linears: dict[str, nn.Module], head_dim: int) -> bool:
-    """Return whether the layers' sizes are consistent, and even where native code reads pairs."""
+    """Return whether the layers' sizes are consistent, and are even numbers if native code reads pairs."""
     sizes = {
         name: (_size(linear, "in_features"), _size(linear, "out_features"))
         for name, linear in linears.items()
@@ -206,7 +206,7 @@ def _is(module: nn.Module, name: str, parts: set[str]) -> bool:
 
 
 def _are_linear(modules: Iterable[nn.Module]) -> bool:
-    """Return whether all modules are linear layers that are not quantised, or all are quantised ones."""
+    """Return whether the modules are either all plain or merged linear layers, or all quantised ones."""
     modules = list(modules)
     return all(map(_is_linear, modules)) or all(map(is_quantized_linear, modules))
 

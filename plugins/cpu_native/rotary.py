@@ -30,7 +30,10 @@ class RotaryTables:
         self._count = 0
 
     def of(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the table rows of positions [T], and the tables, cosines and sines [rows, head_dim]."""
+        """Return each position's row in the tables, [T], and the tables of cosines and sines.
+
+        Each table is [rows, head_dim].
+        """
         if self._changes:
             return torch.arange(len(positions)), *self._ask(positions)
         positions = positions.contiguous()

@@ -1,6 +1,7 @@
 """A stack of packed layers.
 
-Runs a step in one native call, or in several, with another backend's attention between.
+Runs a step in one native call. If another backend computes the attention, there is a native call before and
+after the attention of each layer.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from .weights import Arena, NativeLinear, Packed, round_up
 
 PADDING = 32
 CACHE_SETS = 1024
-"""Bytes.
+"""Stride in bytes at which rows compete for the same L1 cache sets.
 
-Rows whose stride is a multiple of this compete for the same L1 cache sets, so `_stride` widens them.
+`_stride` widens rows whose stride is a multiple of this.
 """
 
 
 class PackedLayer:
-    """Copies of one layer's weights in the native code's layout; see `take_place`.
+    """Copies of one layer's weights in the native code's layout, which `take_place` puts into the layer.
 
     Args:
         parts: modules and sizes of the layer.
@@ -57,7 +58,7 @@ class PackedLayer:
         return self._packed["gate_proj"].widths[0]
 
     def take_place(self) -> int:
-        """Replace the linear layers with packed ones, which frees their weights; return how many."""
+        """Replace the linear layers with packed ones, which frees their weights; return their number."""
         num_replaced = len(self.parts.linears)
         for i, name in enumerate(("q_proj", "k_proj", "v_proj")):
             setattr(self.parts.attention, name, NativeLinear(self.qkv, i))
@@ -129,8 +130,8 @@ class Stack:
             embeddings: hidden states before the first layer: [T, width]; not modified.
             positions: each token's row in the tables: [T].
             tables: cosines and sines: [rows, head_dim], contiguous.
-            step: step whose `attend` computes attention, if native code does not. The next layer overwrites
-                the tensors passed to it.
+            step: step whose `attend` computes the attention, if native code does not. The tensors that
+                `attend` gets are overwritten by the next layer.
         """
         rows = len(embeddings)
         result = torch.empty_like(embeddings, memory_format=torch.contiguous_format)
@@ -154,7 +155,7 @@ class Stack:
         attentions: ctypes.Array[AttentionStruct],
         wanted: torch.Tensor | None,
     ) -> int:
-        """Run from token ids to logits in one native call; return its status, 0 on success.
+        """Compute logits from token ids in one native call; return the call's status (see `ends`).
 
         Args:
             ends: embeddings and head, with the step's token ids (one per position, at least one) and a buffer

@@ -56,7 +56,7 @@ class StepStruct(ctypes.Structure):
 
 
 class EndsStruct(ctypes.Structure):
-    """`LlmfwEnds` in csrc/ends.h: the embeddings and the head, their input and output."""
+    """`LlmfwEnds` in csrc/ends.h: the embeddings, the head, and the addresses of token ids and logits."""
 
     _fields_ = (
         ("embeddings", Matrix),

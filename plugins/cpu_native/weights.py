@@ -22,8 +22,8 @@ ALIGNMENT = 64
 PIECE = 1 << 26
 """Bytes that the arena allocates at once.
 
-From 4 MB on, numpy requests huge pages, which makes reading weights faster; only the edges of a piece have small
-pages. Pages that are never written take no memory.
+For arrays of 4 MB and more, numpy requests huge pages, which makes reading weights faster. Only the edges of
+a piece have small pages. Pages that are never written take no memory.
 """
 
 
@@ -159,7 +159,7 @@ class NativeLinear(nn.Module):
     def weight(self) -> torch.Tensor:
         """A copy of the weight in the usual layout, [out_features, in_features].
 
-        Each read makes one, which is slow.
+        Each read makes a new copy, which is slow.
         """
         return self.packed.weight(self.index)
 
@@ -209,7 +209,7 @@ class NativeEmbedding(nn.Module):
     def weight(self) -> torch.Tensor:
         """A copy of the weight in the usual layout, [num_embeddings, embedding_dim].
 
-        Each read makes one, which is slow.
+        Each read makes a new copy, which is slow.
         """
         return self.packed.weight(0)
 

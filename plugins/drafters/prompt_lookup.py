@@ -21,7 +21,7 @@ import msgspec
 from llmfw.core import ConfigError, Drafter, SequenceDrafter
 
 MOST_PLACES = 16
-"""Number of occurrences of a key that `draft` compares at most, the latest first."""
+"""Maximum number of occurrences of a key that `draft` compares. It starts with the latest."""
 
 NOWHERE = -1
 

@@ -9,7 +9,7 @@ _PACKAGE = "llmfw.plugins.fused_triton"
 def register_module_passes(register: Register) -> None:
     """Register three independent module passes.
 
-    The norms' pass runs first: attention modules may have norms.
+    `triton-norm` runs first, because attention modules may contain norms.
     """
     register(
         "triton-norm",

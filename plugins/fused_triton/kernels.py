@@ -30,7 +30,8 @@ def rms_norm_kernel(
     BLOCK_ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute the RMS norm of each row, times the weight, plus one if FROM_ONE (as in Gemma)."""
+    """Compute the RMS norm of each row and multiply it by the weight, or by weight + 1 if FROM_ONE (as in
+    Gemma). If ADDS, first add the residual to the row."""
     row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < num_rows) & (column < width)

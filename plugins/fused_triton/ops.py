@@ -47,7 +47,14 @@ def norm_shape(width: int) -> NormShape:
 
 
 def rms_norm(hidden: torch.Tensor, weight: torch.Tensor, eps: float, from_one: bool) -> torch.Tensor:
-    """Return the RMS norm of `hidden` [..., width], times the weight [width] (plus 1 if `from_one`)."""
+    """Return the RMS norm of `hidden`, multiplied by the weight, or by weight + 1 if `from_one`.
+
+    Args:
+        hidden: [..., width].
+        weight: [width].
+        eps: number that is added to the mean of the squares.
+        from_one: whether the factor is weight + 1, as in Gemma.
+    """
     return _rms_norm(hidden, None, weight, eps, from_one)[1]
 
 
@@ -122,7 +129,8 @@ def rotate(
     Args:
         query, key: may be slices of longer rows.
         cos, sin: cosines and sines for the tokens' positions: [..., head_dim].
-        norms: norms of query heads and of key heads, applied before, with the same `from_one`; None: none.
+        norms: norms of the query heads and of the key heads, which are applied before the rotation. Both have
+            the same `from_one`. None: no norms.
     """
     *lead, num_heads, head_dim = query.shape
     num_kv_heads = key.shape[-2]

@@ -1,4 +1,7 @@
-"""SwiGLU feed-forward blocks: computes silu(gate) · up in one kernel, in place from a merged projection."""
+"""SwiGLU feed-forward blocks: computes silu(gate) · up in one kernel.
+
+If the projections are merged, the kernel reads their slices of the merged output without a copy.
+"""
 
 from __future__ import annotations
 

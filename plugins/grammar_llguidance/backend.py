@@ -101,7 +101,7 @@ class LlguidanceBackend(GrammarBackend):
             if self._tokenizer.is_special_token(token)
         }
         self._closing = Closing(tokenizer, vocab_size, self._eos)
-        self._executor: LLExecutor | None = None  # made late: no threads may exist when a process forks
+        self._executor: LLExecutor | None = None  # created when needed: no threads may exist at a fork
         # A grammar that exceeds a limit is refused, which takes well under a second.
         self._limits = LLParserLimits(
             max_items_in_row=2000,

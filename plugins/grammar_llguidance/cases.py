@@ -1,7 +1,7 @@
 """Merges several `if`/`then` conditions on the value of one property into one choice among its values.
 
-Rewritten one by one, n conditions have 2ⁿ combinations, most of which cannot occur. Works on the client's
-schemas, and does not depend on how they are rewritten.
+If n conditions were rewritten one by one, there would be 2ⁿ combinations, most of which cannot occur. This
+module works on the client's schemas, and does not depend on how they are rewritten.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ class Case:
     """One of several cases that together cover all objects.
 
     Attributes:
-        guard: schema (in the client's draft) of the objects in this case, by the property's value.
-        outcomes: the keywords that apply in this case.
+        guard: schema, in the client's draft, that matches the objects of this case: those whose property has
+            certain values, or those that lack the property.
+        outcomes: the keywords (`then`, `else`) that apply in this case.
     """
 
     guard: Any

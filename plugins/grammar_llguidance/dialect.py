@@ -1,6 +1,6 @@
 """The drafts of JSON Schema, and the keywords of each.
 
-Keywords that a schema's draft does not define are ignored, as by all validators.
+llmfw ignores keywords that a schema's draft does not define, as all validators do.
 """
 
 from __future__ import annotations

@@ -78,7 +78,8 @@ class Document:
         """Return the JSON pointer that a `$ref` refers to.
 
         Raises:
-            RequestError: the reference is invalid, or refers to another document.
+            RequestError: the reference is not a string, refers to another document, or names an unknown
+                anchor.
         """
         if not isinstance(reference, str):
             raise refused(place, "$ref", "it must be a string")

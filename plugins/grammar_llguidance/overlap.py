@@ -47,7 +47,10 @@ class Disjointness:
         return None
 
     def member(self, schema: Any, key: str) -> Any:
-        """Return a schema that a property's value certainly matches, if possible one that lists the values."""
+        """Return a schema that a property's value is certain to match, and that lists its possible values.
+
+        Returns True, which allows any value, if there is no such schema.
+        """
         found = [_member(part, key) for part in self._parts(schema)]
         return next((inner for inner in found if self.values(inner) is not None), True)
 

@@ -196,8 +196,9 @@ def _char(code: int) -> str:
 
 
 def _range(low: int, high: int) -> str:
-    """Return a character class's range from `low` to `high` as text, split if it includes surrogates, which
-    are left out because no text contains them.
+    """Return the characters from `low` to `high` as the inside of a character class.
+
+    Leaves out surrogates, because no text contains them.
     """
     first, last = _SURROGATES
     parts = [(low, min(high, first - 1)), (max(low, last + 1), high)]

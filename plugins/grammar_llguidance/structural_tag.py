@@ -1,8 +1,9 @@
 """Translates structural tags, which nest free text, tags and JSON, to grammars in Lark syntax.
 
-Free text ends where another element starts. That is either a special token, which no text contains, or a
-literal text, which a lexeme finds that ends as early as possible (`[lazy]`). So free text must come last or
-be followed by a literal.
+Free text ends where the next element starts. That element must start with a special token, which no text
+contains, or with a literal text. A literal is found by a lexeme that contains the free text and the literal,
+and ends as early as possible (`[lazy]`). So free text must come last, or be followed by a literal or a
+special token.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class _Writer:
         self._token_texts = re.compile("|".join(map(re.escape, longest_first))) if special_tokens else None
 
     def pieces(self, format: Any, place: str, depth: int = 0) -> list[Piece]:
-        """Return the pieces of a format, in order.
+        """Translate a format to a sequence of literals, free text and expressions in Lark syntax.
 
         Args:
             format: the format.
@@ -144,7 +145,7 @@ class _Writer:
         )
 
     def join(self, pieces: Sequence[Piece]) -> str:
-        """Return the concatenation of pieces as an expression."""
+        """Return the concatenation of pieces as an expression in Lark syntax."""
         written: list[str] = []
         rest = list(pieces)
         while rest:

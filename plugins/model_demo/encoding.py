@@ -40,8 +40,8 @@ def prompt_of(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> str:
 class Encoder:
     """Converts samples to tokens and labels.
 
-    Only text that the model itself has to generate is learned: whole documents, and the assistant's turns, of
-    which only the last one in a sample with thinking.
+    The model learns only text that it has to generate itself: whole documents, and the assistant's turns. In
+    a sample with thinking, it learns only the last of these turns.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -87,7 +87,7 @@ def batches(
     Args:
         samples: samples to encode.
         encoder: encoder of the samples.
-        tokens_per_batch: largest number of rows times length.
+        tokens_per_batch: maximum size of a batch: number of rows, times the length of the longest row.
         longest: maximum number of tokens in a sample; longer samples are skipped.
         seed: seed of the order.
     """

@@ -58,7 +58,10 @@ def rates(verdicts: list[Verdict]) -> Rates:
 
 
 def held_out_samples(each: int) -> Iterator[Sample]:
-    """Yield `each` held-out samples for each maker, every other one with thinking."""
+    """Yield held-out samples: `each` of every maker, `each` with unneeded tools, `each` long conversations.
+
+    Every other sample has thinking. In long conversations, thinking is random.
+    """
     for at, maker in enumerate(SUBJECTS):
         draw = Draw(SEED + at, held_out=True)
         yield from (single(draw, maker, thinking=bool(index % 2)) for index in range(each))

@@ -17,7 +17,7 @@ SPECIAL_TOKENS = [END_OF_TEXT, TURN_START, TURN_END]
 MARKUP_TOKENS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
 # A lower-case word includes the space before it; a capitalised word does not. So a name has the same tokens
-# in a sentence as inside JSON quotes, without which so small a model could not copy it.
+# in a sentence as inside JSON quotes. Otherwise, a model this small could not copy it.
 PIECES = (
     r"'(?:s|t|re|ve|m|ll|d)\b"
     r"| ?[\p{Ll}\p{Lo}\p{Lm}\p{M}]+"

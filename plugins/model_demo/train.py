@@ -109,7 +109,10 @@ def held_out_batches(encoder: Encoder, seed: int, count: int) -> list[Batch]:
 
 
 def training_batches(recipe: Recipe, encoder: Encoder) -> Iterator[Batch]:
-    """Yield copying drills first, so that the wired heads are put to use early; then all samples."""
+    """Yield batches of copying drills first, then of all samples.
+
+    The drills come first so that the model learns early to use the heads that `wiring` has written.
+    """
 
     def of(source: Iterator[Sample]) -> Iterator[Batch]:
         return batches(source, encoder, recipe.tokens_per_batch, CONTEXT_LENGTH, recipe.seed)
@@ -236,7 +239,10 @@ def main(
 
 
 def make_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
-    """Train the tokenizer on the corpus. An untrained one provides the chat template for its texts."""
+    """Train the tokenizer on the corpus.
+
+    An untrained tokenizer renders the corpus's samples to text with the chat template.
+    """
     writer = train_tokenizer([], CONTEXT_LENGTH)
     texts = (
         text_of(writer, sample) for sample in islice(samples(Draw(recipe.seed + 1)), recipe.tokenizer_samples)

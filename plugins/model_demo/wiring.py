@@ -2,8 +2,8 @@
 
 Copying takes two attention heads in consecutive layers (an induction circuit). The previous-token head
 adds to each token which token came before it. The induction head looks for an earlier occurrence of the
-current token and predicts the token that followed there. From random weights, so small a model finds
-these heads only after very many texts. So they are written into the first two layers by hand, and
+current token and predicts the token that followed there. Starting from random weights, a model this small
+finds these heads only after very many texts. So they are written into the first two layers by hand, and
 training refines them.
 """
 
@@ -63,7 +63,7 @@ def _look_back(attention: LlamaAttention, head: int, kv_head: int, theta: float)
 def _slow_channels(head_dim: int) -> Tensor:
     """Return a head's channels whose rotary pairs hardly rotate.
 
-    There a query matches a key almost equally well at any distance.
+    In these channels, a query matches a key almost equally well at any distance.
     """
     half = torch.arange(_SLOW, head_dim // 2)
     return torch.cat((half, half + head_dim // 2))
@@ -80,7 +80,7 @@ def _columns(projection: torch.nn.Linear, head: int) -> Tensor:
 
 
 def _orthonormal(rows: int, columns: int) -> Tensor:
-    """Return random orthonormal rows that are zero in the constant channel."""
+    """Return random orthonormal rows that are zero in the channel `_CONSTANT`."""
     random = torch.randn(columns, rows)
     random[_CONSTANT] = 0
     return torch.linalg.qr(random).Q.T.contiguous()

@@ -24,20 +24,24 @@ _SPACE_AT_END = re.compile(r"\s*\Z")
 
 
 def examples(*found: tuple[str, list[tuple[str, str]], str]) -> Mapping[str, Any]:
-    """Return a parser's `conformance` with examples for `llmfw check`: (text, calls, other content)."""
+    """Return a parser's `conformance` with examples for `llmfw check`.
+
+    Args:
+        found: triples of a text, the calls in it as (name, arguments), and its other content.
+    """
     return {**CallParser.conformance, "examples": found}
 
 
 class CallParser(ToolParser):
     """Finds calls in the content of one choice.
 
-    Subclasses define the texts that may start a call, and read the calls. - The parser starts to emit a call
-    once the name is a tool's name and the arguments have started. Until then it
-      emits nothing, because the text may still be content.
+    Subclasses define the texts that may start a call, and read the calls.
+
+    - The parser starts to emit a call once it has read the name of a known tool and the start of the
+      arguments. Until then it emits nothing, because the text may still be content.
     - Text that turns out not to be a call is emitted as content, unchanged.
-    - Arguments are emitted as the model writes them. If they stop being valid JSON, everything up to the
-    family's next
-      marker or the end of the text counts as arguments, so that the client sees the model's error unchanged.
+    - Arguments are emitted as the model writes them. If they stop being valid JSON, everything up to the next
+      marker, or the end of the text, counts as arguments. So the client sees the model's error unchanged.
     - The closing marker of the last call may be missing.
     - White space around calls is dropped.
     """
@@ -143,7 +147,10 @@ class CallParser(ToolParser):
                 yield ContentDelta(space + self.reader.take(len(marker)))
 
     def _start(self) -> Waiting[tuple[str, str] | None]:
-        """Return the first character and the white space before it if it may start a call; else None."""
+        """Check whether the content starts with one of `starts`, possibly after white space.
+
+        If so, takes the white space, and returns it and the character; else returns None.
+        """
         yield from self.reader.space()
         start = self.reader.text[self.reader.at : self.reader.at + 1]
         if start and start in self.starts:

@@ -74,7 +74,10 @@ class DeepSeekV31ToolParser(CallParser):
 
 
 class DeepSeekV3ToolParser(DeepSeekV31ToolParser):
-    """Reads V3's and R1's `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME` and arguments in a fenced block."""
+    """Reads the calls of V3 and R1: `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME`, then a fenced block.
+
+    The fenced block contains the arguments.
+    """
 
     conformance = examples(
         (

@@ -27,9 +27,10 @@ Deltas = list[ReasoningDelta | ContentDelta]
 
 
 class GptOssToolParser(CallParser):
-    """Reads messages to a function: `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>`.
+    """Reads messages to a function.
 
-    The recipient may come before or after the channel. The header may start with `<|start|>assistant`.
+    A message is `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>`. The
+    recipient (`to=…`) may come before or after the channel. The header may start with `<|start|>assistant`.
     """
 
     conformance = examples(
@@ -58,7 +59,10 @@ class GptOssToolParser(CallParser):
         return True
 
     def _read_header(self) -> Waiting[str]:
-        """Read a header up to the message; return the tool's name, "" without a recipient or header."""
+        """Read a header up to the message; return the tool's name.
+
+        Returns "" if there is no header, or the header has no recipient.
+        """
         reader, name = self.reader, ""
         while True:
             yield from reader.space()
@@ -72,10 +76,10 @@ class GptOssToolParser(CallParser):
 
 
 class GptOssReasoningParser(ReasoningParser):
-    """Splits messages by channel: analysis is reasoning; final, and commentary without a recipient, are content.
+    """Splits messages by channel: the channel analysis is reasoning, the others are content.
 
-    A message to a tool is emitted as content, with its markers, for the tool parser; if no tool parser
-    follows, without them. Messages of one kind are separated by a line break.
+    A message to a tool is emitted as content, too. It keeps its markers if a tool parser follows, and loses
+    them otherwise. Messages of one kind are separated by a line break.
     """
 
     conformance: ClassVar[Mapping[str, Any]] = {
@@ -149,8 +153,8 @@ class GptOssReasoningParser(ReasoningParser):
         """Emit a message's text.
 
         Args:
-                kind: type of the deltas; the message's end marker is dropped. None: emit content, with the
-                end marker.
+            kind: type of the deltas. If it is None, the text is emitted as content, with the message's end
+                marker; otherwise, the end marker is dropped.
         """
         reader, stops = self._reader, (*ENDS, START, CHANNEL)
         begun = False

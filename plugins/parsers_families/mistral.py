@@ -19,8 +19,8 @@ ARGS = "[ARGS]"
 class MistralToolParser(JsonCallParser):
     """Reads `[TOOL_CALLS][{"name": …, "arguments": …}]`, and the newer `[TOOL_CALLS]name[ARGS]{…}`.
 
-    In the newer format, the marker precedes every call, `[ARGS]` may be missing, and `[CALL_ID]` with an id
-    before it is skipped. Grammars enforce the newer format.
+    In the newer format, the marker precedes every call, and `[ARGS]` may be missing. If `[CALL_ID]` and an id
+    follow the name, they are skipped. Grammars enforce the newer format.
     """
 
     conformance = examples(

@@ -52,7 +52,10 @@ class PythonicToolParser(CallParser):
         return True
 
     def _read_list(self) -> Waiting[str]:
-        """Read a list and return its text; "" if it starts with no known tool's call, or never ends."""
+        """Read a list and return its text. Adds the closing bracket if only that is missing at the end.
+
+        Returns "" if the list does not start with a call of a known tool, or is incomplete.
+        """
         reader, start = self.reader, self.reader.at
         while (head := _HEAD.match(reader.text, start)) and not head[2] and not reader.ended:
             yield None

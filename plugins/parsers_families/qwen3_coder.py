@@ -20,13 +20,13 @@ VALUE_ENDS = (PARAMETER_END, "\n" + PARAMETER, "\n" + FUNCTION_END)
 
 
 class Qwen3CoderToolParser(CallParser):
-    """Reads `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>` into JSON arguments.
+    """Reads `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`.
 
-    A value is interpreted by the parameter's JSON schema; a value that does not fit the schema is a string. A
-    single line break at each end of a value is not part of the value. Strings are emitted as they arrive,
-    other values as a whole. The outer tags may be missing, and so may `</parameter>` before another tag. If
-    the text ends within a value, a string is emitted up to there, any other value not at all, and the
-    arguments' object is left open.
+    Converts the parameters to JSON arguments. The parameter's JSON schema determines the type of a value; a
+    value that does not fit the schema is a string. A single line break at each end of a value is not part of
+    the value. Strings are emitted as they arrive, other values as a whole. The outer tags may be missing, and
+    so may `</parameter>` before another tag. If the text ends within a value, the arguments' object is left
+    open: the part of a string that has arrived is emitted, any other value is dropped.
     """
 
     conformance = examples(

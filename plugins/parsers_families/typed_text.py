@@ -27,7 +27,10 @@ def kinds_of(schema: Any) -> set[str]:
 
 
 def to_json(text: str, kinds: set[str]) -> str:
-    """Return bare text as the JSON text of a value of one of these types, else of a string."""
+    """Convert bare text to the JSON text of a value that has one of these types.
+
+    If the text is no such value, returns it as a JSON string.
+    """
     bare = text.strip()
     if kinds != {"string"}:
         for candidate in (_PYTHON_NAMES.get(bare, bare), _from_python(bare)):

@@ -1,13 +1,12 @@
 """A bound on how often later requests overtake a waiting request (ageing), for the ordering of any policy.
 
-A request is overtaken when a later request is admitted before it. Once this has happened `bound` times, the request goes
-before all later ones. The bound also holds within one ordering, from which many requests may be admitted at
-once.
+A request is overtaken when a later request is admitted before it. Once this has happened `bound` times, the
+request goes before all later ones. The bound also holds within one ordering, from which many requests may be
+admitted at once.
 
-To be cheap, the rule checks only the oldest remaining request. Usually, later requests have not been
-overtaken more often. They may have if the oldest request was retracted; then it counts as overtaken as often
-as they are, and may go earlier than the bound requires. That overtakes no request, because it is older than
-all of them.
+To be cheap, the rule checks only the oldest remaining request. Usually, no later request has been overtaken
+more often. An exception is an oldest request that was retracted. It counts as overtaken as often as any later
+request, so it may go earlier than the bound requires. This harms no request, because all others are later.
 
 Requests after the first `num_places` of the ordering cannot be admitted in this step, and keep their order.
 """

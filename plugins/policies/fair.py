@@ -22,7 +22,7 @@ class Fair(SchedulePolicy):
 
 
 def cost_before(waiting: Waiting) -> Floats:
-    """Return, for each waiting request, the tokens to compute of its tenant's earlier ones: [W]."""
+    """Return, for each waiting request, the uncached tokens of the same tenant's earlier requests: [W]."""
     places = Ordering.by(waiting.tenant, waiting.arrival).places
     before = np.zeros(len(waiting) + 1)
     np.cumsum((waiting.num_tokens - waiting.num_cached)[places], out=before[1:])

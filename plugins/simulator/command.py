@@ -156,10 +156,11 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     help="Number of times that --fit measures each kind of step. More take longer, and are more accurate.",
 )
 def simulate(trace: Path | None, fit: str | None, save: Path | None, fit_rounds: int, **values: Any) -> None:
-    """Replay TRACE in virtual time: the scheduler, prefix cache and policy are real, the model is a cost model.
+    """Replay TRACE in virtual time, with the real scheduler, prefix cache and policy.
 
-    TRACE has one JSON object per line, in Mooncake's format or as `llmfw serve --record-requests` writes it. Prints the
-    hit rate, time to first token, time between tokens, output tokens/s, retractions and waits for each policy.
+    A cost model gives the duration of each step in place of a real model. TRACE has one JSON object per line,
+    in Mooncake's format or as `llmfw serve --record-requests` writes it. Prints the hit rate, time to first
+    token, time between tokens, output tokens/s, retractions and waits for each policy.
     """
     if (fit is None) != (save is None):
         raise click.UsageError("--fit MODEL and --save FILE go together")

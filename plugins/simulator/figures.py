@@ -55,7 +55,7 @@ def _percentile_ms(seconds: Floats, percent: float) -> float | None:
 
 
 def _fairness(ledger: Ledger, trace: Sequence[TraceRequest], profile: Profile, chunk: int) -> float | None:
-    """Return Jain's fairness index of the tenants' mean slowdowns; with one tenant, of its requests'.
+    """Return Jain's fairness index of the tenants' mean slowdowns, or of one tenant's requests' slowdowns.
 
     A request's slowdown is the time that it took, divided by its time on an idle machine.
     """

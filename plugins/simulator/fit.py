@@ -28,7 +28,8 @@ class Step:
         tokens: number of tokens computed.
         sequences: number of sequences.
         context: number of tokens whose keys and values are read.
-        pairs: number of pairs of a prompt token and one before it; see `profile`.
+        pairs: number of pairs of a new token and a token that it attends to, in sequences with several new
+            tokens; see `profile`.
         seconds: duration.
     """
 

@@ -36,7 +36,7 @@ class Ledger:
 
     @property
     def gaps(self) -> Floats:
-        """Times between consecutive tokens of all requests, in seconds."""
+        """Times between consecutive tokens of a request, for all requests, in seconds."""
         return np.concatenate(self._gaps) if self._gaps else np.empty(0)
 
     def begin(self, number: int, now: float, num_cached: int, overtaken: int) -> None:

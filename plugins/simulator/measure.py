@@ -1,4 +1,4 @@
-"""Measures the duration of a model's steps with the real engine; `fit` turns them into a profile.
+"""Measures the durations of a model's steps with the real engine; `fit` turns them into a profile.
 
 The engine runs the plain loop, one step after the other, with prompts of random tokens. A step's numbers of
 tokens and sequences are taken from its plan. Imports torch, through the engine.
@@ -24,7 +24,7 @@ from .profile import Profile
 
 OUTPUT = 12  # tokens of each request
 LONG_S = 0.5  # prompt lengths are doubled until one prefill takes longer than this
-LOAD = 4  # largest number of prompt tokens in a load, as a multiple of the longest prompt's length
+LOAD = 4  # most prompt tokens to run together, as a multiple of the longest prompt's length
 
 
 @dataclass
@@ -43,10 +43,10 @@ def measure_model(model: str, tell: Callable[[str], None], rounds: int) -> Profi
     Args:
         model: name or folder of the model.
         tell: function that receives progress lines.
-        rounds: number of times to run each load.
+        rounds: number of times to run each set of prompts.
 
     Raises:
-        ConfigError: the model cannot be found or loaded, or it does not generate.
+        ConfigError: the model cannot be found or loaded, does not generate, or ran too few steps.
     """
     registry = load_plugins().registry
     resolved = resolve_model(model, registry)
@@ -85,7 +85,10 @@ def _longest(engine: Engine, plans: Plans, rng: random.Random) -> int:
 
 
 def _loads(engine: Engine, longest: int, rng: random.Random) -> Iterator[list[list[int]]]:
-    """Yield sets of prompts to run together: one of each length; many of equal or of mixed lengths."""
+    """Yield sets of prompts to run together.
+
+    A set is a single prompt, several prompts of one length, or many prompts of different lengths.
+    """
     most = min(LOAD * longest, engine.info.max_total_tokens // 2)
     lengths = [2**i for i in range(longest.bit_length()) if 2**i < longest]
     for length in [*lengths, longest]:

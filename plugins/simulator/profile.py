@@ -3,11 +3,12 @@
     step = host                          per step
          + points(T)                     matrix products of T tokens: linear interpolation between points
          + per_sequence · S              S sequences
-         + per_context · C               C tokens of context, over all sequences, whose keys and values are
-         read + per_pair · P                  P pairs of a token and one up to it, in sequences with several
-         new tokens
+         + per_context · C               keys and values of C tokens are read, over all sequences
+         + per_pair · P                  P pairs of tokens
 
-With `overlap`, the host works while the device computes, and a step takes the longer of the two times.
+A pair is a new token and a token that it attends to. Pairs are counted only in sequences with several new
+tokens. With `overlap`, the host works while the device computes, and a step takes the longer of the two
+times.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         name: name of the model and machine, for tables.
         about: origin of the profile.
         host: host time of each step, for scheduling, launching and sampling.
-        points: (tokens, seconds), by ascending tokens; extrapolated beyond the last point.
-        per_sequence, per_context, per_pair: see the module.
+        points: (tokens, seconds) of the matrix products, by ascending tokens; extrapolated beyond the last
+            point.
+        per_sequence, per_context, per_pair: see the formula in the module's docstring.
         per_request: time that each request takes in HTTP and the tokenizer, before it reaches the engine and
             after its first token.
         overlap: whether each step is planned and launched while the previous one runs.

@@ -1,4 +1,4 @@
-"""One engine of a replay: the real scheduler, cache and pool, with a profile's step times in place of a model.
+"""One engine of a replay: the real scheduler, cache and pool, with a profile's step times instead of a model.
 
 When a step ends, its tokens are committed. Then, as in `core.engine.generation.engine`:
 
@@ -66,7 +66,7 @@ class EngineSettings:
 
 
 class Replica:
-    """One simulated engine.
+    """One simulated engine. `replay` calls `add` for each request, and `advance` to start and end steps.
 
     Args:
         index: index of the replica.
@@ -120,7 +120,10 @@ class Replica:
         return self._cache.match_length(prompt[:-1], salt)
 
     def add(self, request: TraceRequest, prompt: TokenIds, now: float) -> None:
-        """Queue a request. If no step runs, call `advance` after the last request that arrives at this time."""
+        """Queue a request.
+
+        If no step runs, call `advance` after adding all requests that arrive at this time.
+        """
         self._now = now
         request_id = str(request.number)
         self._outputs[request_id] = output_of(request)

@@ -11,7 +11,8 @@ from .trace import TraceRequest
 Router = Callable[[Sequence[Replica], TraceRequest, TokenIds], Replica]
 
 MOST_LOAD = 1.25
-"""Highest load, as a multiple of the mean load, at which `longest_prefix` still chooses a replica."""
+"""Highest load at which `longest_prefix` still chooses a replica: this multiple of the mean load, plus the
+prompt's length."""
 
 
 def round_robin(replicas: Sequence[Replica], request: TraceRequest, prompt: TokenIds) -> Replica:

@@ -128,7 +128,12 @@ def choose_profile(name: str) -> Profile:
 
 
 def fit(model: str, save: Path, rounds: int) -> None:
-    """Measure a model on this machine, each load `rounds` times, and write its profile to the file `save`.
+    """Measure a model on this machine, and write its profile to the file `save`.
+
+    Args:
+        model: name or folder of the model.
+        save: path of the file.
+        rounds: number of times to run each set of prompts.
 
     Raises:
         ConfigError: the model cannot be loaded.

@@ -117,7 +117,7 @@ def recorded_page_size(trace: Iterable[TraceRequest]) -> int | None:
     """Return the page size of the server that recorded a trace; None if the trace does not name one.
 
     Raises:
-        SimulatorError: the requests name several.
+        SimulatorError: the requests name several page sizes.
     """
     sizes = {request.page_size for request in trace} - {None}
     if len(sizes) > 1:

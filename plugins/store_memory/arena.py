@@ -87,7 +87,7 @@ class Content:
             rest = rest[len(part) :]
 
     def piece(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` up to `end` or the end of the block, at least one.
+        """Return the bytes from `start` up to `end`, or up to the end of the block that contains `start`.
 
         May be called from any thread.
         """

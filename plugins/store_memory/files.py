@@ -15,7 +15,7 @@ class MemoryFiles(FileStore):
     """Keeps the records of files in memory, and their bytes in the system's temporary folder.
 
     Raises:
-        ConfigError: from the constructor: no folder for temporary files exists.
+        ConfigError: from the constructor: no temporary file can be created.
     """
 
     def __init__(self, folder: Path | None) -> None:

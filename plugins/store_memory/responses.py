@@ -10,7 +10,7 @@ from llmfw.core import ResponseRecord, ResponseStore
 
 
 class MemoryResponses(ResponseStore):
-    """Keeps responses until the process ends. Ignores `folder`."""
+    """Keeps responses in memory. Removes the oldest conversations beyond `max_bytes`. Ignores `folder`."""
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -63,7 +63,7 @@ class MemoryResponses(ResponseStore):
         self._records.clear()
 
     def _forget_oldest(self) -> int:
-        """Pop the heap; remove that conversation unless the entry is outdated.
+        """Pop the oldest entry of the heap, and remove its conversation unless the entry is outdated.
 
         Return how many responses it had.
         """

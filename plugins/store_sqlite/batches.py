@@ -190,7 +190,10 @@ class SqliteResults(BatchResults):
         return {row[0] for row in rows}
 
     def _piece(self, failed: bool, after: int) -> tuple[list[bytes], int | None]:
-        """Return some results after line `after`, and the last one's line number; None if no more follow."""
+        """Return some results after line `after`, and the line number of the last of them.
+
+        Returns None in place of the number if no more results follow.
+        """
         rows = self._connection.execute(
             f"select line, data from results where batch = ? and line > ? and failed = {int(failed)} order by line",
             [self._number(), after],

@@ -113,7 +113,7 @@ class Contents:
                 (self._folder / each).unlink(missing_ok=True)
         except OSError as error:
             logger.warning(
-                "%s is removed at the next start, now it cannot be: %s", self._folder / name, error
+                "%s cannot be removed now, and is removed at the next start: %s", self._folder / name, error
             )
             return False
         return True
@@ -124,7 +124,11 @@ class Contents:
 
 
 class Incoming:
-    """A file that is being uploaded. May be used from any thread, but not concurrently."""
+    """A file that is being uploaded.
+
+    Call `write` for each chunk, then `finish`. Commit a record with `name`, then call `publish`. Call
+    `discard` if any of this fails. May be used from any thread, but not concurrently.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -168,7 +172,7 @@ class Incoming:
         try:
             os.rename(self._path, self._folder / name)
         except OSError as error:
-            logger.warning("%s keeps its passing name until the next start: %s", self._path, error)
+            logger.warning("%s keeps its temporary name until the next start: %s", self._path, error)
 
     def release(self) -> None:
         """Make `discard` keep the file. Call this once a record of the file has been committed, or may have

@@ -32,7 +32,10 @@ USED = b"used\n"
 
 
 def bindable(text: str) -> str | bytes:
-    """Return a text as a query argument; with lone surrogates, as bytes, which match no text in SQLite."""
+    """Return a text as a query argument.
+
+    A text with lone surrogates, which SQLite cannot store as text, becomes bytes, which match no text.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -125,7 +128,7 @@ class Database:
             raise
 
     def count(self, pragma: str) -> int:
-        """Return the value of a pragma that is a number."""
+        """Return the number that a pragma returns, such as `page_count`."""
         return int(self.db.conn.execute(f"PRAGMA {pragma}").fetchone()[0])
 
     def shrink(self, num_pages: int = 0) -> None:

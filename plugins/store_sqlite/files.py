@@ -256,7 +256,7 @@ class SqliteFiles(FileStore):
         self._contents.reserve_room()
 
     def _forget(self, file_id: str, content: str) -> None:
-        """Commit that a file's record is deleted, and a note to remove its bytes."""
+        """Delete a file's record and note that its bytes must be removed, in one transaction."""
         with self._file.changes(synced=True) as db:
             db.execute("delete from files where id = ?", [file_id])
             self._removals.note(content)

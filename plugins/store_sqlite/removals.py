@@ -1,8 +1,9 @@
-"""Notes in the database of files that have no record any more, kept until their bytes are removed from disk.
+"""Remembers in the database which files must still be removed from disk.
 
-A name is noted in the transaction that deletes its record, and a start removes only noted files. So if an
-older copy of the database is restored, a start removes only files that had been deleted when the copy was
-made.
+The transaction that deletes a file's record adds the file's name to the table `removals`: it notes the name.
+The bytes are removed afterwards, and then the note. When a server starts, it removes only files with a note.
+So after an older copy of the database was restored, it removes only files that were deleted before the copy
+was made.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .database import Database
 
 logger = logging.getLogger(__name__)
 
-CLEARED_AT = 100  # notes of removed files that are cleared together, because clearing waits for the disk
+CLEARED_AT = 100  # number of notes that are deleted together, because deleting them waits for the disk
 
 
 def create_removals(db: sqlite_utils.Database) -> None:
@@ -27,7 +28,7 @@ def create_removals(db: sqlite_utils.Database) -> None:
 
 
 class Removals:
-    """Notes and carries out removals of files. Runs in the `StatementThread`.
+    """Notes which files must be removed, and removes them. The store calls it in its `StatementThread`.
 
     Args:
         file: database with the table `removals`.
@@ -48,7 +49,7 @@ class Removals:
         self._file.db.execute("insert or ignore into removals values (?)", [content])
 
     def carry_out(self, content: str) -> None:
-        """Remove the file of a noted name."""
+        """Remove the file of a noted name. Its note is deleted later, by `clear`."""
         if self._contents.remove(content):
             self._done.append(content)
         if len(self._done) >= CLEARED_AT:

@@ -42,10 +42,12 @@ def size_of(path: Path) -> int | None:
 
 
 def check_presence(path: Path, *, was_used: bool) -> None:
-    """Refuse a database that is missing or empty, in place of which SQLite would create a new one.
+    """Refuse a database that a server has used and that is now missing, empty or incomplete.
+
+    SQLite would create a new database in its place.
 
     Args:
-        was_used: whether a server has stored data in it.
+        was_used: whether the lock file says that a server has used the database.
 
     Raises:
         ConfigError: the database or its `-wal` file is lost, or the path is a folder.
@@ -122,7 +124,7 @@ def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _pages_in(wal: Path) -> Iterator[int]:
-    """Yield the numbers of the pages in a `-wal` file, except those from before it was last restarted."""
+    """Yield the numbers of the pages that were written to a `-wal` file since it was last restarted."""
     if not wal.exists():
         return
     with open(wal, "rb") as file:

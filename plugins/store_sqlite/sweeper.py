@@ -21,7 +21,8 @@ _DELETE = (
 class Sweeper:
     """Removes results of ended jobs in the `StatementThread`.
 
-    If the process ends or the disk is full, the rest is removed after the next start or `start` call.
+    If the process ends, or the disk is full, the next call of `start` removes the rest. The store calls
+    `start` when it opens the database, and whenever a job ends.
 
     Args:
         file: database with the tables `batches` and `results`.

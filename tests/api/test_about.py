@@ -19,13 +19,13 @@ def test_an_open_server_names_version_and_model(server: Served) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "secret"])
-def test_with_keys_neither_version_nor_model(tmp_path: Path, key: str) -> None:
+def test_with_keys_version_and_model_are_hidden(tmp_path: Path, key: str) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="secret") as served:
         about = httpx.get(served.url, headers={"x-api-key": key} if key else {}).json()
     assert about.keys() == {"name", "description", "links"}
 
 
-def test_its_links_lead_somewhere(server: Served) -> None:
+def test_its_links_work(server: Served) -> None:
     links = httpx.get(server.url).json()["links"]
     assert links.keys() == {"models", "openapi", "health"}
     assert {httpx.get(server.url + path).status_code for path in links.values()} == {200}

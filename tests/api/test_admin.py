@@ -54,7 +54,7 @@ def text_of(server: Served, command: PinPrefix) -> str:
     return server.tokenizer.decode(command.token_ids, skip_special_tokens=False)
 
 
-def test_the_policy_is_shown_and_changed(server: Served, told: EchoAdministration) -> None:
+def test_the_policy_can_be_read_and_changed(server: Served, told: EchoAdministration) -> None:
     options = {"max_overtaken": 8, "share": 0.5, "aged": True, "word": "x"}
     reply = put(server, {"name": "lpm", "options": options})
     as_text = {"max_overtaken": "8", "share": "0.5", "aged": "true", "word": "x"}
@@ -64,13 +64,13 @@ def test_the_policy_is_shown_and_changed(server: Served, told: EchoAdministratio
     assert httpx.get(f"{server.url}/admin/policy").json() == found
 
 
-def test_what_the_model_s_info_says_of_the_policy_is_so_after_a_change(server: Served) -> None:
+def test_model_info_follows_policy_changes(server: Served) -> None:
     for name in ("lpm", "fcfs"):
         put(server, {"name": name})
         assert httpx.get(f"{server.url}/get_model_info").json()["schedule_policy"] == name
 
 
-def test_an_unknown_policy_is_a_400_that_lists_what_there_is(server: Served) -> None:
+def test_an_unknown_policy_lists_the_known_ones(server: Served) -> None:
     error = error_of(put(server, {"name": "x"}), 400)
     assert (error["param"], error["code"]) == ("name", "unknown")
     assert "known: fcfs, lpm" in error["message"]
@@ -84,7 +84,7 @@ def test_a_wrong_policy_body_names_the_field(server: Served, body: Any, param: s
     assert error_of(put(server, body), 400)["param"] == param
 
 
-def test_the_cache_is_shown_with_the_texts_of_its_prefixes(server: Served, told: EchoAdministration) -> None:
+def test_the_cache_view_shows_prefix_texts(server: Served, told: EchoAdministration) -> None:
     encode = server.tokenizer.encode
     told.prefixes += [
         PrefixInfo(200, 90, 10, 7, 1.5, 2, True, "s", encode("Be kind"), encode("the end")),
@@ -103,25 +103,27 @@ def test_a_wrong_number_of_prefixes_is_refused(server: Served, most: str) -> Non
     assert error["param"] == "most"
 
 
-def test_flushing_answers_with_what_is_left(server: Served) -> None:
+def test_flushing_returns_the_remaining_cache(server: Served) -> None:
     assert httpx.post(f"{server.url}/admin/cache/flush").json()["num_nodes"] == 2
 
 
-def test_a_text_is_pinned_as_a_completion_s_prompt(server: Served, told: EchoAdministration) -> None:
+def test_text_is_pinned_like_a_completion_prompt(server: Served, told: EchoAdministration) -> None:
     command = pin(server, told, prompt="Be kind.", ttl_s=60, cache_salt="s")
     assert command == PinPrefix(server.tokenizer.encode("Be kind."), 60.0, "s")
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [("90s", 90), ("1.5m", 90), ("12h", 43200), ("7d", 604800)])
-def test_the_time_may_have_a_unit(server: Served, told: EchoAdministration, ttl: str, seconds: float) -> None:
+def test_the_duration_may_have_a_unit(
+    server: Served, told: EchoAdministration, ttl: str, seconds: float
+) -> None:
     assert pin(server, told, input_ids=[1, 2], ttl=ttl).ttl_s == seconds
 
 
-def test_without_a_time_a_pin_stays_for_an_hour(server: Served, told: EchoAdministration) -> None:
+def test_a_pin_lasts_one_hour_by_default(server: Served, told: EchoAdministration) -> None:
     assert pin(server, told, input_ids=[1, 2]) == PinPrefix([1, 2], 3600.0, "")
 
 
-def test_messages_are_pinned_to_the_end_of_the_last_one(server: Served, told: EchoAdministration) -> None:
+def test_messages_are_pinned_without_a_generation_prompt(server: Served, told: EchoAdministration) -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]
     assert text_of(server, pin(server, told, messages=messages)) == "<system>Be kind.</><user>Hi</>"
 
@@ -147,36 +149,32 @@ def test_messages_are_pinned_to_the_end_of_the_last_one(server: Served, told: Ec
         ({"prompt": "a", "ttl": "5s", "ttl_s": 5}, "ttl"),
     ],
 )
-def test_a_wrong_pin_is_a_400_that_names_the_field(
-    server: Served, told: EchoAdministration, body: Any, param: str
-) -> None:
+def test_a_wrong_pin_names_the_field(server: Served, told: EchoAdministration, body: Any, param: str) -> None:
     assert error_of(server.post(PINS, body), 400)["param"] == param
     assert told.commands == []
 
 
-def test_a_pin_that_is_to_be_computed_runs_once_as_a_request(
-    server: Served, told: EchoAdministration
-) -> None:
+def test_a_computed_pin_runs_one_request(server: Served, told: EchoAdministration) -> None:
     assert pin(server, told, prompt="Be kind.", cache_salt="s", compute=True).salt == "s"
     request = server.engine.requests[-1]
     assert (request.prompt, request.sampling.max_tokens) == (server.tokenizer.encode("Be kind."), 1)
     assert request.cache_salt == "s"
 
 
-def test_unpinning_answers_with_the_pin_and_an_unknown_one_is_not_found(server: Served) -> None:
+def test_unpinning_returns_the_pin_or_404(server: Served) -> None:
     pin_id = server.post(PINS, {"input_ids": [1]}).json()["id"]
     assert httpx.delete(f"{server.url}{PINS}/{pin_id}").json()["id"] == pin_id
     error_of(httpx.delete(f"{server.url}{PINS}/{pin_id}"), 404)
 
 
-def test_a_request_is_found_by_the_id_that_its_client_saw(server: Served) -> None:
+def test_a_request_is_found_by_its_reply_id(server: Served) -> None:
     reply = server.chat("Hi", n=3).json()
     found = httpx.get(f"{server.url}/admin/requests/{reply['id']}").json()
     assert [trace["id"] for trace in found["traces"]] == [f"{reply['id']}-{i}" for i in range(3)]
     assert found["traces"][0]["entries"] == [{"kind": "arrived", "at_s": 0.0}]
 
 
-def test_one_choice_is_found_by_its_own_id(server: Served) -> None:
+def test_a_choice_is_found_by_its_id(server: Served) -> None:
     choice_id = f"{server.chat('Hi', n=2).json()['id']}-1"
     found = httpx.get(f"{server.url}/admin/requests/{choice_id}").json()
     assert [trace["id"] for trace in found["traces"]] == [choice_id]
@@ -202,7 +200,7 @@ def test_an_unknown_request_is_not_found(server: Served) -> None:
     assert "'chatcmpl-x'" in error["message"]
 
 
-def test_a_dead_engine_is_a_503(tmp_path: Path) -> None:
+def test_a_dead_engine_is_503(tmp_path: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path)) as served:
         served.client._fail("it is gone")
         assert error_of(httpx.get(f"{served.url}/admin/policy"), 503)["code"] == "engine_dead"

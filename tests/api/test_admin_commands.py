@@ -42,16 +42,16 @@ def test_the_cache_is_shown_as_a_table(server: Served) -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_the_cache_is_shown_as_the_server_says_it(server: Served) -> None:
+def test_the_json_view_equals_the_server_s_reply(server: Served) -> None:
     found = json.loads(llmfw(server, "cache show --json --most 3").stdout)
     assert found["prefixes"][0]["num_tokens"] == 20_000
 
 
-def test_flushing_shows_what_is_left(server: Served) -> None:
+def test_flushing_prints_the_remaining_cache(server: Served) -> None:
     assert "9 tokens in 2 edges" in llmfw(server, "cache flush").stdout
 
 
-def test_a_text_is_pinned_and_unpinned(server: Served, tmp_path: Path) -> None:
+def test_text_can_be_pinned_and_unpinned(server: Served, tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text("Be kind.")
     result = llmfw(server, f"cache pin {tmp_path / 'prompt.txt'} --ttl 90s --cache-salt s")
     pin_id, _, rest = result.stdout.partition(": ")
@@ -72,7 +72,7 @@ def test_messages_are_pinned_from_standard_input(server: Served, wrap) -> None:
 
 
 @pytest.mark.parametrize("text", ["no JSON", "{}", "7"])
-def test_what_is_no_list_of_messages_is_a_usage_error(server: Served, text: str) -> None:
+def test_invalid_messages_are_a_usage_error(server: Served, text: str) -> None:
     assert llmfw(server, "cache pin - --messages", text).exit_code == 2
 
 
@@ -84,11 +84,11 @@ def test_the_policy_is_shown_and_set(server: Served) -> None:
 
 
 @pytest.mark.parametrize("options", ["-o a", "-o =b", "-o a=b -o policy.a=c"])
-def test_an_option_that_is_none_is_a_usage_error(server: Served, options: str) -> None:
+def test_an_invalid_option_is_a_usage_error(server: Served, options: str) -> None:
     assert llmfw(server, f"policy set lpm {options}").exit_code == 2
 
 
-def test_a_policy_that_is_not_there_is_an_error_that_lists_those_that_are(server: Served) -> None:
+def test_an_unknown_policy_prints_the_known_ones(server: Served) -> None:
     result = llmfw(server, "policy set x")
     assert result.exit_code == 1
     assert "400 from the server: unknown policy 'x'; known: fcfs, lpm" in result.stderr

@@ -64,7 +64,7 @@ def post(server: Served, body: dict[str, Any], path: str = "/v1/messages") -> ht
     return server.post(path, base | body)
 
 
-def test_a_message_is_what_the_client_s_type_says(server: Served) -> None:
+def test_a_message_matches_the_client_s_type(server: Served) -> None:
     message = Message.model_validate(post(server, {}).json(), strict=True)
     assert message.id.startswith("msg_")
     assert (message.model, message.role, message.type) == (SERVED_NAME, "assistant", "message")
@@ -72,7 +72,7 @@ def test_a_message_is_what_the_client_s_type_says(server: Served) -> None:
     assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)
 
 
-def test_the_end_has_a_reason(client: anthropic.Anthropic) -> None:
+def test_the_stop_reason_explains_the_end(client: anthropic.Anthropic) -> None:
     cut = ask(client, "Hello", max_tokens=3)
     assert (cut.stop_reason, cut.stop_sequence, cut.content[0].to_dict()["text"]) == (
         "max_tokens",
@@ -83,7 +83,7 @@ def test_the_end_has_a_reason(client: anthropic.Anthropic) -> None:
     assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "lo")
 
 
-def test_usage_counts_what_the_cache_had_apart(client: anthropic.Anthropic) -> None:
+def test_usage_separates_cached_input(client: anthropic.Anthropic) -> None:
     for read in (0, 10):
         usage = ask(client, "Anthropic's").usage
         assert usage.cache_read_input_tokens == read
@@ -91,7 +91,7 @@ def test_usage_counts_what_the_cache_had_apart(client: anthropic.Anthropic) -> N
         assert usage.output_tokens == 12
 
 
-def test_the_client_puts_a_stream_together(client: anthropic.Anthropic) -> None:
+def test_the_client_assembles_a_stream(client: anthropic.Anthropic) -> None:
     with client.messages.stream(
         model=SERVED_NAME, max_tokens=50, messages=[{"role": "user", "content": "Hello 🎉"}]
     ) as stream:
@@ -102,7 +102,7 @@ def test_the_client_puts_a_stream_together(client: anthropic.Anthropic) -> None:
     assert (message.stop_reason, message.usage.output_tokens) == ("end_turn", 11)
 
 
-def test_a_stream_has_the_events_in_anthropic_s_order(server: Served) -> None:
+def test_a_stream_has_anthropic_s_event_order(server: Served) -> None:
     reply = post(server, {"stream": True, "messages": [{"role": "user", "content": "Hello there"}]})
     frames = [frame.split("\n") for frame in reply.text.removesuffix("\n\n").split("\n\n")]
     events = [
@@ -122,7 +122,7 @@ def test_a_stream_has_the_events_in_anthropic_s_order(server: Served) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_thinking_is_a_block_of_its_own(client: anthropic.Anthropic, stream: bool) -> None:
+def test_thinking_is_a_separate_block(client: anthropic.Anthropic, stream: bool) -> None:
     fields: Any = {"thinking": THINKING, "messages": [{"role": "user", "content": "Hmm.</think>Yes."}]}
     fields |= {"model": SERVED_NAME, "max_tokens": 50}
     if stream:
@@ -154,13 +154,13 @@ def test_tool_calls_are_blocks_with_their_input(client: anthropic.Anthropic, str
     assert all(call.id.startswith("toolu_") for call in calls)
 
 
-def test_without_parallel_calls_there_is_one(client: anthropic.Anthropic) -> None:
+def test_without_parallel_calls_only_one_is_returned(client: anthropic.Anthropic) -> None:
     choice: Any = {"type": "auto", "disable_parallel_tool_use": True}
     message = ask(client, f"{CALL}{CALL}", tools=[TOOL], tool_choice=choice)
     assert [block.type for block in message.content] == ["tool_use"]
 
 
-def test_with_tool_choice_none_text_is_not_read_as_a_call(client: anthropic.Anthropic) -> None:
+def test_tool_choice_none_leaves_calls_as_text(client: anthropic.Anthropic) -> None:
     message = ask(client, CALL, tools=[TOOL], tool_choice={"type": "none"})
     assert [block.type for block in message.content] == ["text"]
 
@@ -198,7 +198,7 @@ def test_blocks_become_the_messages_of_a_chat(mirror: Served) -> None:
     assert tail == "[tool|Sun|||toolu_1][user|Thanks.|||]"
 
 
-def test_neighbours_of_one_role_are_one_turn(mirror: Served) -> None:
+def test_consecutive_messages_of_one_role_are_merged(mirror: Served) -> None:
     messages = [
         {"role": role, "content": text} for role, text in [("user", "a"), ("user", "b"), ("assistant", "c")]
     ]
@@ -209,7 +209,7 @@ def test_neighbours_of_one_role_are_one_turn(mirror: Served) -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_many_neighbours_take_no_more_time_than_they_are(role: str) -> None:
+def test_merging_many_messages_takes_linear_time(role: str) -> None:
     messages = [{"role": role, "content": "a"}] * 50_000  # one by one to the last: minutes
     begin = time.process_time()
     [message] = conversation_of(None, messages, set())
@@ -218,7 +218,7 @@ def test_many_neighbours_take_no_more_time_than_they_are(role: str) -> None:
 
 
 @pytest.mark.parametrize("message", [{"role": "user", "content": []}, {"role": "system", "content": ""}])
-def test_messages_without_any_content_are_a_400(server: Served, message: Any) -> None:
+def test_messages_without_content_are_400(server: Served, message: Any) -> None:
     reply = server.post("/v1/messages", {"max_tokens": 3, "messages": [message]})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages")
 
@@ -229,7 +229,7 @@ def test_tools_reach_the_template_in_openai_s_form(mirror: Served) -> None:
     assert json.loads(text.partition("]")[2]) == [{"type": "function", "function": function}]
 
 
-def test_sampling_reaches_the_engine(server: Served) -> None:
+def test_sampling_fields_reach_the_engine(server: Served) -> None:
     fields = {"temperature": 0.5, "top_k": 7, "top_p": 0.9, "max_tokens": 33, "stop_sequences": ["!"]}
     assert post(server, fields).status_code == 200
     sampling = server.engine.requests[-1].sampling
@@ -242,7 +242,7 @@ def test_sampling_reaches_the_engine(server: Served) -> None:
     )
 
 
-def test_tokens_are_counted_as_a_message_has_them(client: anthropic.Anthropic) -> None:
+def test_count_tokens_equals_the_message_s_usage(client: anthropic.Anthropic) -> None:
     messages: Any = [{"role": "user", "content": "How many?"}]
     count = client.messages.count_tokens(model=SERVED_NAME, messages=messages, thinking=THINKING)
     usage = ask(client, "How many?", thinking=THINKING).usage
@@ -252,7 +252,7 @@ def test_tokens_are_counted_as_a_message_has_them(client: anthropic.Anthropic) -
     )
 
 
-def test_what_changes_nothing_is_reported(server: Served) -> None:
+def test_ignored_fields_are_reported_in_a_header(server: Served) -> None:
     block = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
     use = {"type": "tool_use", "id": "x", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "x", "content": "no", "is_error": True}
@@ -310,7 +310,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "message"), WRONG)
-def test_a_wrong_field_is_named_in_anthropic_s_envelope(server: Served, body: Any, message: str) -> None:
+def test_errors_use_anthropic_s_envelope(server: Served, body: Any, message: str) -> None:
     reply = post(server, body)
     error = reply.json()["error"]
     assert (reply.status_code, reply.json()["type"]) == (400, "error")
@@ -318,7 +318,7 @@ def test_a_wrong_field_is_named_in_anthropic_s_envelope(server: Served, body: An
     assert message in error["message"]
 
 
-def test_a_last_message_of_the_assistant_s_is_continued(server: Served) -> None:
+def test_a_final_assistant_message_is_continued(server: Served) -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     assert post(server, {"messages": messages}).status_code == 200
     assert server.tokenizer.decode(server.engine.requests[-1].prompt) == "b"
@@ -330,7 +330,7 @@ def test_a_thinking_budget_reaches_the_engine(server: Served) -> None:
     assert server.engine.requests[-1].thinking.budget == 7
 
 
-def test_errors_are_the_client_s_exceptions(client: anthropic.Anthropic) -> None:
+def test_errors_raise_the_client_s_exceptions(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError) as bad:
         ask(client, max_tokens=0)
     assert bad.value.request_id is not None
@@ -340,7 +340,7 @@ def test_errors_are_the_client_s_exceptions(client: anthropic.Anthropic) -> None
     assert unknown.value.type == "not_found_error"
 
 
-def test_a_body_that_is_no_json_is_a_400(server: Served) -> None:
+def test_an_invalid_json_body_is_400(server: Served) -> None:
     reply = httpx.post(
         f"{server.url}/v1/messages", content=b"{", headers={"content-type": "application/json"}
     )
@@ -356,7 +356,7 @@ class Failing(EchoEngine):
         return super().step()
 
 
-def test_a_failure_of_the_engine_is_an_error_event_of_the_stream(tmp_path: Path) -> None:
+def test_an_engine_failure_is_an_error_event(tmp_path: Path) -> None:
     messages: Any = [{"role": "user", "content": "Hello"}]
     with serving(Failing(), byte_tokenizer(tmp_path)) as served, client_of(served) as client:
         stream = client.messages.create(model=SERVED_NAME, max_tokens=9, messages=messages, stream=True)
@@ -365,7 +365,7 @@ def test_a_failure_of_the_engine_is_an_error_event_of_the_stream(tmp_path: Path)
         assert failed.value.type == "api_error"
 
 
-def test_when_the_client_goes_the_engine_stops(server: Served) -> None:
+def test_a_disconnect_aborts_the_request(server: Served) -> None:
     body = {"max_tokens": 200, "stream": True, "messages": [{"role": "user", "content": "x" * 200}]}
     before = len(server.engine.aborted)
     with httpx.stream("POST", f"{server.url}/v1/messages", json=body) as reply:

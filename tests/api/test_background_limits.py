@@ -37,7 +37,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_at_most_about_half_of_the_places_are_taken() -> None:
+async def test_background_jobs_take_about_half_the_places() -> None:
     jobs = Jobs(num_places=32)
     for i in range(50):
         jobs.add(str(i))
@@ -48,7 +48,7 @@ async def test_at_most_about_half_of_the_places_are_taken() -> None:
     assert len(jobs.begun) == 50
 
 
-async def test_a_tenant_with_one_job_does_not_wait_for_another_tenants_fifty() -> None:
+async def test_one_tenant_s_backlog_delays_no_other() -> None:
     jobs = Jobs(num_places=8)
     for i in range(50):
         jobs.add(f"a{i}", "ann")
@@ -107,7 +107,7 @@ async def test_large_bodies_are_bounded_together() -> None:
     await jobs.background.close()
 
 
-async def test_one_body_is_never_too_large() -> None:
+async def test_a_single_body_is_never_too_large() -> None:
     jobs = Jobs(num_places=8)
     jobs.add("a", "ann", module.MAX_OPEN_BYTES + 1)
     await jobs.background.close()

@@ -54,7 +54,7 @@ def test_a_background_response_can_be_streamed(slow: Served) -> None:
         EVENT.validate_python(event.to_dict())
 
 
-def test_a_stream_is_resumed_where_it_was_left_while_it_runs_and_after(slow: Served) -> None:
+def test_a_stream_resumes_during_and_after_its_run(slow: Served) -> None:
     with slow.openai() as sdk:
         stream = begin(sdk)
         seen = [next(iter(stream)) for _ in range(6)]
@@ -68,7 +68,7 @@ def test_a_stream_is_resumed_where_it_was_left_while_it_runs_and_after(slow: Ser
         assert rest(sdk, response_id, starting_after=running[-1].sequence_number) == []
 
 
-def test_the_events_of_a_response_that_nobody_streamed_can_be_read(slow: Served) -> None:
+def test_events_of_unstreamed_responses_can_be_read(slow: Served) -> None:
     with slow.openai() as sdk:
         made = sdk.responses.create(model=SERVED_NAME, input=TEXT, background=True)
         assert rest(sdk, made.id)[-1].type == "response.completed"
@@ -82,7 +82,7 @@ def test_the_strict_helper_resumes(slow: Served) -> None:
 
 
 @pytest.mark.parametrize("end", ["cancel", "delete"])
-def test_the_stream_of_what_is_stopped_ends(slow: Served, end: str) -> None:
+def test_stopping_a_response_ends_its_stream(slow: Served, end: str) -> None:
     with slow.openai() as sdk:
         stream = iter(begin(sdk, "x" * 300))
         response_id = next(stream).response.id
@@ -102,7 +102,7 @@ def test_the_stream_of_what_is_stopped_ends(slow: Served, end: str) -> None:
         ("stream=maybe", "stream"),
     ],
 )
-def test_a_wrong_place_is_refused_by_name(slow: Served, query: str, param: str) -> None:
+def test_a_wrong_position_is_named(slow: Served, query: str, param: str) -> None:
     with slow.openai() as sdk:
         made = sdk.responses.create(model=SERVED_NAME, input="a", background=True)
         rest(sdk, made.id)
@@ -110,14 +110,14 @@ def test_a_wrong_place_is_refused_by_name(slow: Served, query: str, param: str) 
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
-def test_what_was_not_made_in_the_background_has_no_events(slow: Served) -> None:
+def test_foreground_responses_have_no_events(slow: Served) -> None:
     made = slow.post("/v1/responses", {"input": "x"}).json()
     reply = httpx.get(f"{slow.url}/v1/responses/{made['id']}?stream=true")
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "stream")
     assert httpx.get(f"{slow.url}/v1/responses/none?stream=true").status_code == 404
 
 
-def test_after_a_restart_the_response_is_there_and_its_events_are_not(tmp_path: Path) -> None:
+def test_responses_survive_a_restart_without_events(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     with (
         serving(EchoEngine(), tokenizer, stores={"responses": SqliteResponses(tmp_path, 2**20)}) as served,
@@ -157,7 +157,7 @@ def numbered(log: EventLog, after: int) -> list[bytes]:
     return b"".join(asyncio.run(read())).split(b"\n\n")[:-1]
 
 
-def test_a_log_that_is_full_keeps_the_newest_events_and_says_which() -> None:
+def test_a_full_log_keeps_the_newest_events() -> None:
     log = EventLog(RESPONSE, max_bytes=2000)
     for _ in range(100):
         log.add([{"type": "delta", "delta": "x"}])
@@ -171,7 +171,7 @@ def test_a_log_that_is_full_keeps_the_newest_events_and_says_which() -> None:
     assert b'"sequence_number":%d' % (first + 1) in kept[0]
 
 
-def test_a_reader_that_is_too_slow_is_told_so() -> None:
+def test_a_too_slow_reader_gets_an_error() -> None:
     async def read() -> None:
         log = EventLog(RESPONSE, max_bytes=2000)
         log.add([{"type": "delta"}])
@@ -184,7 +184,7 @@ def test_a_reader_that_is_too_slow_is_told_so() -> None:
         asyncio.run(read())
 
 
-def test_the_oldest_of_the_ended_logs_goes_first_and_none_that_runs() -> None:
+def test_the_oldest_ended_log_is_dropped_first() -> None:
     logs = EventLogs(max_ended=3000)
     running = logs.open(RESPONSE)
     for i in range(20):

@@ -68,20 +68,20 @@ def test_a_file_is_submitted_waited_for_and_read(server: Served, mixed: Path, tm
     assert statuses_of(errors.read_text()) == {"bad": 400}
 
 
-def test_results_go_to_standard_output_and_the_rest_does_not(server: Served, mixed: Path) -> None:
+def test_only_results_go_to_standard_output(server: Served, mixed: Path) -> None:
     result = llmfw(server, "results", submit(server, mixed))
     assert texts_of(result.stdout) == {"a": "Hello", "b": "World 🎉"}
     assert "1 of them failed; --errors FILE saves the errors of these" in result.stderr
 
 
-def test_without_wait_the_id_is_all_that_is_printed(server: Served, mixed: Path) -> None:
+def test_submit_prints_only_the_id(server: Served, mixed: Path) -> None:
     result = llmfw(server, "submit", str(mixed))
     assert result.exit_code == 0
     assert llmfw(server, "status", result.stdout.strip(), "--watch").exit_code == 0
     assert f"llmfw batch status {result.stdout.strip()} --watch --url {server.url}" in result.stderr
 
 
-def test_metadata_and_window_are_kept_and_shown(server: Served, mixed: Path) -> None:
+def test_metadata_and_window_are_stored_and_shown(server: Served, mixed: Path) -> None:
     batch_id = submit(server, mixed, "--metadata", "team=red", "--metadata", "night=3", "--window", "2h")
     shown = llmfw(server, "status", batch_id).stdout
     assert "metadata     team=red\n" in shown
@@ -90,7 +90,7 @@ def test_metadata_and_window_are_kept_and_shown(server: Served, mixed: Path) -> 
     assert job["expires_at"] - job["created_at"] == 2 * 3600
 
 
-def test_a_file_that_cannot_be_run_is_told_by_line(server: Served, tmp_path: Path) -> None:
+def test_a_wrong_file_reports_lines(server: Served, tmp_path: Path) -> None:
     wrong = [request("a"), request("a"), request("b") | {"url": "/v1/embeddings"}, request("c")]
     result = llmfw(server, "submit", str(write_requests(tmp_path / "in.jsonl", wrong)), "--wait")
     assert result.exit_code == 1
@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_run_is_told_by_line(server: Served, tmp_path: Pat
     assert llmfw(server, "results", result.stdout.strip()).exit_code == 1
 
 
-def test_where_all_lines_failed_there_is_no_output_but_the_errors(server: Served, tmp_path: Path) -> None:
+def test_without_successes_only_errors_are_written(server: Served, tmp_path: Path) -> None:
     path = write_requests(tmp_path / "in.jsonl", [request("a", temperature=-1)])
     result = llmfw(server, "results", submit(server, path), "--errors", str(tmp_path / "errors"))
     assert (result.exit_code, result.stdout) == (1, "")
@@ -108,7 +108,7 @@ def test_where_all_lines_failed_there_is_no_output_but_the_errors(server: Served
     assert statuses_of((tmp_path / "errors").read_text()) == {"a": 400}
 
 
-def test_where_no_line_failed_no_file_of_errors_is_written(server: Served, tmp_path: Path) -> None:
+def test_without_failures_no_error_file_is_written(server: Served, tmp_path: Path) -> None:
     path = write_requests(tmp_path / "in.jsonl", [request("a")])
     result = llmfw(server, "results", submit(server, path), "--errors", str(tmp_path / "errors"))
     assert result.exit_code == 0
@@ -116,13 +116,13 @@ def test_where_no_line_failed_no_file_of_errors_is_written(server: Served, tmp_p
     assert not (tmp_path / "errors").exists()
 
 
-def test_a_batch_that_runs_has_no_results_yet(slow: Served, running: str) -> None:
+def test_a_running_batch_has_no_results_yet(slow: Served, running: str) -> None:
     result = llmfw(slow, "results", running)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there are results when it has ended: llmfw batch status" in result.stderr
 
 
-def test_a_batch_is_cancelled_and_keeps_what_it_has(slow: Served, running: str) -> None:
+def test_a_cancelled_batch_keeps_its_results(slow: Served, running: str) -> None:
     def lines_done() -> int:
         job = json.loads(llmfw(slow, "status", running, "--json").stdout)
         return int(job["request_counts"]["completed"])
@@ -137,13 +137,13 @@ def test_a_batch_is_cancelled_and_keeps_what_it_has(slow: Served, running: str) 
     assert texts_of(llmfw(slow, "results", running).stdout)
 
 
-def test_a_batch_that_has_ended_cannot_be_cancelled(server: Served, mixed: Path) -> None:
+def test_an_ended_batch_cannot_be_cancelled(server: Served, mixed: Path) -> None:
     result = llmfw(server, "cancel", submit(server, mixed))
     assert result.exit_code == 1
     assert result.stderr == "Error: 409 from the server: Cannot cancel a batch with status 'completed'.\n"
 
 
-def test_the_batches_of_a_server_are_listed_newest_first(server: Served, mixed: Path) -> None:
+def test_batches_are_listed_newest_first(server: Served, mixed: Path) -> None:
     older, newer = submit(server, mixed), submit(server, mixed)
     found = [job["id"] for job in json.loads(llmfw(server, "list", "--limit", "2", "--json").stdout)]
     assert found == [newer, older]
@@ -154,19 +154,19 @@ def test_the_batches_of_a_server_are_listed_newest_first(server: Served, mixed: 
 
 
 @pytest.mark.parametrize("command", ["status", "cancel", "results"])
-def test_a_batch_that_is_not_there_is_one_line(server: Served, command: str) -> None:
+def test_an_unknown_batch_is_one_line(server: Served, command: str) -> None:
     result = llmfw(server, command, "batch_x? y")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "Error: 404 from the server: there is no batch 'batch_x? y'\n"
 
 
-def test_a_key_is_sent_and_a_missing_one_explained(tmp_path: Path, mixed: Path) -> None:
+def test_a_missing_key_is_explained(tmp_path: Path, mixed: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="sesame") as locked:
         assert llmfw(locked, "submit", str(mixed), "--wait", "--api-key", "sesame").exit_code == 0
         assert "401 from the server: an API key is needed" in llmfw(locked, "list").stderr
 
 
-def test_where_no_server_is_that_is_said(mixed: Path) -> None:
+def test_an_unreachable_server_is_named(mixed: Path) -> None:
     arguments = ["batch", "submit", str(mixed), "--url", "http://127.0.0.1:9"]
     result = CliRunner().invoke(build_cli(), arguments)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -174,7 +174,7 @@ def test_where_no_server_is_that_is_said(mixed: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["/v1/completions", "/completions", "completions", "/v1/completions/"])
-def test_the_endpoint_is_that_of_the_first_line(tmp_path: Path, url: str) -> None:
+def test_the_endpoint_comes_from_the_first_line(tmp_path: Path, url: str) -> None:
     line: dict[str, Any] = request("a") | {"url": url}
     (tmp_path / "in.jsonl").write_text("\ufeff\n \n" + json.dumps(line), "utf-8")
     assert endpoint_of(tmp_path / "in.jsonl") == "/v1/completions"
@@ -207,17 +207,17 @@ def test_a_file_for_another_route_is_not_uploaded(tmp_path: Path) -> None:
     assert "is '/v1/chat'; batches are for /v1/chat/completions" in result.stderr
 
 
-def test_an_endpoint_may_be_given_without_its_version(server: Served, mixed: Path) -> None:
+def test_the_endpoint_s_version_prefix_is_optional(server: Served, mixed: Path) -> None:
     assert llmfw(server, "submit", str(mixed), "--endpoint", "completions").exit_code == 0
 
 
-def test_a_running_cancelling_says_how_to_see_its_end(slow: Served, running: str) -> None:
+def test_cancel_prints_the_command_to_watch(slow: Served, running: str) -> None:
     result = llmfw(slow, "cancel", running)
     assert f"To see its end: llmfw batch status {running} --watch --url" in result.stderr
 
 
 @pytest.mark.slow
-def test_an_upload_does_not_need_memory_for_the_file(server: Served, tmp_path: Path) -> None:
+def test_uploading_streams_the_file(server: Served, tmp_path: Path) -> None:
     body = request("a", "x" * 1000)
     path = write_requests(tmp_path / "in.jsonl", (body | {"custom_id": str(n)} for n in range(150_000)))
     code = (
@@ -233,7 +233,7 @@ def test_an_upload_does_not_need_memory_for_the_file(server: Served, tmp_path: P
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_waiting_and_the_batch_goes_on(slow: Served, running: str) -> None:
+def test_ctrl_c_stops_watching_only(slow: Served, running: str) -> None:
     command = (*COMMAND, "status", running, "--watch", "--url", slow.url)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stderr is not None
@@ -245,7 +245,7 @@ def test_ctrl_c_ends_the_waiting_and_the_batch_goes_on(slow: Served, running: st
 
 
 @pytest.mark.slow
-def test_on_a_terminal_there_is_a_bar(slow: Served, running: str) -> None:
+def test_terminals_show_a_progress_bar(slow: Served, running: str) -> None:
     terminal = Terminal("batch", "status", running, "--watch", "--url", slow.url)
     terminal.expect("/500 lines")
     terminal.expect("/s")

@@ -69,7 +69,7 @@ def many(count: int = 400) -> list[dict[str, object]]:
     return [request(str(n), f"{n} " * 10) for n in range(count)]
 
 
-def test_results_and_failures_are_files_of_their_own_and_nothing_else_is_left(folder: Path, run: Run) -> None:
+def test_results_and_failures_are_separate_files(folder: Path, run: Run) -> None:
     bad = request("bad", temperature=-1)
     write_requests(folder / "in.jsonl", [request("a"), bad, request("b", "World 🎉")])
     result = run()
@@ -80,20 +80,20 @@ def test_results_and_failures_are_files_of_their_own_and_nothing_else_is_left(fo
     assert "completed: 3 of 3 lines, 1 of them failed" in result.stderr
 
 
-def test_where_no_line_failed_an_older_file_of_errors_goes(folder: Path, run: Run) -> None:
+def test_an_older_error_file_is_removed(folder: Path, run: Run) -> None:
     write_requests(folder / "in.jsonl", [request("a")])
     (folder / "old").write_text("of an earlier run")
     assert run("--errors", str(folder / "old")).exit_code == 0
     assert names(folder) == ["in.jsonl", "model", "out.jsonl"]
 
 
-def test_where_all_lines_failed_the_output_is_there_and_empty(folder: Path, run: Run) -> None:
+def test_without_successes_the_output_is_empty(folder: Path, run: Run) -> None:
     write_requests(folder / "in.jsonl", [request("a", temperature=-1)])
     assert run().exit_code == 0
     assert (folder / "out.jsonl").read_bytes() == b""
 
 
-def test_a_file_that_cannot_be_run_is_told_by_line_and_can_be_mended(folder: Path, run: Run) -> None:
+def test_a_wrong_file_reports_lines_and_resumes(folder: Path, run: Run) -> None:
     write_requests(folder / "in.jsonl", [request("a"), request("a"), request("b", model="gpt")])
     result = run()
     assert result.exit_code == 1
@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_run_is_told_by_line_and_can_be_mended(folder: Pat
     assert run("--served-model-name", "gpt").exit_code == 0
 
 
-def test_a_folder_that_was_there_stays_and_one_that_was_not_goes(folder: Path, run: Run) -> None:
+def test_only_a_new_storage_folder_is_removed(folder: Path, run: Run) -> None:
     write_requests(folder / "in.jsonl", [request("a")])
     (folder / "old").mkdir()
     for name in ("old", "new"):
@@ -112,14 +112,14 @@ def test_a_folder_that_was_there_stays_and_one_that_was_not_goes(folder: Path, r
     assert names(folder) == ["in.jsonl", "model", "old", "out.jsonl"]
 
 
-def test_what_a_crash_has_left_of_a_folder_that_was_being_removed_goes(folder: Path, run: Run) -> None:
+def test_a_crash_s_leftover_folder_is_removed(folder: Path, run: Run) -> None:
     write_requests(folder / "in.jsonl", [request("a")])
     (folder / "out.jsonl.llmfw.gone" / "files").mkdir(parents=True)
     assert run().exit_code == 0
     assert names(folder) == ["in.jsonl", "model", "out.jsonl"]
 
 
-def test_a_folder_of_something_else_is_refused_and_not_touched(folder: Path, run: Run) -> None:
+def test_a_foreign_folder_is_refused_untouched(folder: Path, run: Run) -> None:
     write_requests(folder / "in.jsonl", [request("a")])
     before = names(folder / "model")
     result = run("--storage", str(folder / "model"))
@@ -139,9 +139,7 @@ def test_a_folder_of_something_else_is_refused_and_not_touched(folder: Path, run
         (["--policy", "nope"], "unknown policy 'nope'"),
     ],
 )
-def test_what_cannot_work_is_said_before_the_work(
-    folder: Path, run: Run, more: list[str], message: str
-) -> None:
+def test_errors_are_reported_before_the_work(folder: Path, run: Run, more: list[str], message: str) -> None:
     write_requests(folder / "in.jsonl", [request("a")])
     result = run(*(each.format(folder) for each in more))
     assert result.exit_code in (1, 2)
@@ -161,7 +159,7 @@ def test_a_line_that_crashes_the_engine_fails_alone(folder: Path, run: Run) -> N
     assert failed["error"]["code"] == "line_crashed_server"
 
 
-def test_an_engine_that_is_not_restarted_ends_the_run(folder: Path, run: Run) -> None:
+def test_an_engine_not_restarted_ends_the_run(folder: Path, run: Run) -> None:
     crash = request("crash") | {"body": {"prompt": [CRASH]}}
     write_requests(folder / "in.jsonl", [request("a"), crash])
     result = run("--restart", "never")
@@ -183,7 +181,7 @@ def stopped_by(folder: Path, number: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_after_a_signal_the_same_command_goes_on(folder: Path, run: Run, number: int) -> None:
+def test_after_a_signal_the_same_command_resumes(folder: Path, run: Run, number: int) -> None:
     write_requests(folder / "in.jsonl", many())
     with stopped_by(folder, number) as process:
         assert process.stderr is not None
@@ -197,9 +195,7 @@ def test_after_a_signal_the_same_command_goes_on(folder: Path, run: Run, number:
     assert texts_of((folder / "out.jsonl").read_text()) == {str(n): f"{n} " * 10 for n in range(400)}
 
 
-def test_a_model_that_cannot_be_had_leaves_nothing_that_is_in_the_way_of_the_next_attempt(
-    folder: Path, run: Run
-) -> None:
+def test_a_failed_model_load_blocks_no_retry(folder: Path, run: Run) -> None:
     write_requests(folder / "in.jsonl", [request("a")])
     config = folder / "model" / "config.json"
     right = config.read_text()
@@ -213,7 +209,7 @@ def test_a_model_that_cannot_be_had_leaves_nothing_that_is_in_the_way_of_the_nex
     assert run("--served-model-name", "other").exit_code == 0
 
 
-def test_a_run_goes_on_with_its_file_and_model_only(folder: Path, run: Run) -> None:
+def test_a_run_resumes_only_with_equal_inputs(folder: Path, run: Run) -> None:
     path = write_requests(folder / "in.jsonl", many())
     with stopped_by(folder, signal.SIGKILL):
         pass
@@ -229,7 +225,7 @@ def test_a_run_goes_on_with_its_file_and_model_only(folder: Path, run: Run) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_kills_at_any_moment_lose_and_double_nothing(folder: Path, run: Run, seed: int) -> None:
+def test_kills_lose_and_duplicate_nothing(folder: Path, run: Run, seed: int) -> None:
     rng = random.Random(seed)
     requests = [request(f"bad{n}", temperature=-1) for n in range(50)]
     write_requests(folder / "in.jsonl", [*requests, *many(600)])
@@ -248,7 +244,7 @@ def test_kills_at_any_moment_lose_and_double_nothing(folder: Path, run: Run, see
 
 
 @pytest.mark.slow
-def test_on_a_terminal_there_is_a_bar_and_ctrl_c_stops(folder: Path) -> None:
+def test_terminals_show_a_bar_and_ctrl_c_stops(folder: Path) -> None:
     write_requests(folder / "in.jsonl", many(3000))
     terminal = Terminal(*arguments(folder), program=run_echo.__file__)
     terminal.expect("/3000 lines")
@@ -258,7 +254,7 @@ def test_on_a_terminal_there_is_a_bar_and_ctrl_c_stops(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_real_engine_runs_a_file_on_the_demo_model(tmp_path: Path) -> None:
+def test_the_real_engine_runs_a_file(tmp_path: Path) -> None:
     chat = {"messages": [{"role": "user", "content": "Say this is a test"}], "temperature": 0}
     line = {"custom_id": "a", "method": "POST", "url": "/chat/completions", "body": chat}
     write_requests(tmp_path / "in.jsonl", [line])

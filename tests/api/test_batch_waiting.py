@@ -40,7 +40,7 @@ def watch(*answers: Any) -> Result:
         return llmfw("status", "batch_1", "--watch", "--url", server.url)
 
 
-def test_a_batch_is_watched_to_its_end_and_the_way_to_its_results_is_said() -> None:
+def test_watching_ends_with_the_results_command() -> None:
     result = watch(job("validating", total=0), job("in_progress", 1), COMPLETED)
     assert result.exit_code == 0
     assert result.stdout.startswith("batch_1: completed\n")
@@ -51,20 +51,20 @@ def test_a_batch_is_watched_to_its_end_and_the_way_to_its_results_is_said() -> N
 
 
 @pytest.mark.parametrize("trouble", [LOST, (500, "oops"), (503, "busy"), (429, "busy")])
-def test_a_server_that_is_away_for_a_while_is_asked_again(trouble: Any) -> None:
+def test_a_temporarily_unreachable_server_is_polled_again(trouble: Any) -> None:
     result = watch(job("in_progress", 1), trouble, trouble, COMPLETED)
     assert result.exit_code == 0
     assert result.stderr.count("trying again for 180 s") == 1
 
 
 @pytest.mark.parametrize("status", [401, 404])
-def test_an_error_that_stays_ends_the_waiting(status: int) -> None:
+def test_a_persistent_error_ends_the_waiting(status: int) -> None:
     result = watch(job("in_progress"), (status, "the reason"))
     assert result.exit_code == 1
     assert f"Error: {status} from the server: the reason" in result.stderr
 
 
-def test_a_server_that_stays_away_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait, "GIVE_UP_AFTER_S", 0.05)
     result = watch(job("in_progress"), LOST)
     assert result.exit_code == 1
@@ -73,7 +73,7 @@ def test_a_server_that_stays_away_ends_the_waiting(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("status", ["expired", "cancelled"])
-def test_another_end_than_the_one_that_was_wanted_is_exit_code_1(status: str) -> None:
+def test_an_unwanted_end_is_exit_code_1(status: str) -> None:
     result = watch(job(status, 2, 2, output_file_id="file-o"))
     assert result.exit_code == 1
     assert (
@@ -82,7 +82,8 @@ def test_another_end_than_the_one_that_was_wanted_is_exit_code_1(status: str) ->
     )
 
 
-def test_the_first_errors_are_shown_by_line_and_cannot_steer_the_terminal() -> None:
+def test_the_first_errors_are_printed_safely() -> None:
+    """By line, without control characters."""
     errors = [{"line": n, "message": f"line\x1b[2J {n}", "code": "bad"} for n in range(1, 15)]
     result = watch(job("failed", errors={"object": "list", "data": errors}))
     assert result.exit_code == 1
@@ -92,7 +93,7 @@ def test_the_first_errors_are_shown_by_line_and_cannot_steer_the_terminal() -> N
     assert "has failed: its file cannot be run" in result.stderr
 
 
-def test_ctrl_c_ends_the_waiting_and_says_that_the_batch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_says_the_batch_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
@@ -103,7 +104,7 @@ def test_ctrl_c_ends_the_waiting_and_says_that_the_batch_goes_on(monkeypatch: py
     assert "to end it: llmfw batch cancel batch_1" in result.stderr
 
 
-def test_what_is_no_batch_is_an_error_that_asks_for_the_url() -> None:
+def test_an_unexpected_reply_questions_the_url() -> None:
     for answer in (b"<h1>hello</h1>", {"hello": 1}, b"[]"):
         with scripted({STATUS: [answer]}) as server:
             result = llmfw("status", "batch_1", "--url", server.url)
@@ -117,7 +118,7 @@ def write(path: Path, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("status", [401, 413, 507])
-def test_an_upload_that_is_refused_is_one_line(tmp_path: Path, status: int) -> None:
+def test_a_refused_upload_is_one_line(tmp_path: Path, status: int) -> None:
     with scripted({"POST /v1/files": [(status, "the reason")]}) as server:
         result = llmfw("submit", write(tmp_path / "in.jsonl"), "--url", server.url)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -125,7 +126,7 @@ def test_an_upload_that_is_refused_is_one_line(tmp_path: Path, status: int) -> N
     assert result.stderr.count("\n") == 1
 
 
-def test_a_batch_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
+def test_a_refused_batch_leaves_no_file(tmp_path: Path) -> None:
     script = {
         "POST /v1/files": [{"id": "file-1"}],
         "POST /v1/batches": [(400, "no")],
@@ -137,14 +138,14 @@ def test_a_batch_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
     assert server.asked[-1] == "DELETE /v1/files/file-1"
 
 
-def test_a_connection_lost_while_the_batch_is_made_leaves_the_file_and_says_so(tmp_path: Path) -> None:
+def test_a_lost_connection_names_the_uploaded_file(tmp_path: Path) -> None:
     with scripted({"POST /v1/files": [{"id": "file-1"}], "POST /v1/batches": [LOST]}) as server:
         result = llmfw("submit", write(tmp_path / "in.jsonl"), "--url", server.url)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "whether there is a batch of file-1 is not known: see llmfw batch list" in result.stderr
 
 
-def test_what_is_asked_for_is_sent_as_openai_s(tmp_path: Path) -> None:
+def test_options_are_sent_in_openai_s_form(tmp_path: Path) -> None:
     script = {"POST /v1/files": [{"id": "file-1"}], "POST /v1/batches": [job("validating")]}
     options = ["--metadata", "a=b=c", "--metadata", "d=", "--output-expires-after", "3600", "--window", "24h"]
     with scripted(script) as server:
@@ -171,7 +172,7 @@ def test_what_is_asked_for_is_sent_as_openai_s(tmp_path: Path) -> None:
         ("k=2", "'k' is given twice: '1' and '2'"),
     ],
 )
-def test_metadata_that_is_none_is_a_usage_error(tmp_path: Path, option: str, message: str) -> None:
+def test_invalid_metadata_is_a_usage_error(tmp_path: Path, option: str, message: str) -> None:
     result = llmfw("submit", write(tmp_path / "in.jsonl"), "--metadata", "k=1", "--metadata", option)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -187,7 +188,7 @@ def test_a_file_without_requests_is_a_usage_error(tmp_path: Path, content: str) 
     assert "is no request of a batch" in result.stderr
 
 
-def test_an_output_that_breaks_off_leaves_the_old_file(tmp_path: Path) -> None:
+def test_an_interrupted_download_keeps_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "out.jsonl").write_text("old")
     script = {STATUS: [COMPLETED], "GET /v1/files/file-o/content": [LOST]}
     with scripted(script) as server:
@@ -197,7 +198,7 @@ def test_an_output_that_breaks_off_leaves_the_old_file(tmp_path: Path) -> None:
     assert (tmp_path / "out.jsonl").read_text() == "old"
 
 
-def test_a_list_is_asked_for_page_by_page() -> None:
+def test_a_list_is_fetched_page_by_page() -> None:
     page = {"object": "list", "data": [job("completed") | {"id": f"batch_{n}"} for n in range(100)]}
     with scripted({"GET /v1/batches": [page | {"has_more": True}]}) as server:
         result = llmfw("list", "--limit", "150", "--json", "--url", server.url)
@@ -205,14 +206,14 @@ def test_a_list_is_asked_for_page_by_page() -> None:
     assert server.asked[1:] == ["GET /v1/batches?limit=50&after=batch_99"]
 
 
-def test_a_cancel_that_came_too_late_is_exit_code_1() -> None:
+def test_a_late_cancel_is_exit_code_1() -> None:
     with scripted({"POST /v1/batches/batch_1/cancel": [job("cancelling")], STATUS: [COMPLETED]}) as server:
         result = llmfw("cancel", "batch_1", "--wait", "--url", server.url)
     assert result.exit_code == 1
     assert "batch_1 is completed: 4 of 4 lines, 1 of them failed; it had ended before" in result.stderr
 
 
-def test_the_rate_is_that_of_the_last_seconds() -> None:
+def test_the_rate_covers_the_last_seconds() -> None:
     rate = Rate()
     assert rate.see(0, 100.0) == 0
     assert rate.see(50, 110.0) == 5

@@ -2,7 +2,7 @@
 
 packages/          one folder, as pip lays packages out
   NAME.py          the declaring module of plugin NAME, of the package ext-NAME 1.2
-  NAME_part.py     what it names
+  NAME_component.py     what it names
   ext_NAME-1.2.dist-info/
 """
 
@@ -23,9 +23,9 @@ import pytest
 from ..crash import serve_echo
 from .app.test_serve import LLMFW, READY, Process
 
-DECLARED = "from llmfw.core import hookimpl\n@hookimpl\ndef register_{hook}(register):\n    register({name!r}, '{module}:Part')\n"
+DECLARED = "from llmfw.core import hookimpl\n@hookimpl\ndef register_{hook}(register):\n    register({name!r}, '{module}:Component')\n"
 POLICY = "from llmfw.core.interfaces.policy import Ordering, SchedulePolicy\n"
-TEMPLATE = "from llmfw.core.interfaces.chat_template import ChatTemplate\nclass Part(ChatTemplate):\n"
+TEMPLATE = "from llmfw.core.interfaces.chat_template import ChatTemplate\nclass Component(ChatTemplate):\n"
 RENDER = "    def render(self, messages, **kwargs):\n        return str(messages[-1]['content'])\n"
 
 ENDLESS = "import time\ntime.sleep(600)\n"
@@ -33,7 +33,7 @@ ENDLESS = "import time\ntime.sleep(600)\n"
 STORE = """
 from llmfw.plugins.store_memory.responses import MemoryResponses
 
-class Part(MemoryResponses):
+class Component(MemoryResponses):
     async def unfinished(self):
         raise OSError("no such disk")
 """
@@ -58,13 +58,13 @@ AT_LOAD = {
 }
 """Plugin → its declaring module, and why it does not load."""
 
-PARTS = {
+COMPONENTS = {
     "same_a": ("schedule_policies", "same", POLICY),
     "same_b": ("schedule_policies", "same", POLICY),
     "optioned": (
         "schedule_policies",
         "optioned",
-        POLICY + "class Part(SchedulePolicy):\n    class Options(SchedulePolicy.Options, frozen=True):\n"
+        POLICY + "class Component(SchedulePolicy):\n    class Options(SchedulePolicy.Options, frozen=True):\n"
         "        count: int = 1\n    def order(self, waiting, figures): return Ordering.by(waiting.arrival)\n",
     ),
     "lacking": ("chat_templates", "lacking", TEMPLATE + "    pass\n"),
@@ -82,19 +82,21 @@ PARTS = {
     "in_engine": ("schedule_policies", "in_engine", "raise OSError('no such device')\n"),
     "best_attention": ("attention_backends", "best", "raise OSError('no such device')\n"),
 }
-"""Plugin → its hook, the name of its part, and the part's module."""
+"""Plugin → its hook, the name of its component, and the component's module."""
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packages")
     modules = {name: source for name, (source, _) in AT_LOAD.items()}
-    for name, (hook, part, source) in PARTS.items():
-        declared = DECLARED.format(hook=hook, name=part, module=f"{name}_part")
+    for name, (hook, component, source) in COMPONENTS.items():
+        declared = DECLARED.format(hook=hook, name=component, module=f"{name}_component")
         modules[name] = (
-            declared.replace("Part')", "Part', rank=1000)") if name == "best_attention" else declared
+            declared.replace("Component')", "Component', rank=1000)")
+            if name == "best_attention"
+            else declared
         )
-        (folder / f"{name}_part.py").write_text(source)
+        (folder / f"{name}_component.py").write_text(source)
     for name, source in modules.items():
         install(folder, name, source)
     return folder
@@ -142,7 +144,7 @@ def errors_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     ]
 
 
-def test_what_needs_no_plugin_is_not_stopped_by_any(packages: Path) -> None:
+def test_plugin_free_commands_ignore_broken_plugins(packages: Path) -> None:
     done = command(packages, "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("llmfw")
@@ -154,9 +156,8 @@ def listed(packages: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("plugin", AT_LOAD)
-def test_a_plugin_that_does_not_load_is_one_line_with_package_version_and_cause(
-    listed: subprocess.CompletedProcess[str], plugin: str
-) -> None:
+def test_a_broken_plugin_is_one_line(listed: subprocess.CompletedProcess[str], plugin: str) -> None:
+    """It names package, version and cause."""
     assert listed.returncode == 0
     [broken] = [broken for broken in json.loads(listed.stdout)["broken"] if broken["name"] == plugin]
     assert (broken["package"], broken["version"]) == (f"ext-{plugin}", "1.2")
@@ -172,12 +173,12 @@ def with_endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_needs_no_plugin_does_not_wait_for_one_that_is_slow_to_import(with_endless: Path) -> None:
+def test_plugin_free_commands_ignore_slow_plugins(with_endless: Path) -> None:
     done = command(with_endless, "--version")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_who_waits_for_a_plugin_is_told_which_while_it_is_imported(with_endless: Path) -> None:
+def test_a_slow_import_is_named_while_waiting(with_endless: Path) -> None:
     process = subprocess.Popen(
         [*LLMFW_API, "plugins"], env=environment(with_endless), stderr=subprocess.PIPE, text=True
     )
@@ -234,9 +235,7 @@ def test_who_waits_for_a_plugin_is_told_which_while_it_is_imported(with_endless:
         ),
     ],
 )
-def test_a_server_that_needs_a_broken_part_ends_with_one_line(
-    packages: Path, args: str, code: int, cause: str
-) -> None:
+def test_a_needed_broken_component_ends_the_server(packages: Path, args: str, code: int, cause: str) -> None:
     done = command(packages, "serve", "--port", "0", *args.split())
     assert done.returncode == code, done.stderr
     assert ("Usage:" in done.stderr) == (code == 2)
@@ -247,15 +246,13 @@ def test_a_server_that_needs_a_broken_part_ends_with_one_line(
     assert re.search(cause, line), line
 
 
-def test_a_store_that_fails_as_the_server_starts_ends_it_with_one_line(
-    packages: Path, tmp_path: Path
-) -> None:
+def test_a_store_failing_at_start_ends_the_server(packages: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"vocab_size": 1000}')
     args = (str(tmp_path), "--load-format", "dummy", "--port", "0", "--response-store", "unread")
     done = command(packages, *args, python=(sys.executable, serve_echo.__file__))
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1] == (
-        "Error: response store 'unread' of plugin 'unread' (ext-unread 1.2, unread_part:Part) failed in unfinished() as "
+        "Error: response store 'unread' of plugin 'unread' (ext-unread 1.2, unread_component:Component) failed in unfinished() as "
         "the server started: OSError: no such disk"
     )
     assert [line for line in errors_of(done) if "Error" in line] == [done.stderr.splitlines()[-1]]
@@ -286,7 +283,7 @@ def server(packages: Path) -> Iterator[Process]:
 
 
 @pytest.mark.slow
-def test_a_server_that_needs_none_of_them_starts_and_says_once_what_is_broken(server: Process) -> None:
+def test_unneeded_broken_plugins_are_reported_once(server: Process) -> None:
     for name, (_, cause) in AT_LOAD.items():
         [line] = [line for line in server.lines if f"warning: plugin {name!r}" in line]
         assert re.match(rf"warning: plugin '{name}' \(ext-{name} 1\.2\) did not load: .*{cause}", line)
@@ -298,15 +295,15 @@ def test_a_server_that_needs_none_of_them_starts_and_says_once_what_is_broken(se
 
 
 @pytest.mark.slow
-def test_a_part_that_raises_at_its_first_use_fails_its_request_and_no_other(server: Process) -> None:
+def test_a_failing_component_fails_only_its_request(server: Process) -> None:
     messages = {"messages": [{"role": "user", "content": "Hi"}]}
     reply = httpx.post(f"{server.url}/v1/chat/completions", json=messages, timeout=20)
     assert (reply.status_code, reply.json()["error"]["code"]) == (500, "plugin_error")
     assert "chat template 'first_use' of plugin 'first_use' failed" in reply.json()["error"]["message"]
-    server.wait_for("(ext-first_use 1.2, first_use_part:Part) failed in render(): IndexError")
+    server.wait_for("(ext-first_use 1.2, first_use_component:Component) failed in render(): IndexError")
     reply = httpx.post(f"{server.url}/v1/completions", json={"prompt": "Hi", "max_tokens": 3}, timeout=20)
     assert reply.status_code == 200
     figures = httpx.get(f"{server.url}/metrics").text
-    part = 'kind="chat_template",name="first_use",plugin="first_use"'
-    assert f"llmfw_plugin_failures_total{{{part}}} 1.0\n" in figures
+    component = 'kind="chat_template",name="first_use",plugin="first_use"'
+    assert f"llmfw_plugin_failures_total{{{component}}} 1.0\n" in figures
     assert 'llmfw_plugin_seconds_total{kind="policy",name="lpm",plugin="policies"}' in figures

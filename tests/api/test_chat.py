@@ -27,7 +27,7 @@ def chunks_of(server: Served, text: str, **fields: Any) -> list[dict[str, Any]]:
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
 
 
-def test_a_reply_is_what_the_sdk_s_type_says(server: Served) -> None:
+def test_a_reply_matches_the_sdk_s_type(server: Served) -> None:
     body = server.chat("Hello", model=SERVED_NAME).json()
     reply = ChatCompletion.model_validate(body, strict=True)
     assert reply.choices[0].message.content == "Hello"
@@ -36,7 +36,7 @@ def test_a_reply_is_what_the_sdk_s_type_says(server: Served) -> None:
     assert reply.system_fingerprint is not None
 
 
-def test_keys_that_openai_requires_are_there_and_others_absent(server: Served) -> None:
+def test_only_openai_s_keys_and_documented_extras_appear(server: Served) -> None:
     [choice] = server.chat("Hello").json()["choices"]
     extras = {"matched_stop", "stop_reason"}
     assert choice.keys() == {"index", "message", "finish_reason", "logprobs"} | extras
@@ -48,7 +48,7 @@ def test_keys_that_openai_requires_are_there_and_others_absent(server: Served) -
     }
 
 
-def test_usage_counts_all_tokens_and_those_of_the_prefix_cache(sdk: openai.OpenAI) -> None:
+def test_usage_counts_all_and_cached_tokens(sdk: openai.OpenAI) -> None:
     for cached in (0, 9):
         usage = sdk.chat.completions.create(model=SERVED_NAME, messages=user("Ten bytes!")).usage
         assert usage is not None
@@ -59,7 +59,7 @@ def test_usage_counts_all_tokens_and_those_of_the_prefix_cache(sdk: openai.OpenA
         assert usage.completion_tokens_details.reasoning_tokens == 0
 
 
-def test_the_sdk_puts_a_stream_together(sdk: openai.OpenAI) -> None:
+def test_the_sdk_assembles_a_stream(sdk: openai.OpenAI) -> None:
     with sdk.chat.completions.stream(model=SERVED_NAME, messages=user("Hello 🎉"), n=2) as stream:
         reply = stream.get_final_completion()
     assert [choice.message.content for choice in reply.choices] == ["Hello 🎉", "Hello 🎉"]
@@ -67,7 +67,22 @@ def test_the_sdk_puts_a_stream_together(sdk: openai.OpenAI) -> None:
     assert [choice.finish_reason for choice in reply.choices] == ["stop", "stop"]
 
 
-def test_chunks_come_in_the_order_that_clients_rely_on(server: Served) -> None:
+@pytest.mark.parametrize(
+    ("fields", "content"),
+    [({}, ""), ({"tools": [TOOL]}, None), ({"tools": [TOOL], "tool_choice": "none"}, "")],
+)
+def test_content_is_null_until_calls_are_ruled_out(server: Served, fields: Any, content: str | None) -> None:
+    """As in OpenAI's streams of calls: clients such as the AI SDK begin a text at the first string, be it empty."""
+    first, *_ = chunks_of(server, CALL, **fields)
+    assert first["choices"][0]["delta"]["content"] == content
+
+
+def test_a_stream_of_calls_has_no_content(server: Served) -> None:
+    chunks = chunks_of(server, CALL, tools=[TOOL])
+    assert not any(isinstance(chunk["choices"][0]["delta"].get("content"), str) for chunk in chunks)
+
+
+def test_chunks_have_the_order_clients_expect(server: Served) -> None:
     chunks = chunks_of(server, "abc", n=3, stream_options={"include_usage": True})
     roles = [chunk["choices"][0] for chunk in chunks[:3]]
     assert [(choice["index"], choice["delta"]["role"]) for choice in roles] == [
@@ -83,7 +98,7 @@ def test_chunks_come_in_the_order_that_clients_rely_on(server: Served) -> None:
     assert all(choice["delta"] == {"reasoning_content": None} for choice in finishes)
 
 
-def test_usage_comes_last_alone_and_only_if_asked_for(server: Served) -> None:
+def test_usage_is_last_and_only_on_request(server: Served) -> None:
     asked = chunks_of(server, "abc", stream_options={"include_usage": True})
     assert asked[-1]["choices"] == []
     assert asked[-1]["usage"]["completion_tokens"] == 4
@@ -92,7 +107,8 @@ def test_usage_comes_last_alone_and_only_if_asked_for(server: Served) -> None:
     assert all("usage" not in chunk and chunk["choices"] for chunk in not_asked)
 
 
-def test_every_chunk_is_what_the_sdk_s_type_says_and_names_the_same_reply(server: Served) -> None:
+def test_every_chunk_matches_the_sdk_s_type(server: Served) -> None:
+    """All name the same reply."""
     chunks = chunks_of(server, "abc", stream_options={"include_usage": True})
     for chunk in chunks:
         ChatCompletionChunk.model_validate(chunk, strict=True)
@@ -100,7 +116,7 @@ def test_every_chunk_is_what_the_sdk_s_type_says_and_names_the_same_reply(server
         assert len({chunk[key] for chunk in chunks}) == 1
 
 
-def test_a_stream_has_the_same_text_as_a_reply(server: Served) -> None:
+def test_a_stream_has_the_text_of_a_reply(server: Served) -> None:
     text = "Zwölf Boxkämpfer 👨‍👩‍👧 jagen\nViktor"
     chunks = chunks_of(server, text)
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == text
@@ -116,19 +132,20 @@ def test_max_tokens_ends_with_length(sdk: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("stop", ["lo w", ["xyz", "lo w", "world"]])
-def test_text_ends_before_a_stop_string_and_the_engine_is_told(server: Served, stop: Any) -> None:
+def test_text_ends_before_a_stop_string(server: Served, stop: Any) -> None:
+    """The engine's request is aborted."""
     reply = server.chat("Hello world" + " and more" * 50, stop=stop).json()
     assert reply["choices"][0]["message"]["content"] == "Hel"
     assert reply["choices"][0]["finish_reason"] == "stop"
     wait_until(lambda: any(id.startswith(reply["id"]) for id in server.engine.aborted))
 
 
-def test_each_choice_has_a_seed_of_its_own_that_follows_from_the_request_s(server: Served) -> None:
+def test_each_choice_has_a_derived_seed(server: Served) -> None:
     server.chat("Seeds", n=3, seed=7)
     assert [request.sampling.seed for request in server.engine.requests[-3:]] == [7, 8, 9]
 
 
-def test_without_max_tokens_the_rest_of_the_context_is_free(server: Served) -> None:
+def test_max_tokens_defaults_to_the_remaining_context(server: Served) -> None:
     server.chat("12345")
     assert server.engine.requests[-1].sampling.max_tokens == 512 - 5
 
@@ -140,26 +157,26 @@ def test_reasoning_is_split_off_and_counted(server: Served) -> None:
     assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] > 4
 
 
-def test_reasoning_stays_in_the_text_if_the_client_wants_it_there(server: Served) -> None:
+def test_separate_reasoning_false_keeps_reasoning_in_content(server: Served) -> None:
     message = server.chat("<think>Hmm.</think>Yes.", separate_reasoning=False).json()["choices"][0]["message"]
     assert message["content"] == "<think>Hmm.</think>Yes."
     assert message["reasoning_content"] is None
 
 
-def test_reasoning_that_the_prompt_opened_is_reasoning(server: Served) -> None:
+def test_reasoning_opened_by_the_prompt_is_recognised(server: Served) -> None:
     kwargs = {"enable_thinking": True}
     message = server.chat("Hmm.</think>Yes.", chat_template_kwargs=kwargs).json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("Hmm.", "Yes.<think>")
 
 
 @pytest.mark.parametrize(("effort", "thinks"), [("none", False), ("low", True), ("high", True)])
-def test_reasoning_effort_decides_on_thinking(server: Served, effort: str, thinks: bool) -> None:
+def test_reasoning_effort_switches_thinking(server: Served, effort: str, thinks: bool) -> None:
     server.chat("Hi", reasoning_effort=effort)
     prompt = server.engine.requests[-1].prompt
     assert prompt == tokens_of("Hi<think>" if thinks else "Hi", server)
 
 
-def test_the_client_s_own_template_arguments_win_over_reasoning_effort(server: Served) -> None:
+def test_chat_template_kwargs_override_reasoning_effort(server: Served) -> None:
     server.chat("Hi", reasoning_effort="high", chat_template_kwargs={"enable_thinking": False})
     prompt = server.engine.requests[-1].prompt
     assert prompt == tokens_of("Hi", server)
@@ -171,7 +188,7 @@ def tokens_of(text: str, server: Served) -> list[int]:
     return list(server.engine.requests[-1].prompt)
 
 
-def test_a_tool_call_is_found(sdk: openai.OpenAI) -> None:
+def test_a_tool_call_is_parsed(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.create(
         model=SERVED_NAME, messages=user(f"Let me see.\n{CALL}"), tools=[TOOL]
     )
@@ -184,7 +201,7 @@ def test_a_tool_call_is_found(sdk: openai.OpenAI) -> None:
     assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"city": "Rome"})
 
 
-def test_the_sdk_puts_streamed_tool_calls_together(sdk: openai.OpenAI) -> None:
+def test_the_sdk_assembles_streamed_tool_calls(sdk: openai.OpenAI) -> None:
     with sdk.chat.completions.stream(
         model=SERVED_NAME, messages=user(f"{CALL}\n{CALL}"), tools=[TOOL]
     ) as stream:
@@ -196,41 +213,41 @@ def test_the_sdk_puts_streamed_tool_calls_together(sdk: openai.OpenAI) -> None:
     assert len({call.id for call in choice.message.tool_calls}) == 2
 
 
-def test_content_is_null_beside_a_tool_call_without_text(server: Served) -> None:
+def test_a_call_without_text_has_null_content(server: Served) -> None:
     message = server.chat(CALL, tools=[TOOL]).json()["choices"][0]["message"]
     assert message["content"] is None
     assert len(message["tool_calls"]) == 1
 
 
-def test_without_parallel_calls_the_first_one_is_the_only_one(server: Served) -> None:
+def test_without_parallel_calls_only_one_is_returned(server: Served) -> None:
     [choice] = server.chat(f"{CALL}\n{CALL}", tools=[TOOL], parallel_tool_calls=False).json()["choices"]
     assert len(choice["message"]["tool_calls"]) == 1
     assert choice["finish_reason"] == "tool_calls"
 
 
-def test_with_tool_choice_none_text_is_not_read_as_a_call(server: Served) -> None:
+def test_tool_choice_none_leaves_calls_as_text(server: Served) -> None:
     [choice] = server.chat(CALL, tools=[TOOL], tool_choice="none").json()["choices"]
     assert choice["message"]["content"] == CALL
     assert choice["finish_reason"] == "stop"
 
 
-def test_text_parts_are_read(sdk: openai.OpenAI) -> None:
+def test_text_content_parts_are_read(sdk: openai.OpenAI) -> None:
     content: Any = [{"type": "text", "text": "Hello"}]
     reply = sdk.chat.completions.create(model=SERVED_NAME, messages=user(content))
     assert reply.choices[0].message.content == "Hello"
 
 
-def test_fields_that_change_nothing_are_reported(server: Served) -> None:
+def test_ignored_fields_are_reported_in_a_header(server: Served) -> None:
     reply = server.chat("Hi", metadata={"a": "b"}, frobnicate=1, store=None, temperature=0)
     assert reply.status_code == 200
     assert reply.headers["llmfw-ignored-params"] == "frobnicate, metadata"
 
 
-def test_without_ignored_fields_there_is_no_header(server: Served) -> None:
+def test_without_ignored_fields_the_header_is_absent(server: Served) -> None:
     assert "llmfw-ignored-params" not in server.chat("Hi", response_format={"type": "text"}).headers
 
 
-def test_the_seeds_detailed_request_is_answered(sdk: openai.OpenAI) -> None:
+def test_the_seed_notebook_s_request_is_answered(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.create(
         model=SERVED_NAME,
         messages=[
@@ -277,14 +294,12 @@ def test_the_last_message_is_continued(server: Served) -> None:
         ),
     ],
 )
-def test_what_cannot_be_continued_is_refused(server: Served, fields: Any, param: str) -> None:
+def test_impossible_continuations_are_refused(server: Served, fields: Any, param: str) -> None:
     reply = server.post("/v1/chat/completions", {"continue_final_message": True, **fields})
     assert reply.json()["error"]["param"] == param
 
 
-def test_special_tokens_are_text_to_a_parser_that_reads_them(
-    server: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parsers_may_keep_special_tokens(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer, seen = server.tokenizer, []
     make = tokenizer.detokenizer
     monkeypatch.setattr(

@@ -31,12 +31,12 @@ def chunks_of(server: Served, text: str, **fields: Any) -> list[dict[str, Any]]:
     return [body["choices"][0] for body in bodies]
 
 
-def test_unasked_there_are_none(server: Served) -> None:
+def test_logprobs_are_absent_by_default(server: Served) -> None:
     assert ask(server, "Hi")["logprobs"] is None
     assert {chunk["logprobs"] for chunk in chunks_of(server, "Hi", logprobs=False)} == {None}
 
 
-def test_each_token_of_the_content_has_its_entry(server: Served) -> None:
+def test_each_content_token_has_a_logprob_entry(server: Served) -> None:
     logprobs = ask(server, "Aé", logprobs=True)["logprobs"]
     assert logprobs["refusal"] is None
     assert [(e["token"], e["bytes"]) for e in logprobs["content"]] == [
@@ -48,7 +48,7 @@ def test_each_token_of_the_content_has_its_entry(server: Served) -> None:
 
 
 @pytest.mark.parametrize("num", [0, 1, 20])
-def test_so_many_of_the_most_likely_tokens_come_with_each(server: Served, num: int) -> None:
+def test_each_token_has_the_requested_top_logprobs(server: Served, num: int) -> None:
     [entry] = ask(server, "A", logprobs=True, top_logprobs=num)["logprobs"]["content"]
     assert len(entry["top_logprobs"]) == num
     assert all(top["bytes"] == list(top["token"].encode()) for top in entry["top_logprobs"][:5])
@@ -59,9 +59,7 @@ def test_so_many_of_the_most_likely_tokens_come_with_each(server: Served, num: i
 @pytest.mark.parametrize(
     "fields", [{}, {"stop": ["stop"]}, {"max_tokens": 9}, {"tools": TOOLS}, {"n": 1, "top_logprobs": 2}]
 )
-def test_the_chunks_entries_in_a_row_are_those_of_the_whole_reply(
-    server: Served, fields: dict[str, Any]
-) -> None:
+def test_chunks_have_the_whole_reply_s_logprobs(server: Served, fields: dict[str, Any]) -> None:
     text = f"a🎉 sto {CALL} or stop"
     whole = ask(server, text, logprobs=True, **fields)
     chunks = chunks_of(server, text, logprobs=True, **fields)
@@ -77,7 +75,7 @@ def test_reasoning_and_calls_have_no_entries(server: Served) -> None:
     assert [entry["token"] for entry in choice["logprobs"]["content"]] == ["O", "k"]
 
 
-def test_the_sdk_s_stream_helper_puts_them_together(sdk: openai.OpenAI) -> None:
+def test_the_sdk_s_stream_helper_joins_logprobs(sdk: openai.OpenAI) -> None:
     with sdk.chat.completions.stream(
         model=SERVED_NAME, messages=[{"role": "user", "content": "Hello"}], logprobs=True, top_logprobs=1
     ) as stream:
@@ -87,6 +85,6 @@ def test_the_sdk_s_stream_helper_puts_them_together(sdk: openai.OpenAI) -> None:
     assert "".join(entry.token for entry in logprobs.content or []) == "Hello"
 
 
-def test_every_choice_has_its_own(server: Served) -> None:
+def test_every_choice_has_its_logprobs(server: Served) -> None:
     reply = server.chat("Hi", logprobs=True, n=2).json()
     assert [len(choice["logprobs"]["content"]) for choice in reply["choices"]] == [2, 2]

@@ -66,7 +66,7 @@ def ask(client: openai.OpenAI, fields: dict[str, Any]) -> tuple[ChatCompletion, 
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="+".join)
-def test_two_features_hold_together(demo_sdk: openai.OpenAI, pair: tuple[str, str]) -> None:
+def test_pairs_of_features_work_together(demo_sdk: openai.OpenAI, pair: tuple[str, str]) -> None:
     first, second = (FEATURES[name] for name in pair)
     reply, has_usage = ask(demo_sdk, {**first, **second})
     assert has_usage == ("include_usage" in pair or "stream" not in pair)

@@ -26,7 +26,7 @@ def started(folder: Path, **options: Any) -> Iterator[Served]:
     ("field", "names"),
     [("reasoning", {"reasoning"}), ("both", {"reasoning", "reasoning_content"})],
 )
-def test_thinking_stands_where_the_server_was_told(tmp_path: Path, field: str, names: set[str]) -> None:
+def test_thinking_is_in_the_configured_field(tmp_path: Path, field: str, names: set[str]) -> None:
     with started(tmp_path, reasoning_field=field) as server:
         message = server.chat(THOUGHT).json()["choices"][0]["message"]
         streamed = server.chat(THOUGHT, stream=True).text
@@ -35,7 +35,7 @@ def test_thinking_stands_where_the_server_was_told(tmp_path: Path, field: str, n
     assert all((f'"{name}":' in streamed) is (name in names) for name in ("reasoning", "reasoning_content"))
 
 
-def test_a_request_that_does_not_say_is_sampled_as_the_model_s_makers_had_in_mind(tmp_path: Path) -> None:
+def test_sampling_defaults_come_from_the_model(tmp_path: Path) -> None:
     defaults = {"temperature": 0.6, "top_k": 20}
     bodies: list[tuple[str, dict[str, Any]]] = [
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
@@ -53,7 +53,7 @@ def test_a_request_that_does_not_say_is_sampled_as_the_model_s_makers_had_in_min
     assert info["sampling_defaults"] == defaults
 
 
-def test_without_defaults_of_the_model_openai_s_hold(server: Served) -> None:
+def test_without_model_defaults_openai_s_apply(server: Served) -> None:
     server.chat("Hi")
     assert server.engine.requests[-1].sampling.temperature == 1.0
     assert httpx.get(f"{server.url}/get_model_info").json()["sampling_defaults"] == {}
@@ -67,9 +67,7 @@ def test_without_defaults_of_the_model_openai_s_hold(server: Served) -> None:
         ("/generate", {"text": "Hi"}),
     ],
 )
-def test_read_strictly_a_field_that_changes_nothing_is_refused(
-    tmp_path: Path, path: str, body: dict[str, Any]
-) -> None:
+def test_strict_params_refuse_ignored_fields(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
     with started(tmp_path, strict_params=True) as server:
         assert server.post(path, body).status_code == 200
         error = server.post(

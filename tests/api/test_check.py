@@ -1,4 +1,4 @@
-"""`llmfw check` holds installed parts to the promises of their interfaces, and says what is broken."""
+"""`llmfw check` tests installed components against their interfaces and names broken promises."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def promises(done: Result) -> dict[str, Any]:
     return {promise["name"]: promise for promise in json.loads(done.stdout)["promises"]}
 
 
-def test_every_kind_of_part_has_a_test_class():
+def test_every_kind_has_a_conformance_kit():
     assert set(KITS) == set(INTERFACES)
 
 
@@ -72,46 +72,48 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize("part", [*FAST, *(pytest.param(part, marks=pytest.mark.long) for part in SLOW)])
-def test_a_bundled_part_keeps_its_promises(part):
-    done = check(part)
+@pytest.mark.parametrize(
+    "component", [*FAST, *(pytest.param(component, marks=pytest.mark.long) for component in SLOW)]
+)
+def test_bundled_components_pass_their_kits(component):
+    done = check(component)
     assert done.exit_code == 0, done.output
     assert "\nOK: " in done.stdout
     assert "FAILED" not in done.stdout
 
 
-def test_it_runs_from_the_shell_whatever_is_set_for_pytest(tmp_path: Path):
+def test_checks_ignore_the_user_s_pytest_settings(tmp_path: Path):
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     env = os.environ | {"PYTEST_ADDOPTS": "--no-such-option"}
     command = [sys.executable, "-m", "llmfw.api", "check", "reasoning_parser", "qwen3"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "  ok       what is between the marks is reasoning\n" in done.stdout
+    assert "  ok       text between the tags is reasoning\n" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["pytest.ini"]
 
 
-def test_a_promise_that_is_broken_is_named_with_the_reason(install_plugin):
+def test_a_broken_promise_is_named_with_its_reason(install_plugin):
     install_plugin("ours", LOSES)
     done = check("reasoning_parser mine")
     assert done.exit_code == 1
     head, *lines = done.stdout.splitlines()
     assert "reasoning parser 'mine' of plugin 'ours'" in head
     assert "foreign 1.2" in head
-    assert "  FAILED   text without marks comes back unchanged" in lines
+    assert "  FAILED   text without tags is returned unchanged" in lines
     assert any("assert" in line and "It is sunny." in line for line in lines)
     assert any("does not have the capability closing" in line for line in lines if "  skipped" in line)
     assert lines[-1].startswith("BROKEN: ")
 
 
-def test_what_does_not_end_is_stopped(install_plugin):
+def test_an_endless_test_is_stopped(install_plugin):
     install_plugin("ours", HANGS)
     done = check("reasoning_parser mine --timeout 0.3 --json")
     assert done.exit_code == 1
-    broken = promises(done)["test_nothing_comes_of_nothing"]
+    broken = promises(done)["test_empty_text_gives_no_deltas"]
     assert "after 0.3 s (--timeout) it had not come to an end" in broken["reason"]
 
 
-def test_a_part_that_cannot_be_built_is_told_once(install_plugin):
+def test_a_construction_error_is_printed_once(install_plugin):
     install_plugin("ours", RAISES)
     done = check("reasoning_parser mine")
     assert done.exit_code == 1
@@ -126,17 +128,17 @@ def test_tracebacks_are_printed_on_demand(install_plugin):
     assert "raise OSError('no disk')" in check("reasoning_parser mine --verbose").stdout
 
 
-def test_what_a_part_declares_is_what_its_tests_know(install_plugin):
+def test_a_class_may_declare_fixture_values(install_plugin):
     declares = "    conformance = {'examples': [('Yes.', '', 'Yes.')]}\n"
     install_plugin("ours", KEEPS + declares)
     done = check("reasoning_parser mine --json")
     assert done.exit_code == 0
     found = promises(done)
-    assert found["test_the_examples_are_split_rightly"]["outcome"] == "ok"
-    assert "closing" in found["test_reasoning_that_never_ends_is_reasoning"]["reason"]
+    assert found["test_the_examples_are_split_correctly"]["outcome"] == "ok"
+    assert "closing" in found["test_unclosed_text_is_reasoning"]["reason"]
 
 
-def test_a_part_may_bring_a_test_class_of_its_own(install_plugin):
+def test_a_component_may_bring_its_test_class(install_plugin):
     own = (
         "    conformance = __name__ + ':MyTests'\nimport pytest\n"
         "from llmfw.core.testing import ReasoningParserTests\nclass MyTests(ReasoningParserTests):\n"
@@ -149,14 +151,14 @@ def test_a_part_may_bring_a_test_class_of_its_own(install_plugin):
     assert "mine is broken" in promises(done)["test_my_own_promise"]["reason"]
 
 
-def test_fixtures_can_be_set_and_unknown_ones_are_named(install_plugin):
+def test_fixtures_can_be_set_by_name(install_plugin):
     done = check("reasoning_parser qwen3 --set exmples=[]")
     assert done.exit_code == 2
     assert "no fixture 'exmples'" in done.output
     assert "Did you mean 'examples'?" in done.output
 
 
-def test_where_nothing_can_be_checked_the_exit_code_says_so():
+def test_checking_nothing_is_exit_code_2():
     done = check("attention triton")
     assert done.exit_code == 2
     assert "NOTHING CHECKED" in done.stdout or "needs triton" in done.output
@@ -171,27 +173,27 @@ def test_where_nothing_can_be_checked_the_exit_code_says_so():
         ("policy lpm -o attention.workspace_mb=3", "option 'attention.workspace_mb' is not one of a policy"),
     ],
 )
-def test_what_cannot_be_run_says_why_and_what_there_is(line, message):
+def test_an_impossible_check_explains_itself(line, message):
     done = check(line)
     assert done.exit_code == 2
     assert re.search(message.replace("?", r"\?"), " ".join(done.output.split()))
 
 
-def test_a_part_that_lacks_a_package_says_so(install_plugin):
+def test_a_missing_requirement_is_named(install_plugin):
     install_plugin("ours", KEEPS.replace(':Mine")', ":Mine\", needs=('no_such_module',))"))
     done = check("reasoning_parser mine")
     assert done.exit_code == 2
     assert "needs no_such_module, which is not installed" in done.output
 
 
-def test_a_class_that_lacks_a_method_says_which(install_plugin):
+def test_a_missing_method_is_named(install_plugin):
     install_plugin("ours", POLICY + "    pass\n")
     done = check("policy mine")
     assert done.exit_code == 1
     assert "lacks order, which llmfw.core.SchedulePolicy asks for" in done.output
 
 
-def test_without_pytest_it_says_how_to_get_it(monkeypatch):
+def test_without_pytest_the_install_command_is_shown(monkeypatch):
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     done = check("policy fcfs")
     assert done.exit_code == 2

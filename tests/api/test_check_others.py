@@ -75,16 +75,14 @@ def check_route(install_plugin: Callable[..., Path]) -> Routes:
     return lambda name: check(f"route {file.stem}:{name}")
 
 
-def test_a_route_that_a_server_can_have_is_asked(check_route: Routes) -> None:
+def test_a_valid_route_is_called(check_route: Routes) -> None:
     for name in ("load", "busy"):
         done = check_route(name)
         assert done.exit_code == 0, done.output
-        assert "  ok       who asks without parameters gets an answer" in done.stdout
+        assert "  ok       a GET without parameters is answered" in done.stdout
     done = check_route("Words")
     assert done.exit_code == 0
-    assert (
-        "skipped  who asks without parameters gets an answer: it has no GET without parameters" in done.stdout
-    )
+    assert "skipped  a GET without parameters is answered: it has no GET without parameters" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -95,20 +93,20 @@ def test_a_route_that_a_server_can_have_is_asked(check_route: Routes) -> None:
         ("bare", "is a function that none of litestar's get, post, … decorates"),
     ],
 )
-def test_a_route_that_a_server_cannot_have_is_told_why(check_route: Routes, name: str, says: str) -> None:
+def test_an_invalid_route_names_the_reason(check_route: Routes, name: str, says: str) -> None:
     done = check_route(name)
     assert done.exit_code == 1
     assert "FAILED" in done.stdout
     assert says in done.stdout
 
 
-def test_the_routes_of_a_plugin_are_checked_by_its_name(check_route: Routes) -> None:
+def test_a_plugin_s_routes_are_checked_together(check_route: Routes) -> None:
     done = check("route ours")
     assert (done.exit_code, done.stdout.count("of plugin 'ours'")) == (1, 6)
     assert "no plugin brings a route 'theirs'; known: " in check("route theirs").output
 
 
-def test_a_command_is_held_to_what_the_command_line_needs(install_plugin: Callable[..., Path]) -> None:
+def test_commands_are_checked_for_the_command_line(install_plugin: Callable[..., Path]) -> None:
     install_plugin("ours", COMMANDS)
     assert check("command bench").exit_code == 0
     assert check("command count").exit_code == 0
@@ -121,7 +119,7 @@ def test_a_command_is_held_to_what_the_command_line_needs(install_plugin: Callab
     assert "No module named 'nowhere'" in check("command gone").stdout
 
 
-def test_a_command_that_makes_each_start_slow_is_found(install_plugin: Callable[..., Path]) -> None:
+def test_a_command_with_slow_imports_fails(install_plugin: Callable[..., Path]) -> None:
     install_plugin("ours", "import litestar\n" + COMMANDS)
     done = check("command count")
     assert done.exit_code == 1

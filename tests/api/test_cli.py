@@ -200,13 +200,13 @@ def test_every_setting_has_a_flag() -> None:
     assert fields == {field for field, _ in FLAGS.values()} | {"model"}  # which is the command's argument
 
 
-def test_a_command_may_leave_settings_out():
+def test_a_command_may_omit_settings():
     options = {option.name: option for option in setting_options(without=("host", "port"))}
     every = {param.name for param in serve_command.params} - {"model", "model_option"}
     assert options.keys() == every - {"host", "port"}
 
 
-def test_without_flags_every_field_has_its_structs_default():
+def test_without_flags_fields_have_their_struct_defaults():
     found = configs("") | {"random_seed": 0}
     expected = {"model": "/models/m", "served_model_name": "m", "tool_parser": "hermes"}
     for struct in (ServerConfig(served_model_name="m"), EngineConfig(model="/models/m")):
@@ -214,17 +214,17 @@ def test_without_flags_every_field_has_its_structs_default():
     assert found == expected
 
 
-def test_without_a_seed_each_start_draws_its_own():
+def test_each_start_draws_a_new_seed():
     assert len({configs("")["random_seed"] for _ in range(3)}) > 1
 
 
-def test_a_parser_that_is_named_replaces_the_models_own():
+def test_a_named_parser_replaces_the_model_s():
     assert configs("--tool-parser none", MODEL)["tool_parser"] is None
     assert configs("", ResolvedModel("/m", "m"))["tool_parser"] is None
 
 
 @pytest.mark.parametrize(("line", "message"), WRONG.items())
-def test_a_wrong_flag_is_a_usage_error_that_says_what_would_be_right(line, message, tmp_path):
+def test_a_wrong_flag_suggests_a_correction(line, message, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     result = llmfw(f"serve {line}" if line.startswith("a ") else f"serve {tmp_path} {line}")
     assert result.exit_code == 2
@@ -232,32 +232,32 @@ def test_a_wrong_flag_is_a_usage_error_that_says_what_would_be_right(line, messa
     assert re.search(message, result.stderr), result.stderr
 
 
-def test_an_error_is_one_line_and_exit_code_1(tmp_path):
+def test_errors_are_one_line_with_exit_code_1(tmp_path):
     result = llmfw(f"serve {tmp_path}")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1].startswith(f"Error: model '{tmp_path}': there is no config.json")
     assert "Traceback" not in result.stderr
 
 
-def test_an_error_has_its_traceback_with_log_level_debug(tmp_path):
+def test_log_level_debug_prints_tracebacks(tmp_path):
     result = llmfw(f"serve {tmp_path} --log-level debug")
     assert result.exit_code == 1
     assert "Traceback" in result.stderr
 
 
-def test_a_broken_plugin_is_one_line_of_warning_when_serving(install_plugin, tmp_path):
+def test_a_broken_plugin_is_one_warning_line(install_plugin, tmp_path):
     install_plugin("ours", "raise OSError('disk\\nfull')")
     lines = llmfw(f"serve {tmp_path}").stderr.splitlines()
     assert "warning: plugin 'ours' (foreign 1.2) did not load: OSError: disk full" in lines
 
 
 @pytest.mark.parametrize("line", ["--version", "--help", "plugins", "serve --help"])
-def test_a_broken_plugin_stops_nothing_that_does_not_need_it(install_plugin, line):
+def test_unneeded_broken_plugins_stop_no_command(install_plugin, line):
     install_plugin("ours", "raise SystemExit(7)")
     assert llmfw(line).exit_code == 0
 
 
-def test_plugins_lists_components_commands_and_what_is_broken(install_plugin):
+def test_plugins_lists_components_commands_and_failures(install_plugin):
     install_plugin("greeter", HELLO, "greetings")
     install_plugin("ours", "raise OSError('disk')")
     found = json.loads(llmfw("plugins --json").stdout)
@@ -271,7 +271,7 @@ def test_plugins_lists_components_commands_and_what_is_broken(install_plugin):
     ]
 
 
-def test_plugins_prints_what_a_component_lacks(install_plugin):
+def test_plugins_prints_missing_requirements(install_plugin):
     call = "register('fast', 'no_such_kernels.x:Fast', needs=['no_such_kernels'])"
     install_plugin("ours", f"@hookimpl\ndef register_attention_backends(register): {call}")
     (line,) = [line for line in llmfw("plugins").stdout.splitlines() if "\tfast\t" in line]
@@ -285,13 +285,13 @@ def test_a_plugins_command_runs_and_is_listed(install_plugin):
     assert llmfw("hello").stdout == "hello\n"
 
 
-def test_an_error_of_a_plugins_command_is_one_line(install_plugin):
+def test_a_plugin_command_s_error_is_one_line(install_plugin):
     install_plugin("ours", HELLO)
     result = llmfw("hello --fail")
     assert (result.exit_code, result.stderr) == (1, "Error: the engine has ended\n")
 
 
-def test_a_command_that_two_plugins_bring_is_refused_with_both_spellings(install_plugin):
+def test_an_ambiguous_command_lists_full_names(install_plugin):
     install_plugin("one", HELLO, "one")
     install_plugin("two", HELLO, "two")
     result = llmfw("hello")
@@ -306,7 +306,7 @@ def test_the_shell_completes_names_of_components():
     assert found == ["lpm"]
 
 
-def test_every_option_says_what_it_is_and_what_its_default_is():
+def test_every_option_describes_itself_and_its_default():
     context = click.Context(serve_command)
     for option in serve_command.params:
         if isinstance(option, click.Option):

@@ -26,21 +26,21 @@ def run(*args: str, **environment: str) -> Result:
         (NOT_UTF8,),
     ],
 )
-def test_an_argument_that_is_not_utf8_is_refused(args: tuple[str, ...]) -> None:
+def test_a_non_utf_8_argument_is_refused(args: tuple[str, ...]) -> None:
     found = run(*args)
     assert found.exit_code == 2
     assert "is not UTF-8" in found.stderr.splitlines()[-1]
     assert r"x\xff" in found.stderr.splitlines()[-1]
 
 
-def test_an_environment_that_is_not_utf8_is_refused() -> None:
+def test_a_non_utf_8_environment_is_refused() -> None:
     found = run("serve", LLMFW_SERVED_MODEL_NAME=NOT_UTF8)
     assert found.exit_code == 2
     assert r"LLMFW_SERVED_MODEL_NAME, b'x\xff', in the environment is not UTF-8" in found.stderr
 
 
 @pytest.mark.parametrize("args", [("serve", "--api-key", NOT_UTF8), ("serve", f"--api-key={NOT_UTF8}")])
-def test_a_key_that_is_not_utf8_is_not_shown(args: tuple[str, ...]) -> None:
+def test_a_non_utf_8_key_is_not_printed(args: tuple[str, ...]) -> None:
     assert r"x\xff" not in run(*args).stderr
     assert "is not UTF-8" in run(*args).stderr
     assert r"x\xff" not in run("serve", LLMFW_API_KEY=NOT_UTF8).stderr

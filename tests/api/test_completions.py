@@ -25,7 +25,7 @@ def chunks_of(server: Served, **fields: Any) -> list[dict[str, Any]]:
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
 
 
-def test_a_reply_is_what_the_sdk_s_type_says(server: Served) -> None:
+def test_a_reply_matches_the_sdk_s_type(server: Served) -> None:
     body = complete(server, prompt="Hello")
     reply = Completion.model_validate(body, strict=True)
     assert reply.choices[0].text == "Hello"
@@ -41,20 +41,20 @@ def test_a_reply_is_what_the_sdk_s_type_says(server: Served) -> None:
     }
 
 
-def test_max_tokens_is_16_unless_said_otherwise(server: Served) -> None:
+def test_max_tokens_is_16_by_default(server: Served) -> None:
     reply = complete(server, prompt="A prompt of more than sixteen bytes")
     assert reply["choices"][0]["text"] == "A prompt of more"
     assert reply["choices"][0]["finish_reason"] == "length"
 
 
-def test_several_prompts_give_their_choices_prompt_major(sdk: openai.OpenAI) -> None:
+def test_choices_are_numbered_prompt_by_prompt(sdk: openai.OpenAI) -> None:
     reply = sdk.completions.create(model=SERVED_NAME, prompt=["one", "two"], n=2)
     assert [(c.index, c.text) for c in reply.choices] == [(0, "one"), (1, "one"), (2, "two"), (3, "two")]
     assert reply.usage is not None
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (6, 16)
 
 
-def test_token_ids_are_a_prompt(server: Served) -> None:
+def test_a_prompt_may_be_token_ids(server: Served) -> None:
     complete(server, prompt="abc")
     token_ids = server.engine.requests[-1].prompt
     assert complete(server, prompt=token_ids)["choices"][0]["text"] == "abc"
@@ -73,7 +73,8 @@ def test_echo_puts_the_prompt_before_the_text(server: Served, as_token_ids: bool
     )
 
 
-def test_every_chunk_is_what_the_sdk_s_type_says_and_names_the_same_reply(server: Served) -> None:
+def test_every_chunk_matches_the_sdk_s_type(server: Served) -> None:
+    """All name the same reply."""
     chunks = chunks_of(server, prompt=["ab", "cd"], stream_options={"include_usage": True})
     for chunk in chunks[:-1]:
         assert chunk["usage"] is None
@@ -83,7 +84,7 @@ def test_every_chunk_is_what_the_sdk_s_type_says_and_names_the_same_reply(server
         assert len({chunk[key] for chunk in chunks}) == 1
 
 
-def test_a_streamed_completion_has_the_text_and_one_finish_reason_for_each_choice(sdk: openai.OpenAI) -> None:
+def test_streamed_choices_have_text_and_one_finish_reason(sdk: openai.OpenAI) -> None:
     texts, finished = ["", ""], []
     for chunk in sdk.completions.create(model=SERVED_NAME, prompt=["Grüße", "🎉"], stream=True):
         [choice] = chunk.choices
@@ -102,7 +103,7 @@ def test_the_seed_reaches_the_engine(server: Served) -> None:
     assert server.engine.requests[-1].sampling.seed == 123
 
 
-def test_with_ignore_eos_the_engine_gets_no_end_tokens(server: Served) -> None:
+def test_ignore_eos_removes_the_end_tokens(server: Served) -> None:
     complete(server, prompt="Hi")
     assert server.engine.requests[-1].eos_token_ids == (256,)
     complete(server, prompt="Hi", ignore_eos=True)

@@ -36,7 +36,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def test_the_best_by_mean_log_probability_are_returned_and_all_are_counted(seeded: Served) -> None:
+def test_best_of_returns_the_best_by_mean_logprob(seeded: Served) -> None:
     body = complete(seeded, prompt=["ab", "c"], n=2, best_of=5, seed=4, max_tokens=1, logprobs=0)
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
     means = [choice["logprobs"]["token_logprobs"] for choice in body["choices"]]
@@ -46,17 +46,17 @@ def test_the_best_by_mean_log_probability_are_returned_and_all_are_counted(seede
     assert body["usage"]["prompt_tokens"] == 3
 
 
-def test_the_best_are_found_though_their_log_probabilities_are_not_asked_for(seeded: Served) -> None:
+def test_best_of_works_without_requested_logprobs(seeded: Served) -> None:
     body = complete(seeded, prompt="ab", best_of=2, seed=6, max_tokens=1)
     assert [choice["logprobs"] for choice in body["choices"]] == [None]
     assert body["usage"]["completion_tokens"] == 2
 
 
-def test_a_stream_may_say_best_of_where_it_is_n(server: Served) -> None:
+def test_streams_accept_best_of_equal_to_n(server: Served) -> None:
     assert len(chunks_of(server, prompt="a", n=2, best_of=2)) == 4
 
 
-def test_usage_counts_a_prompt_once_and_each_of_its_choices(server: Served) -> None:
+def test_usage_counts_prompts_once_and_all_choices(server: Served) -> None:
     usage = complete(server, prompt=["abcd", "é"], n=3)["usage"]
     assert usage["prompt_tokens"] == 6
     assert usage["completion_tokens"] == 3 * (4 + 1) + 3 * (2 + 1)
@@ -66,7 +66,7 @@ def test_usage_counts_a_prompt_once_and_each_of_its_choices(server: Served) -> N
     assert usage["prompt_tokens_details"] == {"cached_tokens": 3 + 1}
 
 
-def test_more_stop_strings_than_openai_s_four_are_taken(server: Served) -> None:
+def test_more_than_four_stop_strings_are_accepted(server: Served) -> None:
     stops = [f"no {i}" for i in range(50)] + ["c"]
     assert complete(server, prompt="abcd", stop=stops)["choices"][0]["text"] == "ab"
 
@@ -92,7 +92,7 @@ def fill_in_tokenizer(*names: str) -> Tokenizer:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_model_is_asked_as_its_tokens_say(layout: Any) -> None:
+def test_a_suffix_prompt_uses_the_model_s_tokens(layout: Any) -> None:
     names = [part for part in layout.parts if isinstance(part, str)]
     tokenizer = fill_in_tokenizer(*names, *layout.ends)
     assert find_layout(tokenizer) == layout
@@ -106,13 +106,13 @@ def test_a_model_is_asked_as_its_tokens_say(layout: Any) -> None:
     assert len(end_ids(layout, tokenizer)) == len(layout.ends)
 
 
-def test_a_model_without_such_tokens_says_so(tmp_path: Path) -> None:
+def test_a_model_without_fill_in_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="fim_prefix"):
         find_layout(byte_tokenizer(tmp_path))
 
 
 @pytest.mark.parametrize("as_token_ids", [False, True])
-def test_a_suffix_makes_the_prompt_one_that_asks_for_what_lies_between(as_token_ids: bool) -> None:
+def test_a_suffix_builds_a_fill_in_prompt(as_token_ids: bool) -> None:
     tokenizer = fill_in_tokenizer("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
     with serving(EchoEngine(), tokenizer) as served:
         body = complete(served, prompt=[1] if as_token_ids else "x", suffix="y", max_tokens=2)
@@ -121,7 +121,7 @@ def test_a_suffix_makes_the_prompt_one_that_asks_for_what_lies_between(as_token_
         assert body["usage"]["prompt_tokens"] == 6
 
 
-def test_tokens_that_the_client_s_text_does_not_have_take_no_room() -> None:
+def test_inserted_special_tokens_take_no_offset() -> None:
     tokenizer = fill_in_tokenizer()
     with serving(EchoEngine(), tokenizer) as served:
         [choice] = complete(served, prompt="x  y x", echo=True, logprobs=0, max_tokens=0)["choices"]

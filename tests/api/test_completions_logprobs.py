@@ -35,11 +35,12 @@ def streamed(server: Served, **fields: Any) -> dict[int, dict[str, Any]]:
     return found
 
 
-def test_unasked_there_are_none(server: Served) -> None:
+def test_logprobs_are_absent_by_default(server: Served) -> None:
     assert logprobs_of(server, prompt="Hi") == logprobs_of(server, prompt="Hi", logprobs=False) == [None]
 
 
-def test_each_new_token_has_its_entry_and_the_one_that_ends_the_text_too(server: Served) -> None:
+def test_each_new_token_has_a_logprob_entry(server: Served) -> None:
+    """So has the token that ends the text."""
     [found] = logprobs_of(server, prompt="ab", logprobs=2)
     a, b = (server.engine.requests[-1].prompt[i] for i in range(2))
     assert found["tokens"][:2] == ["a", "b"]
@@ -47,7 +48,7 @@ def test_each_new_token_has_its_entry_and_the_one_that_ends_the_text_too(server:
     assert found["top_logprobs"][0] == {"a": score(a, 0).logprob, "b": score(a, 2).top_logprobs[1]}
 
 
-def test_offsets_count_from_the_beginning_of_prompt_and_text_with_echo_and_without(server: Served) -> None:
+def test_offsets_count_from_the_prompt_s_start(server: Served) -> None:
     [without] = logprobs_of(server, prompt="é🎉", logprobs=0)
     [with_echo] = logprobs_of(server, prompt="é🎉", logprobs=0, echo=True)
     assert without["text_offset"] == [2, 2, 3, 3, 3, 3, 4]
@@ -55,9 +56,7 @@ def test_offsets_count_from_the_beginning_of_prompt_and_text_with_echo_and_witho
 
 
 @pytest.mark.parametrize("as_token_ids", [False, True])
-def test_with_echo_the_prompt_s_come_first_and_the_first_token_has_none(
-    server: Served, as_token_ids: bool
-) -> None:
+def test_with_echo_prompt_logprobs_come_first(server: Served, as_token_ids: bool) -> None:
     complete(server, prompt="abc")
     token_ids = server.engine.requests[-1].prompt
     [found] = logprobs_of(
@@ -69,12 +68,12 @@ def test_with_echo_the_prompt_s_come_first_and_the_first_token_has_none(
     assert found["token_logprobs"][1:] == [score(id, 0).logprob for id in ids]
 
 
-def test_a_part_of_a_character_is_named_by_its_bytes(server: Served) -> None:
+def test_a_partial_character_is_named_by_bytes(server: Served) -> None:
     [found] = logprobs_of(server, prompt="é", logprobs=0, max_tokens=1)
     assert found["tokens"] == ["bytes:\\xc3"]
 
 
-def test_tokens_that_a_stop_string_cuts_off_have_none(server: Served) -> None:
+def test_tokens_cut_by_stop_strings_have_no_entries(server: Served) -> None:
     [found] = logprobs_of(server, prompt="ab stop c", logprobs=0, stop=["stop"])
     assert "".join(found["tokens"]) == "ab "
 
@@ -89,13 +88,13 @@ def test_tokens_that_a_stop_string_cuts_off_have_none(server: Served) -> None:
         {"prompt": "ab", "echo": True, "max_tokens": 0, "n": 2},
     ],
 )
-def test_the_chunks_in_a_row_are_the_whole_reply(server: Served, fields: dict[str, Any]) -> None:
+def test_joined_chunks_equal_the_whole_reply(server: Served, fields: dict[str, Any]) -> None:
     whole = complete(server, logprobs=2, **fields)["choices"]
     parts = streamed(server, logprobs=2, **fields)
     assert [parts[i] for i in range(len(parts))] == [{"text": c["text"], **c["logprobs"]} for c in whole]
 
 
-def test_only_the_first_choice_of_a_prompt_asks_for_the_prompt_s(server: Served) -> None:
+def test_only_the_first_choice_scores_the_prompt(server: Served) -> None:
     before = len(server.engine.requests)
     one, two = logprobs_of(server, prompt="ab", n=2, logprobs=1, echo=True)
     assert one == two
@@ -104,7 +103,7 @@ def test_only_the_first_choice_of_a_prompt_asks_for_the_prompt_s(server: Served)
 
 
 @pytest.mark.parametrize("as_token_ids", [False, True])
-def test_lm_eval_s_way_of_scoring_texts_is_answered(server: Served, as_token_ids: bool) -> None:
+def test_lm_eval_s_scoring_requests_work(server: Served, as_token_ids: bool) -> None:
     complete(server, prompt="context answer")
     [*token_ids] = server.engine.requests[-1].prompt
     prompt: Any = [token_ids, token_ids[:9]] if as_token_ids else ["context answer", "context a"]
@@ -117,7 +116,7 @@ def test_lm_eval_s_way_of_scoring_texts_is_answered(server: Served, as_token_ids
         assert all(own == max(top.values()) for own, top in zip(answer, tops, strict=True))
 
 
-def test_with_echo_and_no_new_tokens_the_prompt_alone_is_scored(server: Served) -> None:
+def test_echo_without_new_tokens_scores_the_prompt(server: Served) -> None:
     body = complete(server, prompt=["abc", "de"], echo=True, logprobs=0, max_tokens=0)
     assert [choice["text"] for choice in body["choices"]] == ["abc", "de"]
     assert [choice["finish_reason"] for choice in body["choices"]] == ["length", "length"]
@@ -140,7 +139,7 @@ class LateFirst(EchoEngine):
         return super()._next(request, done)
 
 
-def test_what_comes_before_the_prompt_s_log_probabilities_waits_for_them(tmp_path: Path) -> None:
+def test_early_tokens_wait_for_prompt_logprobs(tmp_path: Path) -> None:
     with serving(LateFirst(), byte_tokenizer(tmp_path)) as served:
         parts = streamed(served, prompt="abcd", n=2, echo=True, logprobs=0, max_tokens=2)
     assert parts[0] == parts[1]

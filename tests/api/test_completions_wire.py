@@ -14,16 +14,14 @@ from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving
 from .test_completions import chunks_of, complete
 
 
-def test_ids_have_their_prefix_and_the_engine_its_fingerprint(server: Served) -> None:
+def test_ids_and_fingerprints_have_their_form(server: Served) -> None:
     one, two = complete(server, prompt="a"), complete(server, prompt="a")
     assert re.fullmatch(r"cmpl-[0-9a-f]{32}", one["id"])
     assert one["id"] != two["id"]
     assert one["system_fingerprint"] == two["system_fingerprint"] != ""
 
 
-def test_a_server_whose_parser_has_other_options_has_another_fingerprint(
-    server: Served, tmp_path: Path
-) -> None:
+def test_parser_options_change_the_fingerprint(server: Served, tmp_path: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path, MARKERS), options={"tool_parser.mark": "!"}) as other:
         told = {complete(each, prompt="a")["system_fingerprint"] for each in (server, other)}
     assert len(told) == 2
@@ -42,7 +40,7 @@ def test_finish_reasons_are_openai_s_and_true(server: Served, fields: dict[str, 
     assert set(reasons[:-1]) <= {None}
 
 
-def test_a_reply_is_json_unless_a_stream_is_asked_for(server: Served) -> None:
+def test_only_streams_are_event_streams(server: Served) -> None:
     for stream, kind in (
         (False, "application/json"),
         (None, "application/json"),
@@ -52,13 +50,13 @@ def test_a_reply_is_json_unless_a_stream_is_asked_for(server: Served) -> None:
         assert reply.headers["content-type"].startswith(kind)
 
 
-def test_unasked_no_chunk_is_without_choices_or_with_usage(server: Served) -> None:
+def test_unasked_chunks_have_choices_and_no_usage(server: Served) -> None:
     for chunk in chunks_of(server, prompt=["ab", "c"], n=2):
         assert len(chunk["choices"]) == 1
         assert "usage" not in chunk
 
 
-def test_usage_comes_once_on_a_chunk_of_its_own_and_is_that_of_the_whole_reply(server: Served) -> None:
+def test_streamed_usage_equals_the_whole_reply_s(server: Served) -> None:
     complete(server, prompt=["usage", "of"], n=2)
     whole = complete(server, prompt=["usage", "of"], n=2)["usage"]
     *chunks, last = chunks_of(server, prompt=["usage", "of"], n=2, stream_options={"include_usage": True})
@@ -68,7 +66,7 @@ def test_usage_comes_once_on_a_chunk_of_its_own_and_is_that_of_the_whole_reply(s
     assert whole["completion_tokens_details"] == {"reasoning_tokens": 0}
 
 
-def test_frequency_and_presence_penalty_reach_the_engine_apart_from_repetition(server: Served) -> None:
+def test_penalties_reach_the_engine_separately(server: Served) -> None:
     complete(server, prompt="a", frequency_penalty=0.5, presence_penalty=-0.5)
     sampling = server.engine.requests[-1].sampling
     assert (sampling.frequency_penalty, sampling.presence_penalty, sampling.repetition_penalty) == (
@@ -78,7 +76,7 @@ def test_frequency_and_presence_penalty_reach_the_engine_apart_from_repetition(s
     )
 
 
-def test_the_model_card_says_the_context_that_can_be_used_whole(server: Served) -> None:
+def test_the_model_card_names_the_usable_context(server: Served) -> None:
     [card] = httpx.get(f"{server.url}/v1/models").json()["data"]
     limit = card["max_model_len"]
     usage = complete(server, prompt=[65] * (limit - 1), max_tokens=1)["usage"]

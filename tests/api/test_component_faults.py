@@ -1,4 +1,4 @@
-"""A part that raises while a request is served ends that request, by a 500 that names it, and nothing else."""
+"""A component that raises ends only its request, with a 500 that names the component."""
 
 from __future__ import annotations
 
@@ -113,19 +113,19 @@ async def brought() -> None:
     raise RuntimeError("a defect of the route")
 
 
-def entry(kind: str, part: type) -> Entry:
-    return Entry(kind, "bad", f"{__name__}:{part.__name__}", "ext", "llmfw-ext", "1.2")
+def entry(kind: str, component: type) -> Entry:
+    return Entry(kind, "bad", f"{__name__}:{component.__name__}", "ext", "llmfw-ext", "1.2")
 
 
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server all of whose parts break at a word."""
-    # The process that compiles grammars imports its part by name.
+    """Serve with components that fail on a certain word."""
+    # The process that compiles grammars imports its component by name.
     sys.path.append(str(Path(__file__).parents[2]))
     ledger = Registry().ledger
 
-    def made(kind: str, part: type, interface: type, **how: bool) -> Any:
-        return guarded(part, interface, ledger.of(entry(kind, part)), **how)
+    def made(kind: str, component: type, interface: type, **how: bool) -> Any:
+        return guarded(component, interface, ledger.of(entry(kind, component)), **how)
 
     tokenizer = byte_tokenizer(tmp_path_factory.mktemp("model"), MARKERS)
     grammar = entry("grammar", Backend)
@@ -175,7 +175,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_part_that_raises_ends_its_request_by_a_500_that_names_it(
+def test_a_failing_component_is_named_in_the_500(
     fragile: Served, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     method, path, options = FAULTS[what]
@@ -200,7 +200,7 @@ def test_the_log_names_the_package_and_its_version(fragile: Served, caplog: pyte
 
 
 @pytest.mark.parametrize(("text", "fields"), [("abc # d", {"tools": [TOOL]}), ("abc % d", {})])
-def test_a_stream_whose_part_raises_tells_so_and_ends(fragile: Served, text: str, fields: Any) -> None:
+def test_a_stream_s_failing_component_ends_it(fragile: Served, text: str, fields: Any) -> None:
     lines = [line for line in fragile.chat(text, stream=True, **fields).text.splitlines() if line]
     assert lines[-1] == "data: [DONE]"
     error = json.loads(lines[-2].removeprefix("data: "))["error"]
@@ -209,16 +209,16 @@ def test_a_stream_whose_part_raises_tells_so_and_ends(fragile: Served, text: str
     assert "".join(delta.get("content") or "" for delta in deltas).startswith("abc")
 
 
-def test_a_part_may_still_refuse_a_request(fragile: Served) -> None:
+def test_a_component_may_refuse_a_request(fragile: Served) -> None:
     reply = fragile.chat("refuse")
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages")
 
 
-def test_an_id_that_a_store_does_not_know_is_still_a_404(fragile: Served) -> None:
+def test_an_unknown_id_stays_a_404(fragile: Served) -> None:
     assert httpx.get(f"{fragile.url}/v1/files/file-{ID[::-1]}").status_code == 404
 
 
-def test_the_metrics_tell_of_each_part_s_time_calls_and_failures(fragile: Served) -> None:
+def test_metrics_report_each_component_s_use(fragile: Served) -> None:
     fragile.chat("break template")
     fragile.chat("go on")
     reply = httpx.get(f"{fragile.url}/metrics")

@@ -1,4 +1,4 @@
-"""`--help-component`: what a part is and its options, also where it cannot be imported; and `llmfw plugins`."""
+"""`--help-component`: what a component is and its options, also where it cannot be imported; and `llmfw plugins`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Mine(Base):
 
 @hookimpl
 def register_schedule_policies(register):
-    register("mine", f"{{__name__}}_part:Mine", summary="a policy of mine", needs={needs})
+    register("mine", f"{{__name__}}_component:Mine", summary="a policy of mine", needs={needs})
 """
 
 
@@ -75,12 +75,12 @@ def install_policy(install_plugin):
         declaration = source[source.index("@hookimpl") :]
         folder = install_plugin("ours", declaration)
         [module] = [path.stem for path in folder.glob("plugin_*.py")]
-        (folder / f"{module}_part.py").write_text(source[: source.index("@hookimpl")])
+        (folder / f"{module}_component.py").write_text(source[: source.index("@hookimpl")])
 
     return install
 
 
-def test_types_ranges_defaults_and_descriptions_are_those_of_the_struct():
+def test_fields_describe_the_options_struct():
     found = [(field.name, field.type, field.default, field.about) for field in fields_of(Shown)]
     assert found == [
         ("name", "text", None, ""),
@@ -92,7 +92,7 @@ def test_types_ranges_defaults_and_descriptions_are_those_of_the_struct():
     ]
 
 
-def test_a_part_is_shown_with_its_options_and_every_way_to_set_them():
+def test_a_component_shows_its_options_and_settings():
     shown = llmfw("serve", "--help-component", "policy.lpm").stdout
     assert shown.startswith("policy.lpm: longest cached prefix first")
     assert "plugin policies, of llmfw-engine 0." in shown
@@ -104,31 +104,33 @@ def test_a_part_is_shown_with_its_options_and_every_way_to_set_them():
         assert f"\n  {way}" in shown
 
 
-def test_a_kind_alone_shows_all_its_parts_and_a_part_without_options_says_so():
+def test_a_kind_shows_all_its_components():
     shown = llmfw("serve", "--help-component", "policy").stdout
     assert all(f"policy.{name}: " in shown for name in load_plugins().registry.names("policy"))
     assert "It has no options." in shown
 
 
 @pytest.mark.parametrize(("imports", "needs"), [("", ()), ("import no_such_kernels", ("no_such_kernels",))])
-def test_options_are_known_without_importing_the_part(install_policy, imports, needs):
+def test_options_are_read_without_importing(install_policy, imports, needs):
     install_policy(imports, needs)
     entry = load_plugins().registry.find("policy", "mine")
     [field] = declared_options(entry.path)
     assert (field.name, field.default) == ("most", "8")
     assert field.about == "no more than so many, of whatever there may be."
-    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "mine"]
-    assert (part["options"], part["lacks"]) == (["most"], [*needs])
+    [component] = [
+        p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "mine"
+    ]
+    assert (component["options"], component["lacks"]) == (["most"], [*needs])
 
 
-def test_a_part_that_lacks_something_is_shown_with_its_options(install_policy):
+def test_a_component_lacking_requirements_shows_its_options(install_policy):
     install_policy("import no_such_kernels", ("no_such_kernels",))
     shown = llmfw("serve", "--help-component", "policy.mine").stdout
     assert "needs no_such_kernels, which is not installed" in shown
     assert "most  (Annotated[int, msgspec.Meta(ge=1)]; default: 8)" in shown
 
 
-def test_a_part_that_cannot_be_imported_says_so_and_shows_its_options(install_policy):
+def test_an_unimportable_component_shows_its_options(install_policy):
     install_policy("raise OSError('disk')")
     shown = llmfw("serve", "--help-component", "policy.mine").stdout
     assert "cannot be imported: OSError: disk" in shown
@@ -142,50 +144,56 @@ def test_a_part_that_cannot_be_imported_says_so_and_shows_its_options(install_po
         ("policy.lmp", "unknown policy 'lmp'; .*Did you mean 'lpm'"),
     ],
 )
-def test_a_part_that_is_not_there_is_an_error_that_says_what_is(wanted, message):
+def test_an_unknown_component_lists_the_known_ones(wanted, message):
     result = llmfw("serve", "--help-component", wanted)
     assert result.exit_code == 2
     assert re.search(message, " ".join(result.stderr.split()))
 
 
-def test_the_kinds_with_options_are_those_whose_interface_has_them():
+def test_kinds_with_options_match_their_interfaces():
     from llmfw.core.plugin.registry import kinds_with_options as really
 
     assert kinds_with_options() == set(really())
     assert {"attention", "policy"} <= kinds_with_options() <= INTERFACES.keys()
 
 
-def test_what_is_read_of_bundled_options_is_so_and_each_has_a_description():
+def test_bundled_options_are_read_correctly_with_descriptions():
     for plugin in load_plugins().loaded:
-        for part in plugin.components:
-            struct = None if part.missing() else getattr(part.load(), "Options", None)
-            declared = declared_options(part.path)
-            assert declared is not None, part
-            assert all(field.about for field in declared), part
+        for component in plugin.components:
+            struct = None if component.missing() else getattr(component.load(), "Options", None)
+            declared = declared_options(component.path)
+            assert declared is not None, component
+            assert all(field.about for field in declared), component
             if struct is not None and plugin.distribution == DISTRIBUTION:
                 fields = fields_of(struct)
                 assert [(f.name, f.about) for f in fields] == [(f.name, f.about) for f in declared]
 
 
-def test_parts_of_one_name_are_listed_with_what_hides_them(install_plugin):
+def test_equal_names_list_what_shadows_them(install_plugin):
     source = "@hookimpl\ndef register_schedule_policies(register): register('twin', 'm:C')"
     install_plugin("one", source, "one")
     install_plugin("two", source, "two")
-    parts = json.loads(llmfw("plugins", "--json").stdout)["components"]
-    found = {part["choose"]: part["shadowed_by"] for part in parts if part["name"] == "twin"}
+    components = json.loads(llmfw("plugins", "--json").stdout)["components"]
+    found = {
+        component["choose"]: component["shadowed_by"]
+        for component in components
+        if component["name"] == "twin"
+    }
     assert found == {"one/twin": ["two/twin"], "two/twin": ["one/twin"]}
     lines = [line.split("\t") for line in llmfw("plugins").stdout.splitlines()]
     [line] = [line for line in lines if line[:2] == ["policy", "one/twin"]]
     assert "two/twin" in line
 
 
-def test_a_command_of_llmfws_own_name_is_listed_with_its_full_one(install_plugin):
+def test_a_shadowed_command_lists_its_full_name(install_plugin):
     install_plugin(
         "ours",
         "import click\n@hookimpl\ndef register_commands(cli): cli.command('serve')(lambda: click.echo('ours'))",
     )
-    [part] = [p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "serve"]
-    assert (part["choose"], part["shadowed_by"]) == ("ours/serve", ["llmfw"])
+    [component] = [
+        p for p in json.loads(llmfw("plugins", "--json").stdout)["components"] if p["name"] == "serve"
+    ]
+    assert (component["choose"], component["shadowed_by"]) == ("ours/serve", ["llmfw"])
     assert llmfw("ours/serve").stdout == "ours\n"
 
 

@@ -65,7 +65,7 @@ def serve(*line: str) -> Result:
     return CliRunner().invoke(build_cli(), ["serve", *line])
 
 
-def test_the_command_line_goes_before_the_environment_and_that_before_the_file(write, monkeypatch):
+def test_command_line_beats_environment_beats_file(write, monkeypatch):
     file = write("port = 1\nmax-total-tokens = 1\npage-size = 1")
     monkeypatch.setenv("LLMFW_PORT", "2")
     monkeypatch.setenv("LLMFW_MAX_TOTAL_TOKENS", "2")
@@ -74,7 +74,7 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(w
     assert found["max_prefill_tokens"] == 16384
 
 
-def test_values_of_every_type_come_from_the_file(write):
+def test_values_of_every_type_are_read_from_files(write):
     file = write(
         "api-key = ['ann=k', 'bob=l']\nstrict-params = true\nbatch-share = 1\nprefill-stretch = 0.5\n"
         "schedule-policy = 'fcfs'\nno-plugin = 'bench'\ndisable-overlap-schedule = true\nrandom-seed = 7"
@@ -93,7 +93,7 @@ def test_values_of_every_type_come_from_the_file(write):
     assert {name: found[name] for name in expected} == expected
 
 
-def test_options_of_parts_are_joined_one_by_one(write, monkeypatch):
+def test_component_options_are_merged_one_by_one(write, monkeypatch):
     file = write("[options.policy]\na = 1\nb = 1\nc = 1\nd = [1, 'x']\n[options.attention]\ne = true")
     monkeypatch.setenv("LLMFW_POLICY__B", "2")
     monkeypatch.setenv("LLMFW_POLICY__C", "2")
@@ -107,7 +107,7 @@ def test_options_of_parts_are_joined_one_by_one(write, monkeypatch):
     }
 
 
-def test_every_setting_has_a_variable_of_its_own_and_an_empty_one_is_none(monkeypatch):
+def test_every_setting_has_its_environment_variable(monkeypatch):
     variables = [param.variable for param in serve_command.params if getattr(param, "variable", None)]
     assert {"LLMFW_PORT", "LLMFW_MODEL", "LLMFW_API_KEY", "LLMFW_DISABLE_RADIX_CACHE"} < set(variables)
     assert len(set(variables)) == len(variables) > 40
@@ -117,7 +117,7 @@ def test_every_setting_has_a_variable_of_its_own_and_an_empty_one_is_none(monkey
     assert configs("--random-seed", "0") == expected
 
 
-def test_flags_and_lists_come_from_the_environment(monkeypatch):
+def test_flags_and_lists_are_read_from_the_environment(monkeypatch):
     monkeypatch.setenv("LLMFW_STRICT_PARAMS", "true")
     monkeypatch.setenv("LLMFW_NO_PLUGIN", "bench, simulator")
     monkeypatch.setenv("LLMFW_API_KEY", "ann=k\nbob=l")
@@ -127,13 +127,13 @@ def test_flags_and_lists_come_from_the_environment(monkeypatch):
     assert found["api_key"] == (("ann", hashed("k")), ("bob", hashed("l")))
 
 
-def test_the_file_may_be_named_by_the_environment(write, monkeypatch):
+def test_the_environment_may_name_the_file(write, monkeypatch):
     monkeypatch.setenv("LLMFW_CONFIG", write("log-level = 'error'"))
     assert configs()["log_level"] == "error"
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG.items())
-def test_what_is_wrong_in_the_file_is_named_with_key_and_file(write, text, message):
+def test_a_wrong_file_names_key_and_file(write, text, message):
     file = write(text)
     result = serve("--config", file, "/nowhere")
     assert result.exit_code == 2
@@ -168,21 +168,21 @@ def test_a_file_in_another_encoding_is_refused(tmp_path, raw, message):
         ("LLMFW_CONFIG", "/no/such/file", "'/no/such/file' cannot be read: No such file"),
     ],
 )
-def test_what_is_wrong_in_the_environment_is_named_with_its_variable(monkeypatch, variable, value, message):
+def test_a_wrong_variable_is_named(monkeypatch, variable, value, message):
     monkeypatch.setenv(variable, value)
     result = serve("/nowhere")
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
 
 
-def test_the_model_comes_from_the_file_unless_it_is_named(write):
+def test_the_model_argument_beats_the_file(write):
     file = write("model = '/from/the/file'")
     assert "'/from/the/file'" in serve("--config", file).stderr
     assert "'/named'" in serve("--config", file, "/named").stderr
     assert "'/named'" in serve("--config", file, "--model", "/named").stderr
 
 
-def test_batch_run_reads_the_same_file_and_leaves_alone_what_it_has_no_use_for(write, tmp_path):
+def test_batch_run_ignores_the_server_s_settings(write, tmp_path):
     (tmp_path / "in.jsonl").write_text("{}")
     file = write("port = 1\nstorage = 'x'\nmodel = 'm'\npolicy = 'fcfs'\n[options.policy]\na = 1")
     line = [str(tmp_path / "in.jsonl"), "--output", "out.jsonl", "--config", file]
@@ -192,7 +192,7 @@ def test_batch_run_reads_the_same_file_and_leaves_alone_what_it_has_no_use_for(w
     assert found["storage"] is None
 
 
-def test_the_shown_settings_are_a_file_that_sets_the_same(write, monkeypatch):
+def test_shown_settings_are_a_valid_config_file(write, monkeypatch):
     file = write(
         'served-model-name = "a \\"b\\" \\u007f"\n[options.policy]\nmax_overtaken = 8\nx = [1, {y = 2}]'
     )
@@ -226,7 +226,7 @@ def test_keys_and_passwords_are_not_shown():
     assert "# url: not shown  # command line" in shown
 
 
-def test_an_error_of_a_part_says_where_its_option_was_set(write):
+def test_a_component_error_names_its_option_s_source(write):
     file = write("[options.policy]\nmax_overtaken = 8\nother = 1")
     with serve_command.make_context("serve", ["--config", file]) as ctx:
         options = ctx.meta["llmfw.component_options"]
@@ -236,7 +236,7 @@ def test_an_error_of_a_part_says_where_its_option_was_set(write):
         assert str(error) == f"{text} (policy.other is set in {file})"
 
 
-def test_every_name_of_the_docs_is_one_of_the_file():
+def test_the_docs_use_only_known_names():
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
     for text in re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         found = tomllib.loads(text)
@@ -244,7 +244,7 @@ def test_every_name_of_the_docs_is_one_of_the_file():
 
 
 @pytest.mark.parametrize("kind", ["pipe", "nested"])
-def test_a_config_that_cannot_be_read_is_one_line(tmp_path: Path, kind: str) -> None:
+def test_an_unreadable_config_is_one_line(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "f.toml"
     if kind == "pipe":
         os.mkfifo(path)

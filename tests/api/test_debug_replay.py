@@ -39,7 +39,7 @@ def test_equal_tokens_are_reported_as_equal(recording: Path) -> None:
     assert (result.exit_code, result.output) == (0, "8 steps, 8 tokens: all equal\n")
 
 
-def test_a_wrong_token_is_named_and_is_a_failure(recording: Path, tmp_path: Path) -> None:
+def test_a_differing_token_is_a_failure(recording: Path, tmp_path: Path) -> None:
     header, steps = read_recording(recording)
     writer = StepWriter(str(tmp_path / "changed"))
     writer.start(header)
@@ -53,7 +53,7 @@ def test_a_wrong_token_is_named_and_is_a_failure(recording: Path, tmp_path: Path
     assert "1 step differs" in result.output
 
 
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     result = replay(tmp_path / "none")
     assert result.exit_code == 1
     assert "cannot be read: No such file or directory" in result.output

@@ -77,7 +77,7 @@ def test_no_request_is_lost_when_the_policy_changes(server: Served) -> None:
     assert [reply["usage"]["completion_tokens"] for reply in replies] == [40] * 20
 
 
-def test_chats_find_what_their_first_messages_had_pinned(server: Served) -> None:
+def test_chats_use_their_pinned_prefix(server: Served) -> None:
     body = {"messages": [SYSTEM], "ttl": "10m", "compute": True}
     pin = httpx.post(f"{server.url}/admin/cache/pins", json=body, timeout=60).json()
     assert pin["num_cached"] == pin["num_tokens"] > 10
@@ -91,7 +91,7 @@ def test_chats_find_what_their_first_messages_had_pinned(server: Served) -> None
     assert httpx.post(f"{server.url}/admin/cache/flush").json()["num_tokens"] == 0
 
 
-def test_a_trace_tells_the_chunks_of_a_long_prompt(server: Served) -> None:
+def test_a_trace_shows_a_long_prompt_s_chunks(server: Served) -> None:
     httpx.post(f"{server.url}/admin/cache/flush")
     reply = chat(server, "word " * 200, max_tokens=2)
     found = {entry["kind"]: entry for entry in entries_of(server, reply)}
@@ -102,7 +102,7 @@ def test_a_trace_tells_the_chunks_of_a_long_prompt(server: Served) -> None:
     assert found["ended"]["reason"] == "length"
 
 
-def test_a_trace_tells_why_a_request_waited_and_was_retracted(server: Served) -> None:
+def test_a_trace_explains_waits_and_retractions(server: Served) -> None:
     entries = [entry for reply in many(server, 12, max_tokens=120) for entry in entries_of(server, reply)]
     reasons = {entry.get("reason") for entry in entries if entry["kind"] == "retracted"}
     assert reasons == {"the pool is full"}

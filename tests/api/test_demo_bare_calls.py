@@ -56,9 +56,8 @@ def fields(choice: Any, thinks: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("thinks", [False, True])
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
-def test_one_call_comes_in_each_choice_and_in_a_stream_the_same(
-    bare: Served, choice: Any, thinks: bool
-) -> None:
+def test_one_forced_call_is_returned_in_each_choice(bare: Served, choice: Any, thinks: bool) -> None:
+    """A stream gives the same."""
     body = fields(choice, thinks)
     reason = "tool_calls" if choice == "required" else "stop"
     whole = bare.chat("Tell me a story.", **body).json()["choices"]

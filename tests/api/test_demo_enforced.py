@@ -40,14 +40,14 @@ def answer(server: Served, text: str, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("more", [{}, THINKING], ids=["", "thinking"])
-def test_the_content_is_of_the_schema(demo_server: Served, more: Any) -> None:
+def test_content_follows_the_schema(demo_server: Served, more: Any) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
     choice = answer(demo_server, "Who are you?", response_format=form, **more)
     assert choice["finish_reason"] == "stop"
     jsonschema.validate(json.loads(choice["message"]["content"]), SCHEMA)
 
 
-def test_a_choice_and_a_regex_are_held_to_on_both_routes(demo_server: Served) -> None:
+def test_choices_and_regexes_are_enforced(demo_server: Served) -> None:
     assert answer(demo_server, "Yes?", choice=["red", "green"])["message"]["content"] in ("red", "green")
     reply = demo_server.post("/v1/completions", {"prompt": "A number:", "regex": "[0-9]{3}", "max_tokens": 9})
     assert re.fullmatch("[0-9]{3}", reply.json()["choices"][0]["text"])
@@ -55,7 +55,7 @@ def test_a_choice_and_a_regex_are_held_to_on_both_routes(demo_server: Served) ->
 
 @pytest.mark.parametrize("more", [{}, THINKING], ids=["", "thinking"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_required_calls_come(demo_server: Served, more: Any, stream: bool) -> None:
+def test_required_calls_are_returned(demo_server: Served, more: Any, stream: bool) -> None:
     fields = {"tools": [WEATHER, CLOCK], "tool_choice": "required", "parallel_tool_calls": False, **more}
     if stream:
         text = demo_server.chat("Tell me a story.", max_tokens=200, seed=5, stream=True, **fields).text
@@ -67,7 +67,7 @@ def test_required_calls_come(demo_server: Served, more: Any, stream: bool) -> No
     assert call["function"]["name"] in ("get_weather", "get_time")
 
 
-def test_a_named_call_has_arguments_of_its_schema(demo_server: Served) -> None:
+def test_a_named_call_follows_its_schema(demo_server: Served) -> None:
     choice = answer(
         demo_server,
         "Tell me a story.",
@@ -79,7 +79,7 @@ def test_a_named_call_has_arguments_of_its_schema(demo_server: Served) -> None:
     jsonschema.validate(json.loads(call["function"]["arguments"]), WEATHER["function"]["parameters"])
 
 
-def test_strict_arguments_and_a_response_format_hold_under_auto(demo_server: Served) -> None:
+def test_strict_tools_and_response_formats_hold_under_auto(demo_server: Served) -> None:
     strict = {**WEATHER, "function": {**WEATHER["function"], "strict": True}}
     assert answer(demo_server, "What is the weather in Rome?", tools=[strict])["message"]
     form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
@@ -111,14 +111,12 @@ def test_a_thinking_budget_ends_the_thinking(demo_server: Served) -> None:
         ({"ebnf": "root ::= ("}, "ebnf"),
     ],
 )
-def test_what_cannot_be_held_to_is_a_400_that_names_the_field(
-    demo_server: Served, fields: Any, param: str
-) -> None:
+def test_impossible_constraints_name_the_field(demo_server: Served, fields: Any, param: str) -> None:
     reply = demo_server.chat("Hi", **fields)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
-def test_a_response_format_that_no_grammar_can_be_is_refused_beside_calls_that_must_come(
+def test_an_impossible_response_format_is_refused_with_tools(
     demo_server: Served,
 ) -> None:
     broken = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}}
@@ -131,7 +129,7 @@ def test_a_response_format_that_no_grammar_can_be_is_refused_beside_calls_that_m
     "schema", [{"type": "string", "minLength": 200}, {"type": "array", "minItems": 3}, {}]
 )
 @pytest.mark.parametrize("more", [{}, {"logprobs": True}, {"stop": ["}}}}}"]}])
-def test_json_is_whole_even_where_max_tokens_ends_it(demo_server: Served, schema: Any, more: Any) -> None:
+def test_json_is_complete_at_max_tokens(demo_server: Served, schema: Any, more: Any) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     limits: dict[str, Any] = {"max_tokens": 150, "temperature": 2.0, "logit_bias": {"2": -100, "0": -100}}
     reply = demo_server.chat("Go on for ever.", response_format=form, seed=5, **limits, **more).json()

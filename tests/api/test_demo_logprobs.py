@@ -37,7 +37,7 @@ def reference() -> Any:
 
 
 @pytest.mark.parametrize("as_token_ids", [False, True])
-def test_a_scored_prompt_has_transformers_log_probabilities(
+def test_scored_prompts_equal_transformers_logprobs(
     demo_server: Served, demo: Tokenizer, reference: Any, as_token_ids: bool
 ) -> None:
     ids = [demo.encode(prompt) for prompt in PROMPTS]
@@ -55,14 +55,14 @@ def test_a_scored_prompt_has_transformers_log_probabilities(
 
 
 @pytest.mark.parametrize("prompt", [PROMPTS[1], "<|im_start|>user\nHi<|im_end|>\n"])
-def test_each_token_s_text_stands_at_its_offset(demo_server: Served, prompt: str) -> None:
+def test_each_token_s_text_is_at_its_offset(demo_server: Served, prompt: str) -> None:
     [choice] = complete(demo_server, prompt=prompt, echo=True, logprobs=0, temperature=0)["choices"]
     tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
     for name, offset in zip(tokens[:-1], offsets[:-1], strict=True):
         assert name.startswith("bytes:") or choice["text"].startswith(name, offset)
 
 
-def test_special_tokens_that_are_not_shown_take_no_room(demo_server: Served) -> None:
+def test_hidden_special_tokens_take_no_offset(demo_server: Served) -> None:
     for skip, expected in ((True, [0, 0, 1, 1]), (False, [0, 10, 11, 23])):
         fields = {"prompt": [2, 10, 1, 11], "echo": True, "logprobs": 0, "max_tokens": 0}
         [choice] = complete(demo_server, **fields, skip_special_tokens=skip)["choices"]
@@ -70,7 +70,7 @@ def test_special_tokens_that_are_not_shown_take_no_room(demo_server: Served) -> 
         assert choice["logprobs"]["text_offset"] == expected
 
 
-def test_a_chat_s_entries_are_transformers(demo_server: Served, demo: Tokenizer, reference: Any) -> None:
+def test_chat_logprobs_equal_transformers(demo_server: Served, demo: Tokenizer, reference: Any) -> None:
     body = demo_server.post("/v1/chat/completions", {"messages": CHAT, **ASKED}).json()
     ChatCompletion.model_validate(body, strict=True)
     [choice] = body["choices"]
@@ -85,7 +85,7 @@ def test_a_chat_s_entries_are_transformers(demo_server: Served, demo: Tokenizer,
     assert found == [pytest.approx(row, abs=1e-3) for row in top.tolist()]
 
 
-def test_a_chat_s_chunks_have_the_entries_of_the_whole_reply(demo_server: Served) -> None:
+def test_chat_chunks_have_all_logprob_entries(demo_server: Served) -> None:
     whole = demo_server.post("/v1/chat/completions", {"messages": CHAT, **ASKED}).json()["choices"][0][
         "logprobs"
     ]

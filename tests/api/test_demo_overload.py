@@ -32,7 +32,8 @@ def small() -> Iterator[Served]:
         yield served
 
 
-def test_one_runs_one_waits_and_is_told_one_is_refused(small: Served) -> None:
+def test_requests_run_wait_or_are_refused(small: Served) -> None:
+    """Waiting requests receive their position."""
     url = f"{small.url}/v1/completions"
     with httpx.stream("POST", url, json=BODY, timeout=60) as first:
         running = first.iter_lines()  # kept: without a reader the stream would be closed

@@ -33,20 +33,20 @@ def sdk() -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_a_chat_is_answered_in_words(sdk: openai.OpenAI) -> None:
+def test_a_chat_answers_in_words(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.create(model=SERVED_NAME, messages=CAPITALS, temperature=0, max_tokens=64)
     assert "capitals" in (reply.choices[0].message.content or "")
     assert reply.choices[0].finish_reason == "stop"
 
 
-def test_a_stream_is_the_same_answer(sdk: openai.OpenAI) -> None:
+def test_a_stream_gives_the_same_answer(sdk: openai.OpenAI) -> None:
     fields: dict[str, Any] = {"model": SERVED_NAME, "messages": CAPITALS, "temperature": 0}
     whole = sdk.chat.completions.create(**fields).choices[0].message.content
     chunks = sdk.chat.completions.create(**fields, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole
 
 
-def test_a_completion_with_the_seeds_parameters_is_answered(sdk: openai.OpenAI) -> None:
+def test_the_seed_notebook_s_completion_is_answered(sdk: openai.OpenAI) -> None:
     reply = sdk.completions.create(
         model=SERVED_NAME,
         prompt="Write a short story about a space explorer.",
@@ -65,7 +65,7 @@ def test_a_completion_with_the_seeds_parameters_is_answered(sdk: openai.OpenAI) 
     assert "\n\n" not in reply.choices[0].text
 
 
-def test_with_a_seed_the_text_is_the_same_alone_and_in_company(sdk: openai.OpenAI) -> None:
+def test_a_seed_gives_equal_text_under_load(sdk: openai.OpenAI) -> None:
     def sample(seed: int) -> str:
         reply = sdk.completions.create(model=SERVED_NAME, prompt="Once", seed=seed, max_tokens=24)
         return reply.choices[0].text
@@ -77,14 +77,14 @@ def test_with_a_seed_the_text_is_the_same_alone_and_in_company(sdk: openai.OpenA
     assert len(set(together)) > 1
 
 
-def test_choices_of_one_request_differ_and_begin_with_the_one_of_its_seed(sdk: openai.OpenAI) -> None:
+def test_choices_use_consecutive_seeds(sdk: openai.OpenAI) -> None:
     fields: dict[str, Any] = {"model": SERVED_NAME, "prompt": "Once", "max_tokens": 24}
     three = [choice.text for choice in sdk.completions.create(**fields, n=3, seed=7).choices]
     assert len(set(three)) == 3
     assert three[2] == sdk.completions.create(**fields, seed=9).choices[0].text
 
 
-def test_thinking_is_split_off_when_it_is_asked_for(sdk: openai.OpenAI) -> None:
+def test_thinking_is_separated_on_request(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.create(
         model=SERVED_NAME,
         messages=[{"role": "user", "content": "9.11 and 9.8, which is greater?"}],
@@ -110,7 +110,7 @@ def test_a_repeated_prompt_comes_from_the_prefix_cache(sdk: openai.OpenAI) -> No
     assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
 
 
-def test_a_tool_is_called(sdk: openai.OpenAI) -> None:
+def test_the_demo_calls_a_tool(sdk: openai.OpenAI) -> None:
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     function: Any = {
         "name": "get_weather",
@@ -132,7 +132,7 @@ def test_a_tool_is_called(sdk: openai.OpenAI) -> None:
     assert json.loads(call.function.arguments) == {"city": "Paris"}
 
 
-def test_a_response_is_the_chat_s_answer_and_can_be_continued(sdk: openai.OpenAI) -> None:
+def test_a_response_equals_the_chat_and_continues(sdk: openai.OpenAI) -> None:
     chat = sdk.chat.completions.create(model=SERVED_NAME, messages=CAPITALS, temperature=0)
     text = CAPITALS[0]["content"]
     first = sdk.responses.create(model=SERVED_NAME, input=text, temperature=0)
@@ -152,7 +152,7 @@ def test_a_response_is_the_chat_s_answer_and_can_be_continued(sdk: openai.OpenAI
     assert again.usage.input_tokens_details.cached_tokens > 0
 
 
-def test_a_streamed_response_is_the_same(sdk: openai.OpenAI) -> None:
+def test_a_streamed_response_equals_the_whole(sdk: openai.OpenAI) -> None:
     fields: dict[str, Any] = {"model": SERVED_NAME, "input": CAPITALS[0]["content"], "temperature": 0}
     with sdk.responses.stream(**fields) as stream:
         streamed = stream.get_final_response()

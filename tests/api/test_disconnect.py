@@ -11,7 +11,7 @@ from ..doubles.serving import SERVED_NAME, Served, wait_until
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("n", [1, 3])
-def test_a_client_that_goes_away_ends_its_requests(server: Served, stream: bool, n: int) -> None:
+def test_a_disconnect_ends_the_requests(server: Served, stream: bool, n: int) -> None:
     before = len(server.engine.aborted)
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(
@@ -23,7 +23,7 @@ def test_a_client_that_goes_away_ends_its_requests(server: Served, stream: bool,
     assert not server.engine.has_work
 
 
-def test_closing_a_stream_of_the_sdk_ends_its_request(server: Served) -> None:
+def test_closing_an_sdk_stream_ends_its_request(server: Served) -> None:
     before = len(server.engine.aborted)
     with server.openai() as sdk:
         stream = sdk.completions.create(model=SERVED_NAME, prompt="x" * 200, max_tokens=200, stream=True)

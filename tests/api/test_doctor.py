@@ -1,4 +1,4 @@
-"""`llmfw plugins doctor` finds what is wrong with a plugin and its parts, and survives them."""
+"""`llmfw plugins doctor` finds what is wrong with a plugin and its components, and survives them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry
 from llmfw.plugins.store_memory.files import MemoryFiles
 
-PARTS = """
+COMPONENTS = """
 import asyncio, os, sys, time
 import msgspec
 from llmfw.core.interfaces.policy import Ordering, SchedulePolicy
@@ -88,52 +88,56 @@ def doctor(*line: str) -> Result:
 
 
 @pytest.fixture
-def install_parts(
+def install_components(
     install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., None]:
     """Return a function that installs a plugin of policies, each a class of the source, and has no other one loaded."""
 
     def install(names: list[str], source: str) -> None:
-        calls = "".join(f"    register({name!r}, f'{{__name__}}_part:{name.title()}')\n" for name in names)
+        calls = "".join(
+            f"    register({name!r}, f'{{__name__}}_component:{name.title()}')\n" for name in names
+        )
         folder = install_plugin("ours", f"@hookimpl\ndef register_schedule_policies(register):\n{calls}")
         [module] = [path.stem for path in folder.glob("plugin_*.py")]
-        (folder / f"{module}_part.py").write_text(source)
+        (folder / f"{module}_component.py").write_text(source)
         monkeypatch.setenv("LLMFW_PLUGINS", "ours")
 
     return install
 
 
-def test_each_part_is_held_against_its_interface(install_parts):
-    install_parts([*EXPECTED], PARTS)
+def test_components_are_checked_against_their_interface(install_components):
+    install_components([*EXPECTED], COMPONENTS)
     result = doctor("--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert [part["component"] for part in found["components"]] == [f"policy ours/{name}" for name in EXPECTED]
+    assert [component["component"] for component in found["components"]] == [
+        f"policy ours/{name}" for name in EXPECTED
+    ]
     for name, text in EXPECTED.items():
         told = [each["text"] for each in found["findings"] if f"ours/{name} " in each["what"]]
         assert bool(told) == (text is not None)
         assert text is None or (len(told) == 1 and re.match(text, told[0])), told
 
 
-@pytest.mark.parametrize(("part", "num_problems"), [(WithOptions, 0), (Demanding, 1)])
-def test_a_part_that_has_options_may_be_built_with_them(part, num_problems):
-    entry = Entry("file_store", "mine", f"{__name__}:{part.__name__}", "ours", "foreign", "1.2")
+@pytest.mark.parametrize(("component", "num_problems"), [(WithOptions, 0), (Demanding, 1)])
+def test_components_may_require_options(component, num_problems):
+    entry = Entry("file_store", "mine", f"{__name__}:{component.__name__}", "ours", "foreign", "1.2")
     assert (
         len([text for text in problems_of(entry) if text.startswith("__init__ cannot be called")])
         == num_problems
     )
 
 
-def test_parts_that_hang_or_end_the_process_are_told_and_the_others_examined(install_parts):
+def test_hanging_or_exiting_components_are_reported(install_components):
     # Each class is made where its module is asked for it, as a slow module would be.
-    source = PARTS + (
+    source = COMPONENTS + (
         "def __getattr__(name):\n"
         "    if name == 'Slow': time.sleep(60)\n"
         "    if name == 'Deadly': os._exit(7)\n"
         "    if name == 'Leaving': sys.exit(3)\n"
         "    raise AttributeError(name)\n"
     )
-    install_parts(["slow", "deadly", "leaving", "fine"], source)
+    install_components(["slow", "deadly", "leaving", "fine"], source)
     result = doctor("--timeout", "2")
     assert result.stdout.splitlines()[:-1] == [
         "problem: policy ours/slow (foreign 1.2): was not imported after 2 s; it was stopped",
@@ -145,9 +149,11 @@ def test_parts_that_hang_or_end_the_process_are_told_and_the_others_examined(ins
     )
 
 
-def test_a_part_that_lacks_something_is_listed_and_no_problem(install_plugin, monkeypatch):
-    part = "register('fast', 'no_such_kernels.x:Fast', needs=['no_such_kernels'])"
-    install_plugin("ours", f"print('noise')\n@hookimpl\ndef register_attention_backends(register): {part}")
+def test_missing_requirements_are_no_problem(install_plugin, monkeypatch):
+    component = "register('fast', 'no_such_kernels.x:Fast', needs=['no_such_kernels'])"
+    install_plugin(
+        "ours", f"print('noise')\n@hookimpl\ndef register_attention_backends(register): {component}"
+    )
     monkeypatch.setenv("LLMFW_PLUGINS", "ours")
     result = doctor()
     assert result.exit_code == 0
@@ -156,8 +162,8 @@ def test_a_part_that_lacks_something_is_listed_and_no_problem(install_plugin, mo
     )
 
 
-def test_imports_that_take_long_are_told_with_their_seconds_and_are_no_problem(install_parts, monkeypatch):
-    install_parts(["fine"], PARTS)
+def test_slow_imports_are_reported_without_failing(install_components, monkeypatch):
+    install_components(["fine"], COMPONENTS)
     monkeypatch.setattr(examination, "SLOW_S", 0.0)
     result = doctor()
     assert result.exit_code == 0
@@ -189,7 +195,7 @@ def test_imports_that_take_long_are_told_with_their_seconds_and_are_no_problem(i
         ),
     ],
 )
-def test_a_plugin_that_does_not_load_is_a_problem(install_plugin, monkeypatch, source, line):
+def test_an_unloadable_plugin_is_a_problem(install_plugin, monkeypatch, source, line):
     install_plugin("ours", source)
     monkeypatch.setenv("LLMFW_PLUGINS", "ours")
     result = doctor("--timeout", "2")
@@ -197,7 +203,7 @@ def test_a_plugin_that_does_not_load_is_a_problem(install_plugin, monkeypatch, s
     assert result.stdout.startswith(line)
 
 
-def test_the_bundled_light_parts_have_no_problem(monkeypatch):
+def test_bundled_light_components_have_no_problem(monkeypatch):
     monkeypatch.setenv("LLMFW_PLUGINS", "policies,store_memory,parsers_families")
     result = doctor("--json")
     found = json.loads(result.stdout)
@@ -210,8 +216,8 @@ def test_only_other_packages_have_processes_of_their_own():
     assert groups == [["policies", "store_memory"], ["ours"], ["theirs"]]
 
 
-def test_what_is_examined_is_told_meanwhile(install_parts):
-    install_parts(["fine"], PARTS)
+def test_what_is_examined_is_told_meanwhile(install_components):
+    install_components(["fine"], COMPONENTS)
     assert doctor().stderr == "examining plugin 'ours' …\n"
     assert doctor("--json").stderr == ""
 
@@ -223,8 +229,8 @@ def test_the_first_import_of_torch_is_not_slow():
     assert list(examination._of_component("a", event | {"torch": True})) == []
 
 
-def test_a_package_that_forgot_its_entry_point_is_noted(install_parts, tmp_path, monkeypatch):
-    install_parts(["fine"], PARTS)
+def test_a_package_lacking_its_entry_point_is_noted(install_components, tmp_path, monkeypatch):
+    install_components(["fine"], COMPONENTS)
     about = tmp_path / "llmfw_forgot-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw-engine>=0.1\n")

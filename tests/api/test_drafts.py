@@ -52,7 +52,7 @@ def answer(server: Served, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_reply_is_the_same(demo_server: Served, drafting: Served, kind: str) -> None:
+def test_drafts_do_not_change_replies(demo_server: Served, drafting: Served, kind: str) -> None:
     plain, drafted = (answer(server, BODIES[kind]) for server in (demo_server, drafting))
     assert drafted["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
     assert len(plain["choices"]) == len(drafted["choices"])
@@ -66,7 +66,8 @@ def test_a_reply_is_the_same(demo_server: Served, drafting: Served, kind: str) -
             assert tokens[0] == tokens[1]
 
 
-def test_most_of_a_reply_that_repeats_its_prompt_is_drafted_and_the_metrics_say_so(drafting: Served) -> None:
+def test_repetitive_replies_are_mostly_drafted(drafting: Served) -> None:
+    """The metrics count the accepted tokens."""
     before = drafting.engine.stats()
     reply = answer(drafting, {"temperature": 0})
     after = drafting.engine.stats()

@@ -128,7 +128,7 @@ def check_calls(calls: Sequence[Any]) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"parallel_tool_calls": False}], ids=["", "one"])
-def test_required_calls_come_and_are_of_their_schemas(family: Served, fields: Any) -> None:
+def test_required_calls_follow_their_schemas(family: Served, fields: Any) -> None:
     for choice in choices(family, tool_choice="required", **fields):
         calls = choice["message"]["tool_calls"]
         assert (choice["message"]["content"], choice["finish_reason"]) == (None, "tool_calls")
@@ -136,7 +136,7 @@ def test_required_calls_come_and_are_of_their_schemas(family: Served, fields: An
         check_calls(calls)
 
 
-def test_a_named_call_comes(family: Served) -> None:
+def test_a_named_call_is_returned(family: Served) -> None:
     for choice in choices(family, tool_choice=NAMED):
         [call] = choice["message"]["tool_calls"]
         assert (choice["message"]["content"], choice["finish_reason"]) == (None, "stop")
@@ -157,7 +157,7 @@ def test_a_stream_has_the_same_calls(family: Served) -> None:
     assert {delta["index"] for delta in deltas} == set(range(len(whole)))
 
 
-def test_strict_calls_under_auto_are_of_their_schemas(family: Served) -> None:
+def test_strict_calls_under_auto_follow_their_schemas(family: Served) -> None:
     added = family.tokenizer.added_tokens()
     openings = ("<tool_call>", "<|channel|>", deepseek.CALLS, mistral.CALLS)
     likely = [added[text] for text in openings if text in added]
@@ -198,14 +198,14 @@ def test_gpt_oss_answers_by_a_schema_or_calls(gpt_oss: Served) -> None:
     assert found == {"stop", "tool_calls"}
 
 
-def test_gpt_oss_s_text_beside_strict_tools_is_the_final_channel_s(gpt_oss: Served) -> None:
+def test_gpt_oss_text_comes_from_the_final_channel(gpt_oss: Served) -> None:
     reply = gpt_oss.chat("Hi", tools=[STRICT], n=20, seed=3, max_tokens=300).json()
     ended = [choice for choice in reply["choices"] if choice["finish_reason"] != "length"]
     assert {choice["finish_reason"] for choice in ended} == {"stop", "tool_calls"}
     assert not any("<|" in (choice["message"]["content"] or "") for choice in ended)
 
 
-def test_a_budget_closes_gpt_oss_s_thinking_before_a_call(gpt_oss: Served) -> None:
+def test_a_budget_closes_gpt_oss_thinking_before_calls(gpt_oss: Served) -> None:
     for choice in choices(gpt_oss, tool_choice="required", thinking_budget=2):
         assert len(choice["message"]["reasoning_content"] or "") <= 2
         check_calls(choice["message"]["tool_calls"])

@@ -26,19 +26,19 @@ async def probed(engine: EchoEngine, num: int = 1, timeout_s: float = 5.0) -> li
         await client.close()
 
 
-async def test_those_who_ask_together_share_one_token() -> None:
+async def test_concurrent_probes_share_one_token() -> None:
     engine = EchoEngine(delay=0.05)
     assert await probed(engine, 20) == [None] * 20
     [request] = engine.requests
     assert request.sampling.max_tokens == 1
 
 
-async def test_an_engine_that_takes_too_long_is_complained_of() -> None:
+async def test_a_slow_engine_is_reported() -> None:
     [complaint] = await probed(EchoEngine(delay=1.0), timeout_s=0.1)
     assert complaint == "the engine has not computed one token within 0.1 s"
 
 
-async def test_a_full_queue_is_complained_of() -> None:
+async def test_a_full_queue_is_reported() -> None:
     engine = BusyEngine()
     engine.refusals.append(FULL)
     [complaint] = await probed(engine)
@@ -46,6 +46,6 @@ async def test_a_full_queue_is_complained_of() -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/health_generate"])
-def test_no_key_is_needed(path: str, tmp_path: Path) -> None:
+def test_health_needs_no_key(path: str, tmp_path: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="secret") as served:
         assert httpx.get(served.url + path).json() == {"status": "ok"}

@@ -359,7 +359,7 @@ def answered(reply: httpx.Response) -> bool:
     return True
 
 
-def test_the_bodies_are_of_every_route_that_takes_one(server):
+def test_the_test_covers_every_json_route(server):
     paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
     assert {path for path, _ in BODIES} == {
         path
@@ -369,7 +369,7 @@ def test_the_bodies_are_of_every_route_that_takes_one(server):
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES, ids=lambda value: value if isinstance(value, str) else "")
-def test_the_bodies_are_right_before_they_are_changed(server, path, body):
+def test_unchanged_bodies_are_accepted(server, path, body):
     """Else every change of them would be refused for the same reason."""
     reply = server.post(path, {**body, "model": SERVED_NAME} if "model" in body else body)
     if path == "/v1/embeddings" or "suffix" in body:
@@ -381,7 +381,7 @@ def test_the_bodies_are_right_before_they_are_changed(server, path, body):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory's size from /proc")
-def test_hostile_bodies_are_refused_and_leave_no_memory_behind(process):
+def test_hostile_bodies_are_refused_without_memory_growth(process):
     rng = random.Random(0)
     with httpx.Client(base_url=process.url, timeout=60, headers={"content-type": "application/json"}) as http:
         for _ in range(NUM_BODIES // 10):

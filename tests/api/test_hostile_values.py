@@ -62,7 +62,7 @@ def http(server: Served) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES, ids=lambda value: value if isinstance(value, str) else "")
-def test_halves_of_surrogate_pairs_are_refused(http: httpx.Client, path: str, body: dict[str, Any]) -> None:
+def test_unpaired_surrogates_are_refused(http: httpx.Client, path: str, body: dict[str, Any]) -> None:
     for i, place in enumerate(texts(body)):
         assert _send(http, path, json.dumps(changed(body, place, HALVES[i % len(HALVES)])))
     for place in places(body):
@@ -90,7 +90,7 @@ PURPOSE = BOUNDARY + b'Content-Disposition: form-data; name="purpose"\r\n\r\nbat
         b"filename*=utf-8''%FF",
     ],
 )
-def test_a_file_name_that_is_no_unicode_is_answered(http: httpx.Client, name: bytes) -> None:
+def test_non_unicode_file_names_are_answered(http: httpx.Client, name: bytes) -> None:
     part = BOUNDARY + b'Content-Disposition: form-data; name="file"; ' + name + b"\r\n\r\n{}\r\n--b--\r\n"
     reply = http.post(
         "/v1/files", content=PURPOSE + part, headers={"content-type": "multipart/form-data; boundary=b"}
@@ -116,7 +116,7 @@ def test_a_file_name_that_is_no_unicode_is_answered(http: httpx.Client, name: by
         "/v1/responses/{}/input_items",
     ],
 )
-def test_addresses_that_are_no_unicode_are_answered(http: httpx.Client, url: str, half: str) -> None:
+def test_non_unicode_paths_are_answered(http: httpx.Client, url: str, half: str) -> None:
     answered(http.get(url.format(half)))
 
 
@@ -130,7 +130,7 @@ def test_addresses_that_are_no_unicode_are_answered(http: httpx.Client, url: str
     ],
 )
 @pytest.mark.parametrize("field", ["json_schema", "guided_json", "structural_tag"])
-def test_json_in_a_text_is_refused_by_field(http: httpx.Client, field: str, text: str) -> None:
+def test_invalid_json_in_text_names_the_field(http: httpx.Client, field: str, text: str) -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, field: text}
     reply = http.post("/v1/chat/completions", json=body)
     assert answered(reply)
@@ -140,9 +140,7 @@ def test_json_in_a_text_is_refused_by_field(http: httpx.Client, field: str, text
 @pytest.mark.parametrize(
     "arguments", ['{"x": "\\ud800"}', '{"x": 1e400}', "[" * 50_000, '{"x": ' + "9" * 5000 + "}"]
 )
-def test_arguments_of_calls_are_what_they_were(
-    tmp_path_factory: pytest.TempPathFactory, arguments: str
-) -> None:
+def test_call_arguments_stay_unchanged(tmp_path_factory: pytest.TempPathFactory, arguments: str) -> None:
     template = "{% for m in messages if m.tool_calls %}{{ m.tool_calls | tojson | length }}{% endfor %}"
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
     messages = [

@@ -31,7 +31,7 @@ def fp8_server() -> Iterator[Served]:
         yield served
 
 
-def test_greedy_replies_know_what_the_model_was_taught(fp8_server: Served) -> None:
+def test_greedy_fp8_replies_are_correct(fp8_server: Served) -> None:
     with fp8_server.openai() as sdk:
         for country, capital in (("France", "Paris"), ("Japan", "Tokyo"), ("Italy", "Rome")):
             question = f"What is the capital of {country}?"
@@ -41,7 +41,7 @@ def test_greedy_replies_know_what_the_model_was_taught(fp8_server: Served) -> No
             assert capital in str(reply.choices[0].message.content)
 
 
-def test_model_info_and_metrics_say_so(fp8_server: Served, demo_server: Served) -> None:
+def test_model_info_and_metrics_name_the_dtype(fp8_server: Served, demo_server: Served) -> None:
     for server, dtype, attention in ((fp8_server, "fp8_e4m3", "torch"), (demo_server, "float32", None)):
         info = httpx.get(f"{server.url}/get_model_info").json()
         assert info["kv_cache_dtype"] == dtype
@@ -56,7 +56,7 @@ def test_model_info_and_metrics_say_so(fp8_server: Served, demo_server: Served) 
         assert (shown["kv_cache_dtype"], shown["attention"]) == (dtype, info["attention_backend"])
 
 
-def test_fingerprints_differ(fp8_server: Served, demo_server: Served) -> None:
+def test_the_dtype_changes_the_fingerprint(fp8_server: Served, demo_server: Served) -> None:
     body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
     found = {
         httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()["system_fingerprint"]
@@ -65,7 +65,7 @@ def test_fingerprints_differ(fp8_server: Served, demo_server: Served) -> None:
     assert len(found) == 2
 
 
-def test_an_unknown_dtype_is_a_usage_error_that_names_the_right_ones() -> None:
+def test_an_unknown_dtype_lists_the_known_ones() -> None:
     result = CliRunner().invoke(build_cli(), ["serve", "demo", "--kv-cache-dtype", "int8"])
     assert result.exit_code == 2
     assert "'fp8_e4m3'" in result.output

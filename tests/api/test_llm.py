@@ -29,13 +29,13 @@ def test_prompts_are_continued_in_order(llm: LLM) -> None:
     assert [output.text for output in together] == [output.text for output in alone]
 
 
-def test_an_output_tells_its_facts(llm: LLM) -> None:
+def test_an_output_has_tokens_reason_and_counts(llm: LLM) -> None:
     [output] = llm.generate([[10, 11, 12]], SamplingParams(max_tokens=5, ignore_eos=True))
     assert len(output.token_ids) == 5
     assert (output.finish_reason, output.prompt_tokens) == ("length", 3)
 
 
-def test_log_probabilities_come_with_each_token_if_asked_for(llm: LLM) -> None:
+def test_logprobs_are_returned_on_request(llm: LLM) -> None:
     [output] = llm.generate([[10, 11, 12]], GREEDY, logprobs=2, prompt_logprobs=0)
     assert output.logprobs is not None
     assert [found.top_ids[0] for found in output.logprobs] == output.token_ids
@@ -54,22 +54,22 @@ def test_a_chat_is_answered(llm: LLM) -> None:
     assert two[1].cached_tokens > 0
 
 
-async def test_it_works_where_an_event_loop_runs_already(llm: LLM) -> None:
+async def test_it_works_inside_a_running_event_loop(llm: LLM) -> None:
     assert llm.generate("Hello", GREEDY)[0].token_ids
 
 
-def test_nothing_asked_is_nothing_answered(llm: LLM) -> None:
+def test_no_prompts_give_no_outputs(llm: LLM) -> None:
     assert llm.generate([]) == []
 
 
-def test_wrong_requests_are_errors_that_say_why(llm: LLM) -> None:
+def test_wrong_requests_raise_explained_errors(llm: LLM) -> None:
     with pytest.raises(ContextLengthError, match="5000"):
         llm.generate("Hello", SamplingParams(max_tokens=5000))
     with pytest.raises(RequestError, match="empty"):
         llm.chat([])
 
 
-def test_wrong_settings_are_errors_that_say_what_is_right() -> None:
+def test_wrong_settings_suggest_a_correction() -> None:
     with pytest.raises(ConfigError, match=r"'atention'; known: .*attention"):
         LLM("demo", atention="torch")
     with pytest.raises(
@@ -108,7 +108,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
     return configs
 
 
-def test_a_server_s_config_file_is_read_and_arguments_go_before_it(
+def test_arguments_beat_the_server_s_config_file(
     asked: list[EngineConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "llmfw.toml").write_text(FILE.replace("speed", "max_overtaken").replace("fcfs", "lpm"))
@@ -130,7 +130,7 @@ def test_a_server_s_config_file_is_read_and_arguments_go_before_it(
         ("task = 'embed'", "task is 'embed'"),
     ],
 )
-def test_what_is_wrong_in_a_config_file_is_told_with_its_place(
+def test_config_file_errors_name_their_place(
     line: str, says: str, asked: list[EngineConfig], tmp_path: Path
 ) -> None:
     (tmp_path / "llmfw.toml").write_text(line + FILE)

@@ -24,7 +24,7 @@ def other(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_other_project_ends_the_command_in_one_line(other: Path) -> None:
+def test_the_other_project_is_reported_in_one_line(other: Path) -> None:
     code = "import sys, llmfw_engine; sys.argv[1:] = ['--version']; llmfw_engine.main()"
     environment = os.environ | {"PYTHONPATH": str(other)}
     done = subprocess.run(
@@ -36,7 +36,7 @@ def test_the_other_project_ends_the_command_in_one_line(other: Path) -> None:
     assert "pip uninstall --yes llmfw llmfw-engine" in line
 
 
-def test_without_it_the_command_runs() -> None:
+def test_without_the_other_project_the_command_runs() -> None:
     assert llmfw_engine.clash() is None
     done = subprocess.run(
         [sys.executable, "-m", "llmfw_engine", "--version"], capture_output=True, text=True, check=True

@@ -85,7 +85,7 @@ def test_metrics_keep_names_labels_and_values(accept: str, parse: Parse) -> None
     }
 
 
-def test_the_text_format_gives_each_family_help_and_type() -> None:
+def test_metric_families_have_help_and_type() -> None:
     lines = scrape("", [], STATS).splitlines()
     assert "# HELP llmfw_running_requests Requests that have a place in the engine's steps." in lines
     assert "# TYPE llmfw_running_requests gauge" in lines
@@ -115,7 +115,7 @@ def test_openmetrics_is_served_if_accepted(server: Served) -> None:
 @pytest.mark.parametrize(
     "accept", ["*/*", "text/html", "text/plain;version=x", f"{OPENMETRICS};version=1.x", ";=,"]
 )
-def test_other_clients_get_the_text_format(server: Served, accept: str) -> None:
+def test_other_clients_receive_the_text_format(server: Served, accept: str) -> None:
     reply = httpx.get(f"{server.url}/metrics", headers={"accept": accept})
     assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert samples(parse_text(reply.text))[of("llmfw_kv_tokens")] == 4096
@@ -131,9 +131,7 @@ async def silent() -> EngineStats:
 
 
 @pytest.mark.parametrize("stats", [dead, silent])
-def test_the_api_s_own_figures_outlive_the_engine(
-    server: Served, monkeypatch: pytest.MonkeyPatch, stats: Any
-) -> None:
+def test_api_counters_survive_the_engine(server: Served, monkeypatch: pytest.MonkeyPatch, stats: Any) -> None:
     monkeypatch.setattr(metrics, "PATIENCE_S", 0.1)
     monkeypatch.setattr(server.client, "stats", stats)
     reply = httpx.get(f"{server.url}/metrics")

@@ -52,7 +52,7 @@ def comparable(value: Any) -> Any:
     return pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
 
 
-def test_a_mixed_batch_of_32_gives_for_each_request_what_it_gives_alone(demo_server: Served) -> None:
+def test_a_mixed_batch_equals_single_requests(demo_server: Served) -> None:
     alone = [ask(demo_server.url, body) for body in BODIES]
     with ThreadPoolExecutor(len(BODIES)) as pool:
         together = list(pool.map(lambda body: ask(demo_server.url, body), BODIES))

@@ -53,7 +53,7 @@ def _cause(error: jsonschema.ValidationError) -> jsonschema.ValidationError:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.id)
-def test_what_is_sent_is_what_the_document_says(demo_server: Served, call: Call) -> None:
+def test_replies_match_openai_s_document(demo_server: Served, call: Call) -> None:
     reply = call.send(demo_server.url)
     assert reply.status_code == call.status, reply.text
     values = call.values(reply)
@@ -61,6 +61,6 @@ def test_what_is_sent_is_what_the_document_says(demo_server: Served, call: Call)
     assert [(value, found) for value in values if (found := complaints(call.form.schema, value))] == []
 
 
-def test_a_wrong_reply_is_complained_about() -> None:
+def test_a_wrong_reply_is_detected() -> None:
     assert complaints("ListModelsResponse", {"object": "list", "data": None})
     assert not complaints("ListModelsResponse", {"object": "list", "data": []})

@@ -26,7 +26,7 @@ OWN = {name for param in serve_command.params for name in param.opts}
         ("--disable-cuda-graph", "--disable-cuda-graph is an option of SGLang; here it is --cuda-graph off"),
     ],
 )
-def test_a_foreign_option_is_answered_with_ours(tmp_path, command, given, answer):
+def test_a_foreign_option_suggests_ours(tmp_path, command, given, answer):
     (tmp_path / "in.jsonl").write_text("{}\n")
     line = f"{command} {given}".replace("FILE", str(tmp_path / "in.jsonl"))
     result = CliRunner().invoke(build_cli(), line.split())
@@ -42,11 +42,11 @@ def test_every_known_foreign_option_has_one_answer():
             assert found.endswith(here)
 
 
-def test_no_foreign_option_is_one_of_ours():
+def test_no_foreign_option_exists_here():
     assert not OWN & {flag for flags, _ in foreign_flags() for flag in flags}
 
 
-def test_answers_name_options_of_serve():
+def test_answers_name_existing_options():
     named = {flag for _, here in foreign_flags() for flag in re.findall(r"--[a-z][\w-]+", here)}
     assert named <= OWN
 
@@ -66,7 +66,7 @@ def test_an_unknown_option_stays_unknown():
         ("--no-enable-prefix-cachin", "Did you mean --no-enable-prefix-caching?"),
     ],
 )  # fmt: skip
-def test_a_misspelled_option_is_answered_with_what_was_meant(given: str, answer: str) -> None:
+def test_a_misspelled_option_suggests_the_nearest(given: str, answer: str) -> None:
     result = CliRunner().invoke(build_cli(), ["serve", "demo", given])
     assert result.exit_code == 2
     assert answer in result.stderr.splitlines()[-1]
@@ -79,13 +79,13 @@ def test_an_opposite_is_never_suggested(name: str) -> None:
         assert (
             name
             not in (
-                result := CliRunner().invoke(build_cli(), ["serve", "demo", given, "--help-part", "x"])
+                result := CliRunner().invoke(build_cli(), ["serve", "demo", given, "--help-component", "x"])
             ).stderr.splitlines()[-1]
         ), result.stderr
 
 
 @pytest.mark.parametrize("name", sorted(name for name in OWN if name.startswith("--")))
-def test_every_option_is_found_by_a_wrong_letter(name: str) -> None:
+def test_any_misspelt_option_suggests_the_right_one(name: str) -> None:
     if len(name) > 8:
         near = nearest(name + "q", OWN)
         assert near == name

@@ -45,7 +45,7 @@ def busy(module_server: Served) -> Served:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", BODIES)
-def test_a_full_queue_is_a_503_that_says_when_to_come_back(busy: Served, path: str, stream: bool) -> None:
+def test_a_full_queue_is_503_with_retry_after(busy: Served, path: str, stream: bool) -> None:
     busy.engine.refusals.append(FULL)
     reply = busy.post(path, {**BODIES[path], "stream": stream})
     assert reply.status_code == (529 if path == "/v1/messages" else 503)
@@ -59,7 +59,7 @@ def test_a_full_queue_is_a_503_that_says_when_to_come_back(busy: Served, path: s
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_tenant_s_limit_is_a_429(busy: Served, path: str) -> None:
+def test_a_tenant_s_limit_is_429(busy: Served, path: str) -> None:
     busy.engine.refusals.append(TENANT)
     reply = busy.post(path, {**BODIES[path], "stream": True})
     assert (reply.status_code, reply.headers["retry-after"]) == (429, "3")
@@ -67,7 +67,7 @@ def test_a_tenant_s_limit_is_a_429(busy: Served, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_timeout_that_has_passed_is_a_408_not_to_be_tried_again(busy: Served, path: str) -> None:
+def test_an_expired_request_is_408_without_retry(busy: Served, path: str) -> None:
     busy.engine.refusals.append(LATE)
     reply = busy.post(path, {**BODIES[path], "stream": True})
     assert (reply.status_code, reply.headers["x-should-retry"]) == (408, "false")
@@ -75,14 +75,14 @@ def test_a_timeout_that_has_passed_is_a_408_not_to_be_tried_again(busy: Served, 
 
 
 @pytest.mark.parametrize("error", [FULL, TENANT])
-def test_openai_s_sdk_waits_as_long_as_it_is_told_and_then_succeeds(busy: Served, error: Exception) -> None:
+def test_openai_s_sdk_retries_after_the_given_time(busy: Served, error: Exception) -> None:
     busy.engine.refusals += [error, error]
     with busy.openai().with_options(max_retries=2) as sdk:
         stream = sdk.chat.completions.create(model=SERVED_NAME, messages=MESSAGES, stream=True)  # type: ignore
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Hi"
 
 
-def test_sdks_do_not_repeat_what_has_run_out_of_time(busy: Served) -> None:
+def test_sdks_do_not_retry_expired_requests(busy: Served) -> None:
     busy.engine.refusals += [LATE, None]
     sdk = busy.openai().with_options(max_retries=2)
     with sdk, pytest.raises(openai.APIStatusError, match="3 requests were before it") as caught:
@@ -91,7 +91,7 @@ def test_sdks_do_not_repeat_what_has_run_out_of_time(busy: Served) -> None:
     assert len(busy.engine.refusals) == 1
 
 
-def test_anthropic_s_sdk_knows_an_overloaded_server(busy: Served) -> None:
+def test_anthropic_s_sdk_recognises_an_overloaded_server(busy: Served) -> None:
     busy.engine.refusals.append(FULL)
     with anthropic.Anthropic(base_url=busy.url, api_key="None", max_retries=0) as sdk:
         with pytest.raises(anthropic.APIStatusError) as caught:
@@ -103,7 +103,7 @@ def test_anthropic_s_sdk_knows_an_overloaded_server(busy: Served) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_where_one_of_several_choices_is_refused_none_runs(busy: Served, stream: bool) -> None:
+def test_one_refused_choice_aborts_the_others(busy: Served, stream: bool) -> None:
     before = len(busy.engine.aborted)
     busy.engine.refusals += [None, None, FULL]
     reply = busy.post("/v1/completions", {"prompt": [WAIT], "n": 3, "stream": stream})
@@ -111,14 +111,14 @@ def test_where_one_of_several_choices_is_refused_none_runs(busy: Served, stream:
     wait_until(lambda: len(busy.engine.aborted) == before + 2)
 
 
-def test_a_stream_of_several_choices_begins_when_all_were_heard_of(busy: Served) -> None:
+def test_a_stream_starts_after_all_choices_are_admitted(busy: Served) -> None:
     busy.engine.waits = [Wait(4, 1.0)]
     reply = busy.post("/v1/completions", {"prompt": "Hi", "n": 3, "stream": True})
     assert reply.text.startswith(": waiting, 4 ahead, about 1.0 s\n\n" * 3 + "data: ")
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_streams_tell_of_waiting_in_comments(busy: Served, path: str) -> None:
+def test_streams_report_waiting_in_comments(busy: Served, path: str) -> None:
     busy.engine.waits = [Wait(12, 3.42), Wait(3), Wait(0, 0.0)]
     text = busy.post(path, {**BODIES[path], "stream": True}).text
     comments = [line for line in text.split("\n\n") if line.startswith(":")]
@@ -131,11 +131,11 @@ def test_streams_tell_of_waiting_in_comments(busy: Served, path: str) -> None:
     assert busy.post(path, quiet).json().keys() >= {"id"} or path == "/generate"
 
 
-def test_what_does_not_wait_has_no_comment() -> None:
+def test_without_a_wait_there_is_no_comment() -> None:
     assert comment_on(None) == b""
 
 
-def test_openai_s_sdk_reads_over_the_comments(busy: Served) -> None:
+def test_openai_s_sdk_skips_the_comments(busy: Served) -> None:
     busy.engine.waits = [Wait(2, 1.0)] * 3
     with busy.openai() as sdk:
         chunks = list(sdk.chat.completions.create(model=SERVED_NAME, messages=MESSAGES, stream=True))  # type: ignore
@@ -145,7 +145,7 @@ def test_openai_s_sdk_reads_over_the_comments(busy: Served) -> None:
             assert stream.get_final_response().output_text == "Hi"
 
 
-def test_anthropic_s_sdk_reads_over_the_comments(busy: Served) -> None:
+def test_anthropic_s_sdk_skips_the_comments(busy: Served) -> None:
     busy.engine.waits = [Wait(2, 1.0)] * 3
     with (
         anthropic.Anthropic(base_url=busy.url, api_key="None", max_retries=0) as sdk,
@@ -154,7 +154,7 @@ def test_anthropic_s_sdk_reads_over_the_comments(busy: Served) -> None:
         assert "".join(stream.text_stream) == "Hi"
 
 
-def test_a_background_response_stays_queued_until_there_is_room(busy: Served) -> None:
+def test_background_responses_stay_queued_until_admitted(busy: Served) -> None:
     busy.engine.refusals += [FULL, FULL]
     with busy.openai() as sdk:
         made = sdk.responses.create(model=SERVED_NAME, input="Hi", background=True)
@@ -171,7 +171,7 @@ def asked(busy: Served, path: str, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path != "/v1/messages"])
-def test_terms_reach_the_engine(busy: Served, path: str) -> None:
+def test_timeout_salt_and_priority_reach_the_engine(busy: Served, path: str) -> None:
     request = asked(busy, path, timeout=2.5, cache_salt="s", priority=3)
     assert (request.timeout_s, request.cache_salt, request.priority) == (2.5, "s", 3)
     assert not request.tell_wait
@@ -183,7 +183,7 @@ def test_terms_reach_the_engine(busy: Served, path: str) -> None:
     ("field", "value"),
     [("timeout", 0), ("timeout", -1), ("timeout", "soon"), ("timeout", 86401), ("cache_salt", 5)],
 )
-def test_wrong_terms_are_a_400_that_names_them(busy: Served, path: str, field: str, value: Any) -> None:
+def test_a_wrong_scheduling_field_is_named(busy: Served, path: str, field: str, value: Any) -> None:
     reply = busy.post(path, {**BODIES[path], field: value})
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == field
@@ -195,7 +195,7 @@ def test_a_cache_salt_has_at_most_256_characters(busy: Served) -> None:
     assert busy.post("/generate", {"text": "Hi", "cache_salt": "x" * 257}).status_code == 400
 
 
-def test_without_named_keys_the_tenant_is_the_user_of_the_body(busy: Served) -> None:
+def test_without_named_keys_users_are_tenants(busy: Served) -> None:
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses"):
         assert asked(busy, path, user="ann").tenant == "ann"
         assert asked(busy, path, safety_identifier="bob").tenant == "bob"
@@ -206,7 +206,7 @@ def test_without_named_keys_the_tenant_is_the_user_of_the_body(busy: Served) -> 
     )
 
 
-def test_a_key_s_name_is_the_tenant_whatever_the_body_says(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_named_key_decides_the_tenant(tmp_path_factory: pytest.TempPathFactory) -> None:
     keys = (("ann", "one"), ("bob", "two"))
     with serving(BusyEngine(), byte_tokenizer(tmp_path_factory.mktemp("model")), api_key=keys) as locked:
         for name, key in keys:

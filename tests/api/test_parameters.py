@@ -45,7 +45,7 @@ def groups(kind: type[GenerationRequest]) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("kind", PARAMS)
-def test_every_field_that_openai_s_sdk_can_send_is_in_one_group(kind: type[GenerationRequest]) -> None:
+def test_every_sdk_field_is_in_one_group(kind: type[GenerationRequest]) -> None:
     sendable = {name for params in PARAMS[kind] for name in get_type_hints(params)}
     assert len(sendable) > 15
     assert {name: sum(name in group for group in groups(kind)) for name in sendable} == dict.fromkeys(
@@ -66,7 +66,7 @@ def test_the_docs_name_every_field(kind: type[GenerationRequest]) -> None:
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_what_changes_nothing_is_reported_and_still_checked(server: Served, name: str) -> None:
+def test_ignored_fields_are_reported_and_validated(server: Served, name: str) -> None:
     assert set(SENT) == set(Inert.__struct_fields__)
     reply = server.chat("Hi", **{name: SENT[name]})
     assert (reply.status_code, reply.headers["llmfw-ignored-params"]) == (200, name)
@@ -75,7 +75,7 @@ def test_what_changes_nothing_is_reported_and_still_checked(server: Served, name
     assert "llmfw-ignored-params" not in server.chat("Hi", **{name: None}).headers
 
 
-def test_a_refused_field_that_asks_for_nothing_is_fine(server: Served) -> None:
+def test_null_values_of_refused_fields_are_accepted(server: Served) -> None:
     for name in groups(ChatRequest)[1]:
         reply = server.chat("Hi", **{name: None})
         assert reply.status_code == 200
@@ -83,7 +83,7 @@ def test_a_refused_field_that_asks_for_nothing_is_fine(server: Served) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(ChatRequest.refused) - set(ChatRequest.__struct_fields__)))
-def test_a_refused_field_is_a_400_that_names_it(server: Served, name: str) -> None:
+def test_a_refused_field_is_named(server: Served, name: str) -> None:
     tuned = {"num_beams": 2} if "num_beams" in ChatRequest.refused[name].tunes else {}
     used = {"presence_penalty": 1, "logprobs": True, "skip_special_tokens": False, **tuned}
     error = server.chat("Hi", **{name: ["x"]}, **used).json()["error"]
@@ -92,7 +92,7 @@ def test_a_refused_field_is_a_400_that_names_it(server: Served, name: str) -> No
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
-def test_an_option_of_streams_that_is_not_known_is_reported(server: Served, path: str) -> None:
+def test_unknown_stream_options_are_reported(server: Served, path: str) -> None:
     prompt = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi", "input": "Hi"}
     name = {"/v1/chat/completions": "messages", "/v1/completions": "prompt"}.get(path, "input")
     options = {"coarse_chunks": True, "include_obfuscation": True}

@@ -33,7 +33,7 @@ from ..core.engine.generation.tiny_models import REFUSED, SERVABLE, save_random_
 from ..docs.gpu_script import gpu_script
 
 CPU = torch.device("cpu")
-NO_PARTS = Registry([])
+NO_COMPONENTS = Registry([])
 LLAMA_8B_WEIGHTS = 8_030_261_248
 
 
@@ -57,7 +57,7 @@ def found(*arguments: object) -> dict[str, Any]:
     return json.loads(result.stdout)
 
 
-def test_a_llama_of_8b_weights_has_its_known_figures(llama_8b):
+def test_llama_8b_has_its_known_figures(llama_8b):
     plan = found(llama_8b, "--device", "h200")
     assert plan["model"]["kv_bytes_per_token"] == 131_072
     assert plan["model"]["weight_bytes"] == 2 * LLAMA_8B_WEIGHTS
@@ -67,18 +67,18 @@ def test_a_llama_of_8b_weights_has_its_known_figures(llama_8b):
 
 
 @pytest.mark.slow
-def test_without_weight_files_the_weights_are_counted_by_transformers(llama_8b, tmp_path):
+def test_missing_weights_are_counted_from_the_config(llama_8b, tmp_path):
     (tmp_path / "config.json").write_bytes((llama_8b / "config.json").read_bytes())
     assert weight_bytes(read_numbers(tmp_path), "bfloat16") == (2 * LLAMA_8B_WEIGHTS, "config.json")
 
 
 @pytest.mark.parametrize("family", SERVABLE)
-def test_the_numbers_are_those_of_the_engine(family, tmp_path):
+def test_the_plan_s_numbers_equal_the_engine_s(family, tmp_path):
     config_class, changes = SERVABLE[family]
     if family == "gpt-neox":
         changes = changes | {"num_key_value_heads": None}  # which it does not know, and no config of it has
     folder = save_random_model(tmp_path, config_class, changes)
-    model = load_model(EngineConfig(model=str(folder), dtype="float32"), CPU, NO_PARTS)
+    model = load_model(EngineConfig(model=str(folder), dtype="float32"), CPU, NO_COMPONENTS)
     numbers = read_numbers(folder)
     assert 4 * numbers.kv_elements == bytes_per_token(model.layers, torch.float32)
     assert weight_bytes(numbers, "float32") == (model.num_bytes, "weight files")
@@ -90,11 +90,11 @@ def test_the_numbers_are_those_of_the_engine(family, tmp_path):
     assert Model(numbers, weights, "").shape("float32") == capacity.shape_of(model)
 
 
-def test_as_many_tokens_fit_as_the_engine_makes_room_for_on_such_a_gpu(monkeypatch):
+def test_planned_tokens_equal_the_engine_s_capacity(monkeypatch):
     total = 2 << 30
     plan = found("demo", "--device", "mine=2", "--dtype", "float32")
     folder = plan["model"]["folder"]
-    model = load_model(EngineConfig(model=folder, dtype="float32"), CPU, NO_PARTS)
+    model = load_model(EngineConfig(model=folder, dtype="float32"), CPU, NO_COMPONENTS)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(capacity, "total_memory", lambda device: total)
     free = total - model.num_bytes - CONTEXT_BYTES
@@ -104,14 +104,14 @@ def test_as_many_tokens_fit_as_the_engine_makes_room_for_on_such_a_gpu(monkeypat
     assert plan["tokens"] < 512 * model.context_length, "memory is what bounds it"
 
 
-def test_layers_that_are_not_attention_are_refused(tmp_path):
+def test_non_attention_layers_are_refused(tmp_path):
     config_class, changes, _ = REFUSED["qwen3-next"]
     folder = save_random_model(tmp_path, config_class, changes)
     with pytest.raises(ModelError, match="layers of linear_attention are not ordinary attention"):
         read_numbers(folder)
 
 
-def test_the_defaults_are_those_of_the_engine_on_a_gpu():
+def test_the_defaults_equal_the_engine_s():
     ours = (choices.FRACTION, choices.MAX_RUNNING, choices.CHUNK)
     assert choices.MAX_RUNNING == capacity.DEFAULT_GRAPH_SIZE
     assert ours == tuple(
@@ -124,7 +124,7 @@ def test_the_defaults_are_those_of_the_engine_on_a_gpu():
     )
 
 
-def test_a_table_says_how_many_requests_fit(llama_8b):
+def test_a_table_shows_how_many_requests_fit(llama_8b):
     result = run(llama_8b, "--device", "a100-40", "--request-tokens", 4000, "--request-tokens", 20)
     assert result.exit_code == 0, result.output
     rows = [line.split("\t") for line in result.output.splitlines()]
@@ -132,7 +132,7 @@ def test_a_table_says_how_many_requests_fit(llama_8b):
     assert ["20", "512"] in rows  # more would fit, but not into one step
 
 
-def test_what_does_not_fit_is_exit_code_1_with_what_would_help(llama_8b):
+def test_an_impossible_plan_suggests_help(llama_8b):
     result = run(llama_8b, "--device", "mine=12")
     assert result.exit_code == 1
     assert "The weights alone have 14.96 GiB, the device has 12.00." in result.output
@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_exit_code_1_with_what_would_help(llama_8b):
         ("--device mine=36 --dtype float32", "--dtype bfloat16"),
     ],
 )
-def test_what_is_said_to_help_helps(llama_8b, tight, flag):
+def test_the_suggested_help_works(llama_8b, tight, flag):
     given = [*tight.split(), "--context-length", "32768"]
     plan = found(llama_8b, *given)
     assert "reason" in plan
@@ -156,32 +156,32 @@ def test_what_is_said_to_help_helps(llama_8b, tight, flag):
     assert "reason" not in found(llama_8b, *given, *flag.split())
 
 
-def test_a_context_that_does_not_fit_whole_is_said(llama_8b):
+def test_a_context_too_long_is_reported(llama_8b):
     plan = found(llama_8b, "--device", "4090")
     assert plan["fits"] is True
     assert "a sequence of the whole context of 131,072 tokens does not fit" in plan["reason"]
     assert "reason" not in found(llama_8b, "--device", "4090", "--context-length", 8192)
 
 
-def test_float32_takes_twice_as_much_as_bfloat16(llama_8b):
+def test_float32_needs_twice_bfloat16_s_memory(llama_8b):
     plain, wide = (found(llama_8b, "--device", "h100", "--dtype", d) for d in ("bfloat16", "float32"))
     for key in ("weight_bytes", "kv_bytes_per_token"):
         assert wide["model"][key] == 2 * plain["model"][key]
 
 
-def test_keys_and_values_of_one_byte_double_the_tokens(llama_8b):
+def test_fp8_doubles_the_tokens(llama_8b):
     plain, small = (found(llama_8b, "--device", "h100", "--kv-cache-dtype", d) for d in ("auto", "fp8_e4m3"))
     assert small["tokens"] == pytest.approx(2 * plain["tokens"], abs=4)
 
 
 @pytest.mark.parametrize("name", ["fp8", "fp8_e4m3", "fp8_e5m2"])
-def test_what_eight_bits_cost_is_noted(llama_8b, name):
+def test_the_cost_of_fp8_is_noted(llama_8b, name):
     assert found(llama_8b, "--device", "h100")["notes"] == []
     [note] = found(llama_8b, "--device", "h100", "--kv-cache-dtype", name)["notes"]
     assert note.startswith(f"Keys and values in {name} change replies a little")
 
 
-def test_eight_bits_are_named_where_they_would_help(llama_8b):
+def test_fp8_is_suggested_if_it_helps(llama_8b):
     wanted = found(llama_8b, "--device", "4090", "--context-length", 60_000)
     assert any(help.startswith("--kv-cache-dtype fp8_e4m3: ") for help in wanted["would_help"])
     small = found(llama_8b, "--device", "4090", "--context-length", 60_000, "--kv-cache-dtype", "fp8_e4m3")
@@ -196,7 +196,7 @@ def test_layers_with_a_window_are_noted(tmp_path):
 
 
 @pytest.mark.parametrize("device", ["h300", "mine=", "mine=0", "=24", "mine=24GB"])
-def test_a_device_that_is_none_is_a_usage_error(llama_8b, device):
+def test_an_unknown_device_is_a_usage_error(llama_8b, device):
     result = run(llama_8b, "--device", device)
     assert result.exit_code == 2
     assert f"{device!r} is none of {', '.join(DEVICES)}, nor NAME=GiB" in result.output
@@ -216,14 +216,14 @@ def test_a_context_past_the_models_is_an_error(llama_8b):
         ('{"hidden_size": 8}', "has no num_attention_heads"),
     ],
 )
-def test_a_config_that_says_too_little_is_an_error(tmp_path, config, reason):
+def test_an_incomplete_config_is_an_error(tmp_path, config, reason):
     (tmp_path / "config.json").write_text(config)
     result = run(tmp_path, "--device", "h100")
     assert result.exit_code == 1
     assert reason in result.output
 
 
-def test_a_weight_file_that_is_none_is_an_error(llama_8b, tmp_path):
+def test_an_invalid_weight_file_is_an_error(llama_8b, tmp_path):
     (tmp_path / "config.json").write_bytes((llama_8b / "config.json").read_bytes())
     (tmp_path / "model.safetensors").write_bytes(b"\x10" + bytes(30))
     with pytest.raises(ModelError, match="is no safetensors file"):
@@ -250,10 +250,10 @@ def counted_here(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("counted_here")
 @pytest.mark.parametrize("scheme", ["int8", pytest.param("int4", marks=pytest.mark.long)])
-def test_quantised_weights_are_counted_as_the_engine_has_them(scheme):
+def test_quantised_weights_are_counted_like_the_engine(scheme):
     plan = found("demo", "--device", "mine=2", "--quantization", scheme)
     config = EngineConfig(model=plan["model"]["folder"], dtype="bfloat16", quantization=scheme)
-    assert plan["model"]["weight_bytes"] == load_model(config, CPU, NO_PARTS).num_bytes
+    assert plan["model"]["weight_bytes"] == load_model(config, CPU, NO_COMPONENTS).num_bytes
     assert plan["settings"]["quantization"] == scheme
 
 
@@ -265,7 +265,7 @@ def test_a_model_of_experts_cannot_be_quantised(tmp_path):
     assert "MixtralForCausalLM cannot be quantised" in result.output
 
 
-def test_what_is_quantised_already_is_not_quantised_again(llama_8b, tmp_path):
+def test_quantised_checkpoints_are_not_quantised_again(llama_8b, tmp_path):
     config = json.loads((llama_8b / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"bits": 4}}))
     result = run(tmp_path, "--device", "mine=2", "--quantization", "int8")

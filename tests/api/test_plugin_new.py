@@ -48,7 +48,7 @@ def installed(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_there_is_a_package_for_every_kind_of_part_a_command_and_a_route():
+def test_every_kind_has_a_package_template():
     assert set(KINDS) == {*HOOK_NAMES, "command", "route"}
 
 
@@ -56,7 +56,7 @@ def test_there_is_a_package_for_every_kind_of_part_a_command_and_a_route():
     "kinds",
     [pytest.param(tuple(KINDS), marks=pytest.mark.long, id="all"), ("policy", "tool_parser", "route")],
 )
-def test_packages_pass_their_own_tests_at_once(kinds: tuple[str, ...], packages: Path, installed: Path):
+def test_new_packages_pass_their_tests(kinds: tuple[str, ...], packages: Path, installed: Path):
     # One run for all, and one dtype of three: the import of torch takes longer than most of the tests.
     places = [str(packages / f"llmfw-{name}" / "tests") for name in (NAMES[kind] for kind in kinds)]
     options = ["-p", "length", "--hypothesis-profile", LENGTH]
@@ -73,7 +73,7 @@ def test_packages_pass_their_own_tests_at_once(kinds: tuple[str, ...], packages:
     assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 8 * len(kinds)
 
 
-def test_every_package_is_written_as_ruff_formats_and_lints(packages: Path):
+def test_every_package_passes_ruff(packages: Path):
     for command in (["check", "--extend-select", "I,B,UP,SIM"], ["format", "--check"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--no-cache", str(packages)],
@@ -84,7 +84,7 @@ def test_every_package_is_written_as_ruff_formats_and_lints(packages: Path):
         assert done.returncode == 0, done.stdout
 
 
-def test_the_project_names_one_entry_point_and_the_range_of_llmfw(packages: Path):
+def test_the_project_declares_entry_point_and_requirement(packages: Path):
     for kind, name in NAMES.items():
         project = tomllib.loads((packages / f"llmfw-{name}" / "pyproject.toml").read_text("utf-8"))["project"]
         assert project["name"] == f"llmfw-{name}"
@@ -92,7 +92,7 @@ def test_the_project_names_one_entry_point_and_the_range_of_llmfw(packages: Path
         assert project["dependencies"] == ["llmfw-engine>=0.1,<0.3"]
 
 
-def test_it_ends_with_the_next_three_commands(tmp_path: Path):
+def test_the_output_names_the_next_commands(tmp_path: Path):
     output = plugin_new("quick", "--kind", "chat-template", "--path", str(tmp_path)).output
     lines = [line.strip() for line in output.splitlines() if line.startswith("  ")]
     folder = tmp_path / "llmfw-quick"
@@ -101,7 +101,7 @@ def test_it_ends_with_the_next_three_commands(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["quick", "llmfw-quick", "llmfw_quick"])
-def test_the_package_s_name_may_be_given_for_the_part_s(tmp_path: Path, name: str):
+def test_the_package_name_is_accepted(tmp_path: Path, name: str):
     assert plugin_new(name, "--kind", "policy", "--path", str(tmp_path)).exit_code == 0
     assert (tmp_path / "llmfw-quick" / "llmfw_quick" / "policy.py").is_file()
 
@@ -109,14 +109,14 @@ def test_the_package_s_name_may_be_given_for_the_part_s(tmp_path: Path, name: st
 @pytest.mark.parametrize(
     "name", ["", "llmfw-", "4bit", "Ünder", "a b", "../x", "-x", "x-", "a--b", "Big", "a.b"]
 )
-def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path, name: str):
+def test_an_invalid_name_is_refused(tmp_path: Path, name: str):
     done = plugin_new("--kind", "policy", "--path", str(tmp_path), "--", name)
     assert (done.exit_code, list(tmp_path.iterdir())) == (1, [])
     assert repr(name) in done.output
 
 
 @pytest.mark.parametrize("there", ["file", "folder"])
-def test_what_is_there_is_left_as_it_is(tmp_path: Path, there: str):
+def test_existing_files_stay_unchanged(tmp_path: Path, there: str):
     place = tmp_path / "llmfw-quick"
     if there == "file":
         place.write_text("mine")
@@ -129,32 +129,32 @@ def test_what_is_there_is_left_as_it_is(tmp_path: Path, there: str):
 
 
 @pytest.mark.parametrize("name", ["engine", "llmfw-engine"])
-def test_the_name_of_our_own_package_is_refused(tmp_path: Path, name: str) -> None:
+def test_our_own_package_name_is_refused(tmp_path: Path, name: str) -> None:
     result = plugin_new(name, "--kind", "policy", "--path", str(tmp_path))
     assert result.exit_code == 1
     assert "llmfw-engine is the package of llmfw itself" in " ".join(result.output.split())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plugin_of_that_name_that_another_package_brings_is_told_before_anything_is_written(tmp_path: Path):
+def test_a_taken_plugin_name_is_reported_first(tmp_path: Path):
     done = plugin_new("policies", "--kind", "policy", "--path", str(tmp_path))
     assert done.exit_code == 1
     assert "the package llmfw-engine brings a plugin 'policies' already" in " ".join(done.output.split())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_part_of_that_name_is_told_and_how_users_choose_then(tmp_path: Path):
+def test_a_taken_component_name_shows_its_full_name(tmp_path: Path):
     done = plugin_new("fcfs", "--kind", "policy", "--path", str(tmp_path))
     assert done.exit_code == 0
     assert "fcfs/fcfs" in done.output
 
 
-def test_a_command_of_llmfw_s_own_is_not_taken(tmp_path: Path):
+def test_llmfw_s_command_names_are_refused(tmp_path: Path):
     done = plugin_new("serve", "--kind", "command", "--path", str(tmp_path))
     assert (done.exit_code, list(tmp_path.iterdir())) == (1, [])
 
 
-def test_an_unknown_kind_lists_those_that_there_are(tmp_path: Path):
+def test_an_unknown_kind_lists_the_known_ones(tmp_path: Path):
     done = plugin_new("quick", "--kind", "polcy", "--path", str(tmp_path))
     assert done.exit_code == 2
     assert "policy" in done.output

@@ -63,7 +63,7 @@ def test_a_question_is_answered(server: Served, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["chat", "complete"])
-def test_a_prompt_may_be_piped_in(server: Served, command: str) -> None:
+def test_a_prompt_may_be_piped(server: Served, command: str) -> None:
     assert llmfw(command, "--url", server.url, stdin="two\nlines\n").stdout == "two\nlines\n"
 
 
@@ -74,7 +74,7 @@ def test_an_empty_prompt_is_a_usage_error(server: Served, command: str) -> None:
     assert "the prompt is empty" in result.stderr
 
 
-def test_a_text_is_continued_and_said_to_be_cut_off(server: Served) -> None:
+def test_a_truncated_completion_says_so(server: Served) -> None:
     result = llmfw("complete", "--url", server.url, "--max-tokens", "3", "Hello")
     assert result.stdout == "Hel\n"
     assert "cut off" in result.stderr
@@ -92,7 +92,7 @@ def test_the_options_reach_the_engine(server: Served) -> None:
     )
 
 
-def test_messages_and_fields_are_sent_as_openai_s_and_nothing_else(tmp_path: Path) -> None:
+def test_messages_are_sent_in_openai_s_form(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"type": "object"}')
     with answering(200, "data: [DONE]\n\n") as (url, bodies):
         options = ["--url", url, "--model", "m", "--system", "Be brief.", "--reasoning-effort", "low"]
@@ -114,14 +114,14 @@ def test_thinking_stays_out_of_a_pipe(server: Served) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "[]"])
-def test_a_schema_that_is_none_is_a_usage_error(tmp_path: Path, content: str) -> None:
+def test_an_invalid_schema_is_a_usage_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "s.json").write_text(content)
     result = llmfw("chat", "--json-schema", str(tmp_path / "s.json"), "Hi")
     assert result.exit_code == 2
     assert "holds no JSON" in result.stderr
 
 
-def test_an_error_of_the_server_is_one_line_with_its_message(server: Served) -> None:
+def test_a_server_error_is_one_line(server: Served) -> None:
     result = llmfw("chat", "--url", server.url, "--temperature", "-1", "Hi")
     expected = "Error: 400 from the server: temperature is -1.0; it must be between 0 and 100\n"
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", expected)
@@ -134,7 +134,7 @@ def test_an_error_of_the_server_is_one_line_with_its_message(server: Served) -> 
         ('data: {"error": {"message": "the engine\\nhas ended"}}\n\n', "the engine has ended"),
     ],
 )
-def test_an_answer_that_breaks_off_is_an_error(body: str, message: str) -> None:
+def test_a_truncated_answer_is_an_error(body: str, message: str) -> None:
     with answering(200, body) as (url, _):
         result = llmfw("chat", "--url", url, "--model", "m", "Hi")
     assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
@@ -148,13 +148,13 @@ def test_an_answer_that_breaks_off_is_an_error(body: str, message: str) -> None:
         ("", "it does not say why"),
     ],
 )
-def test_errors_in_other_forms_are_shown_too(body: str, message: str) -> None:
+def test_errors_in_other_forms_are_shown(body: str, message: str) -> None:
     with answering(502, body, "text/html") as (url, _):
         result = llmfw("complete", "--url", url, "--model", "m", "Hi")
     assert (result.exit_code, result.stderr) == (1, f"Error: 502 from the server: {message}\n")
 
 
-def test_a_key_is_sent_and_a_missing_one_explained(tmp_path: Path) -> None:
+def test_a_missing_key_is_explained(tmp_path: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="sesame") as locked:
         assert llmfw("chat", "--url", locked.url, "--api-key", "sesame", "Hi").stdout == "Hi\n"
         refused = llmfw("chat", "--url", locked.url, "Hi").stderr
@@ -165,7 +165,7 @@ def test_a_key_is_sent_and_a_missing_one_explained(tmp_path: Path) -> None:
         assert "LLMFW_ADMIN_API_KEY or OPENAI_API_KEY" in llmfw("cache", "show", "--url", locked.url).stderr
 
 
-def test_where_no_server_is_the_way_to_start_one_is_shown(
+def test_an_unreachable_default_server_suggests_serve(
     monkeypatch: pytest.MonkeyPatch, server: Served
 ) -> None:
     nowhere = "http://127.0.0.1:9"
@@ -177,12 +177,12 @@ def test_where_no_server_is_the_way_to_start_one_is_shown(
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://[", "http://a b"])
-def test_a_url_that_is_none_is_an_error(url: str) -> None:
+def test_an_invalid_url_is_an_error(url: str) -> None:
     with pytest.raises(RemoteError, match=r"--url '.*' is not a URL"):
         Remote(url, None)
 
 
-def test_the_scheme_of_a_url_may_be_left_out(server: Served) -> None:
+def test_the_scheme_of_a_url_is_optional(server: Served) -> None:
     url = server.url.removeprefix("http://")
     assert llmfw("chat", "--url", url, "Hello").stdout == "Hello\n"
     assert llmfw("cache", "show", "--url", url, "--json").exit_code == 0
@@ -207,7 +207,7 @@ def test_tls_to_a_plain_server_is_explained(server: Served) -> None:
     assert "it does not speak TLS: write http:// in --url" in result.stderr
 
 
-def test_the_default_url_is_the_server_s_own() -> None:
+def test_the_default_url_equals_the_server_s() -> None:
     from llmfw.core.base.config import ServerConfig
 
     config = ServerConfig(served_model_name="m")
@@ -227,7 +227,7 @@ def reader(*lines: str | type[BaseException]) -> Callable[[], str]:
     return read
 
 
-def test_a_conversation_goes_on_after_errors_and_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conversation_continues_after_errors_and_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
 
     def answer(text: str) -> None:
@@ -253,7 +253,8 @@ def test_a_conversation_ends_by_exit_or_quit(end: str) -> None:
 
 
 @pytest.mark.slow
-def test_on_a_terminal_there_is_a_conversation_and_ctrl_c_stops_an_answer(tmp_path: Path) -> None:
+def test_terminals_hold_a_conversation_with_ctrl_c(tmp_path: Path) -> None:
+    """Ctrl-C stops the current answer only."""
     with serving(EchoEngine(delay=0.02), byte_tokenizer(tmp_path)) as slow:
         terminal = Terminal("chat", "--url", slow.url)
         terminal.expect("> ")
@@ -272,7 +273,7 @@ def test_on_a_terminal_there_is_a_conversation_and_ctrl_c_stops_an_answer(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_model_does_not_steer_the_terminal(server: Served) -> None:
+def test_model_output_cannot_steer_the_terminal(server: Served) -> None:
     terminal = Terminal("complete", "--url", server.url, "a\x1b]0;title\x07b")
     terminal.expect("a]0;titleb")
     assert terminal.close() == 0

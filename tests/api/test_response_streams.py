@@ -35,7 +35,7 @@ def frames(server: Served, **fields: Any) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def test_the_events_of_a_message_come_in_the_documented_order(server: Served) -> None:
+def test_message_events_have_the_documented_order(server: Served) -> None:
     events = frames(server, input="hi")
     assert [name for name, _ in events] == [
         "response.created",
@@ -53,7 +53,7 @@ def test_the_events_of_a_message_come_in_the_documented_order(server: Served) ->
     assert all(data["type"] == name for name, data in events)
 
 
-def test_every_event_has_the_fields_of_the_sdk_s_type(server: Served) -> None:
+def test_every_event_matches_the_sdk_s_type(server: Served) -> None:
     events = frames(server, input=f"<think>hm</think>Look: {CALL}", tools=[TOOL])
     for name, data in events:
         assert EVENT.validate_python(data).type == name
@@ -65,7 +65,7 @@ def test_every_event_has_the_fields_of_the_sdk_s_type(server: Served) -> None:
     }
 
 
-def test_the_helper_s_final_response_is_the_stored_one(sdk: openai.OpenAI) -> None:
+def test_the_helper_s_final_response_is_stored(sdk: openai.OpenAI) -> None:
     text = f"<think>hm</think>Look: {CALL}"
     with sdk.responses.stream(model=SERVED_NAME, input=text, tools=[TOOL]) as stream:
         deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
@@ -77,14 +77,14 @@ def test_the_helper_s_final_response_is_the_stored_one(sdk: openai.OpenAI) -> No
     assert stored.usage == final.usage
 
 
-def test_a_stream_that_reaches_its_limit_ends_incomplete(sdk: openai.OpenAI) -> None:
+def test_a_truncated_stream_ends_incomplete(sdk: openai.OpenAI) -> None:
     with sdk.responses.stream(model=SERVED_NAME, input="hello", max_output_tokens=2) as stream:
         last = list(stream)[-1]
     assert last.type == "response.incomplete"
     assert (last.response.output_text, last.response.incomplete_details.reason) == ("he", "max_output_tokens")
 
 
-def test_a_stream_and_a_reply_say_the_same(server: Served) -> None:
+def test_a_stream_equals_the_reply(server: Served) -> None:
     body = {"input": f"<think>hm</think>Look: {CALL}", "tools": [TOOL]}
     whole = server.post("/v1/responses", body).json()
     last = frames(server, **body)[-1][1]["response"]
@@ -93,7 +93,7 @@ def test_a_stream_and_a_reply_say_the_same(server: Served) -> None:
     assert last["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
 
 
-def test_the_log_probabilities_of_the_deltas_are_those_of_the_text(server: Served) -> None:
+def test_delta_logprobs_join_to_the_text_s(server: Served) -> None:
     events = frames(server, input="<think>hm</think>Größe", top_logprobs=1)
     deltas = [data for name, data in events if name == "response.output_text.delta"]
     [done] = [data for name, data in events if name == "response.output_text.done"]
@@ -105,7 +105,7 @@ def test_the_log_probabilities_of_the_deltas_are_those_of_the_text(server: Serve
     assert len(done["logprobs"]) == len("Größe".encode())
 
 
-def test_a_client_that_leaves_ends_the_generation_and_nothing_is_stored(server: Served) -> None:
+def test_a_disconnected_stream_is_aborted_and_not_stored(server: Served) -> None:
     before = len(server.engine.aborted)
     with server.openai() as sdk:
         stream = sdk.responses.create(model=SERVED_NAME, input="x" * 200, stream=True)
@@ -115,7 +115,7 @@ def test_a_client_that_leaves_ends_the_generation_and_nothing_is_stored(server: 
     assert httpx.get(f"{server.url}/v1/responses/{response_id}").status_code == 404
 
 
-def test_a_wrong_request_is_refused_before_the_stream_begins(server: Served) -> None:
+def test_a_wrong_request_does_not_start_a_stream(server: Served) -> None:
     reply = server.post("/v1/responses", {"input": "x", "stream": True, "top_p": 7})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "top_p")
 
@@ -142,7 +142,7 @@ def deltas_of(runs: list[list[Any]]) -> list[Any]:
 
 
 @given(st.lists(runs, max_size=5).map(deltas_of), st.sampled_from(["completed", "incomplete"]))
-def test_whatever_is_generated_the_strict_helper_takes_it(deltas: list[Any], status: str) -> None:
+def test_the_strict_helper_accepts_any_generation(deltas: list[Any], status: str) -> None:
     output = Output(new_response_id())
     events = [event for delta in deltas for event in output.add(delta)]
     events += output.finish(status)
@@ -162,7 +162,7 @@ def test_whatever_is_generated_the_strict_helper_takes_it(deltas: list[Any], sta
     assert output.items[-1].status == status
 
 
-def test_an_answer_of_no_text_is_one_message_of_no_text() -> None:
+def test_an_empty_answer_is_one_empty_message() -> None:
     output = Output(new_response_id())
     assert list(output.finish("completed"))[-1]["type"] == "response.output_item.done"
     [item] = output.items

@@ -48,7 +48,7 @@ def transcript(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.Open
         yield client
 
 
-def test_a_reply_has_every_field_of_the_sdk_s_type_and_its_types(server: Served) -> None:
+def test_a_reply_has_the_sdk_s_fields(server: Served) -> None:
     reply = server.post("/v1/responses", {"input": "hello", "metadata": {"a": "b"}}).json()
     response = TypeAdapter(Response).validate_python(reply)
     assert (response.output_text, response.status, response.metadata) == ("hello", "completed", {"a": "b"})
@@ -66,7 +66,7 @@ def test_a_reply_has_every_field_of_the_sdk_s_type_and_its_types(server: Served)
     assert required | nullable <= reply.keys()
 
 
-def test_the_usage_counts_what_came_from_the_cache_and_what_was_thinking(sdk: openai.OpenAI) -> None:
+def test_usage_counts_cached_and_reasoning_tokens(sdk: openai.OpenAI) -> None:
     for _ in range(2):
         usage = create(sdk, "<think>cached twice</think>yes").usage
     assert usage.input_tokens_details.cached_tokens == usage.input_tokens - 1
@@ -74,7 +74,7 @@ def test_the_usage_counts_what_came_from_the_cache_and_what_was_thinking(sdk: op
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens
 
 
-def test_reasoning_text_and_calls_are_items_of_their_own(sdk: openai.OpenAI) -> None:
+def test_reasoning_text_and_calls_are_separate_items(sdk: openai.OpenAI) -> None:
     reply = create(sdk, f"<think>hm</think>Look: {CALL}", tools=[WEATHER])
     reasoning, message, call = reply.output
     assert reasoning.content[0].text == "hm"
@@ -109,7 +109,7 @@ def test_max_output_tokens_is_exact_and_ends_incomplete(sdk: openai.OpenAI) -> N
     assert (reply.output_text, reply.output[0].status, reply.completed_at) == ("hel", "incomplete", None)
 
 
-def test_what_was_asked_reaches_the_engine(server: Served) -> None:
+def test_sampling_fields_reach_the_engine(server: Served) -> None:
     server.post(
         "/v1/responses", {"input": "x", "temperature": 0.5, "top_p": 0.9, "max_output_tokens": 7, "seed": 4}
     )
@@ -117,9 +117,7 @@ def test_what_was_asked_reaches_the_engine(server: Served) -> None:
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens, sampling.seed) == (0.5, 0.9, 7, 4)
 
 
-def test_structured_output_is_held_to_its_schema_and_parsed_by_the_sdk(
-    server: Served, sdk: openai.OpenAI
-) -> None:
+def test_structured_output_is_enforced_and_parsed(server: Served, sdk: openai.OpenAI) -> None:
     reply = sdk.responses.parse(model=SERVED_NAME, input='{"answer": 4}', text_format=Step)
     assert reply.output_parsed == Step(answer=4)
     grammar = server.engine.requests[-1].grammar
@@ -133,7 +131,7 @@ class HeldParser(HermesToolParser):
     )
 
 
-def test_a_tool_that_must_be_called_is_a_grammar_for_the_engine(tmp_path: Path) -> None:
+def test_a_required_tool_becomes_a_grammar(tmp_path: Path) -> None:
     body = {"input": CALL, "tools": [WEATHER], "tool_choice": {"type": "function", "name": "weather"}}
     with serving(EchoEngine(), byte_tokenizer(tmp_path, MARKERS), tool_parser=HeldParser) as served:
         reply = served.post("/v1/responses", body).json()
@@ -143,7 +141,7 @@ def test_a_tool_that_must_be_called_is_a_grammar_for_the_engine(tmp_path: Path) 
     assert (reply["tool_choice"], reply["output"][0]["type"]) == (body["tool_choice"], "function_call")
 
 
-def test_a_tool_s_result_goes_back_with_the_call_it_answers(transcript: openai.OpenAI) -> None:
+def test_tool_results_are_sent_after_their_call(transcript: openai.OpenAI) -> None:
     first = create(transcript, f"<think>hm</think>{CALL}", tools=[WEATHER])
     call = next(item for item in first.output if item.type == "function_call")
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
@@ -154,7 +152,7 @@ def test_a_tool_s_result_goes_back_with_the_call_it_answers(transcript: openai.O
         assert reply.output_text.endswith("|tool:rain|")
 
 
-def test_reasoning_that_is_given_back_reaches_the_template(transcript: openai.OpenAI) -> None:
+def test_returned_reasoning_reaches_the_template(transcript: openai.OpenAI) -> None:
     items = [
         {"role": "user", "content": "1+1"},
         {
@@ -169,7 +167,7 @@ def test_reasoning_that_is_given_back_reaches_the_template(transcript: openai.Op
     assert create(transcript, items).output_text == "user:1+1|assistant:(add)2|user:and?|"
 
 
-def test_a_conversation_goes_on_without_the_earlier_instructions(transcript: openai.OpenAI) -> None:
+def test_continuing_drops_the_earlier_instructions(transcript: openai.OpenAI) -> None:
     first = create(transcript, "a", instructions="be brief")
     second = create(transcript, "b", previous_response_id=first.id, instructions="be kind")
     assert first.output_text == "system:be brief|user:a|"
@@ -235,7 +233,7 @@ def test_an_item_is_found_by_its_id(transcript: openai.OpenAI) -> None:
         ({"model": "gpt"}, "model"),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_own_name(server: Served, fields: dict[str, Any], param: str) -> None:
+def test_a_wrong_value_is_named(server: Served, fields: dict[str, Any], param: str) -> None:
     reply = server.post("/v1/responses", {"input": "x", **fields})
     assert reply.status_code == (404 if "model" in fields else 400)
     error = reply.json()["error"]
@@ -265,7 +263,8 @@ REPORTED: dict[str, Any] = {
 }
 
 
-def test_every_field_of_the_sdk_is_honoured_refused_by_name_or_reported(server: Served) -> None:
+def test_every_sdk_field_is_handled(server: Served) -> None:
+    """It is honoured, refused by name or reported."""
     known = typing.get_type_hints(ResponseCreateParamsNonStreaming) | typing.get_type_hints(
         ResponseCreateParamsStreaming
     )
@@ -278,7 +277,7 @@ def test_every_field_of_the_sdk_is_honoured_refused_by_name_or_reported(server: 
         assert (reply.status_code, reply.headers["llmfw-ignored-params"]) == (200, name)
 
 
-def test_what_is_ignored_inside_other_fields_is_reported(server: Served) -> None:
+def test_nested_ignored_fields_are_reported(server: Served) -> None:
     body = {
         "input": "x",
         "text": {"verbosity": "low"},

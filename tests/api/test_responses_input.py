@@ -32,7 +32,7 @@ class Step(pydantic.BaseModel):
     answer: int
 
 
-def test_the_sdk_s_text_format_becomes_a_response_format() -> None:
+def test_the_text_format_becomes_a_response_format() -> None:
     form: Any = type_to_text_format_param(Step)
     assert fields_of(text={"format": form})["response_format"] == {
         "type": "json_schema",
@@ -42,7 +42,7 @@ def test_the_sdk_s_text_format_becomes_a_response_format() -> None:
     assert "response_format" not in fields_of(text={"format": {"type": "text"}})
 
 
-def test_tools_and_what_is_chosen_of_them_are_nested_as_chats_nest_them() -> None:
+def test_tools_and_choices_convert_to_chat_form() -> None:
     tool = {"type": "function", "name": "f", "parameters": {}, "strict": True, "description": "d"}
     inner = {"name": "f", "parameters": {}, "strict": True, "description": "d"}
     assert fields_of(tools=[tool])["tools"] == [{"type": "function", "function": inner}]
@@ -55,7 +55,7 @@ def test_tools_and_what_is_chosen_of_them_are_nested_as_chats_nest_them() -> Non
     }
 
 
-def test_effort_limits_and_sampling_go_under_their_names_in_chats() -> None:
+def test_sampling_fields_convert_to_chat_names() -> None:
     fields = fields_of(reasoning={"effort": "low"}, max_output_tokens=5, top_k=3, parallel_tool_calls=False)
     del fields["messages"]
     assert fields == {
@@ -78,12 +78,12 @@ def test_effort_limits_and_sampling_go_under_their_names_in_chats() -> None:
         ("seed", "seed"),
     ],
 )
-def test_an_error_of_a_chat_names_the_field_of_the_body(theirs: str, ours: str) -> None:
+def test_a_chat_error_names_the_response_s_field(theirs: str, ours: str) -> None:
     error = renamed(RequestError(f"{theirs} is wrong", param=theirs, code="c"))
     assert (str(error), error.param, error.code) == (f"{ours} is wrong", ours, "c")
 
 
-def test_what_the_model_made_in_one_go_is_one_message() -> None:
+def test_consecutive_model_items_are_one_message() -> None:
     call = {"type": "function_call", "name": "f", "arguments": "{}"}
     items = items_of(
         [
@@ -105,14 +105,14 @@ def test_what_the_model_made_in_one_go_is_one_message() -> None:
     ]
 
 
-def test_items_that_were_completed_stay_as_they_are() -> None:
+def test_completed_items_stay_unchanged() -> None:
     items = items_of("x")
     assert items_of(items) == items
     assert items[0]["id"] == "msg_0"
     assert items_of([{**items[0], "id": "msg_mine"}])[0]["id"] == "msg_mine"
 
 
-def test_an_items_id_tells_its_response() -> None:
+def test_an_item_s_id_contains_its_response() -> None:
     response_id = new_response_id()
     assert response_of(item_id("msg", response_id, "o", 12)) == response_id
     assert response_of("msg_of_someone_else") is None
@@ -147,7 +147,7 @@ fields = st.sampled_from(
 
 
 @given(st.lists(st.dictionaries(keys, values, max_size=5), max_size=4))
-def test_any_items_are_a_conversation_or_refused(given: list[dict[str, Any]]) -> None:
+def test_any_items_are_converted_or_refused(given: list[dict[str, Any]]) -> None:
     with suppress(RequestError):
         items = items_of(given)
         assert items_of(json.loads(json.dumps(items))) == items
@@ -155,6 +155,6 @@ def test_any_items_are_a_conversation_or_refused(given: list[dict[str, Any]]) ->
 
 
 @given(st.dictionaries(fields, values))
-def test_any_body_becomes_a_chat_or_is_refused(body: dict[str, Any]) -> None:
+def test_any_body_is_converted_or_refused(body: dict[str, Any]) -> None:
     with suppress(RequestError):
         fields_of(**body)

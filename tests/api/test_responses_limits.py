@@ -43,9 +43,7 @@ def test_turns_too_large_are_refused_before_decoding(
         sdk.responses.input_items.list(second.id)
 
 
-def test_references_to_large_responses_count_together(
-    sdk: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_referenced_large_responses_are_summed(sdk: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [sdk.responses.create(model=SERVED_NAME, input="a" * 100) for _ in range(3)]
     monkeypatch.setattr(loads, "MAX_BYTES", 2500)
     references: Any = [{"type": "item_reference", "id": each.output[0].id} for each in made]
@@ -55,7 +53,7 @@ def test_references_to_large_responses_count_together(
 
 
 @pytest.mark.parametrize(("size", "is_free"), [(SMALL_BYTES, True), (SMALL_BYTES + 1, False)])
-async def test_a_tenant_works_with_one_large_conversation(size: int, is_free: bool) -> None:
+async def test_a_tenant_loads_one_large_conversation_at_once(size: int, is_free: bool) -> None:
     held = Loads()
 
     async def load(tenant: str) -> None:

@@ -47,7 +47,7 @@ def test_a_response_is_stored_until_it_is_deleted(sdk: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("response_id", ["%ff", "%00", "%ed%a0%80", "'", "x" * 5000, "a%2Fb"])
-def test_an_id_that_cannot_be_is_not_there(tmp_path: Path, response_id: str) -> None:
+def test_an_impossible_id_is_not_found(tmp_path: Path, response_id: str) -> None:
     store = SqliteResponses(tmp_path, 2**20)
     with serving(EchoEngine(), byte_tokenizer(tmp_path), stores={"responses": store}) as served:
         assert httpx.get(f"{served.url}/v1/responses/{response_id}").status_code == 404
@@ -56,7 +56,7 @@ def test_an_id_that_cannot_be_is_not_there(tmp_path: Path, response_id: str) -> 
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_of_simultaneous_deletions_one_succeeds(tmp_path: Path, store: str) -> None:
+def test_one_of_several_concurrent_deletions_succeeds(tmp_path: Path, store: str) -> None:
     """Also while it is cancelled, which stores it anew."""
     kind = {"memory": MemoryResponses, "sqlite": SqliteResponses}[store]
     stores = {"responses": kind(tmp_path, 2**20)}
@@ -81,7 +81,7 @@ def test_of_simultaneous_deletions_one_succeeds(tmp_path: Path, store: str) -> N
             assert httpx.get(url).status_code == 404
 
 
-def test_a_response_that_is_not_to_be_stored_is_not_there(sdk: openai.OpenAI) -> None:
+def test_store_false_does_not_store(sdk: openai.OpenAI) -> None:
     made = create(sdk, "hello", store=False)
     assert made.to_dict()["store"] is False
     with pytest.raises(openai.NotFoundError):
@@ -91,7 +91,7 @@ def test_a_response_that_is_not_to_be_stored_is_not_there(sdk: openai.OpenAI) ->
     assert caught.value.code == "previous_response_not_found"
 
 
-def test_a_conversation_with_a_deleted_turn_says_which(sdk: openai.OpenAI) -> None:
+def test_a_deleted_turn_is_named(sdk: openai.OpenAI) -> None:
     first = create(sdk, "a")
     second = create(sdk, "b", previous_response_id=first.id)
     sdk.responses.delete(first.id)
@@ -101,7 +101,7 @@ def test_a_conversation_with_a_deleted_turn_says_which(sdk: openai.OpenAI) -> No
         create(sdk, "c", previous_response_id=second.id)
 
 
-def test_input_items_are_listed_page_by_page_over_all_turns(sdk: openai.OpenAI) -> None:
+def test_input_items_are_paged_over_all_turns(sdk: openai.OpenAI) -> None:
     first = create(sdk, "a")
     second = create(sdk, [{"role": "user", "content": text} for text in "bcd"], previous_response_id=first.id)
     page = sdk.responses.input_items.list(second.id, limit=2, order="asc")
@@ -116,7 +116,7 @@ def test_input_items_are_listed_page_by_page_over_all_turns(sdk: openai.OpenAI) 
 @pytest.mark.parametrize(
     ("query", "param"), [("limit=0", "limit"), ("order=up", "order"), ("after=x", "after")]
 )
-def test_a_wrong_page_is_refused_by_name(server: Served, query: str, param: str) -> None:
+def test_a_wrong_page_is_named(server: Served, query: str, param: str) -> None:
     made = server.post("/v1/responses", {"input": "x"}).json()
     reply = httpx.get(f"{server.url}/v1/responses/{made['id']}/input_items?{query}")
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
@@ -133,14 +133,14 @@ def wait_for(sdk: openai.OpenAI, response_id: str, status: str) -> Response:
     return sdk.responses.retrieve(response_id)
 
 
-def test_a_background_response_is_queued_at_once_and_completed_later(sdk: openai.OpenAI) -> None:
+def test_background_responses_are_queued_then_completed(sdk: openai.OpenAI) -> None:
     made = create(sdk, "hello", background=True)
     assert (made.status, made.output) == ("queued", [])
     assert wait_for(sdk, made.id, "completed").output_text == "hello"
     assert sdk.responses.cancel(made.id).status == "completed"
 
 
-def test_only_what_runs_in_the_background_can_be_cancelled(sdk: openai.OpenAI) -> None:
+def test_only_background_responses_can_be_cancelled(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="background"):
         sdk.responses.cancel(create(sdk, "hello").id)
 
@@ -176,7 +176,7 @@ def test_cancelling_ends_the_generation(odd: Served) -> None:
         wait_until(lambda: len(odd.engine.aborted) == 1)
 
 
-def test_deleting_a_response_that_runs_ends_it(odd: Served) -> None:
+def test_deleting_a_running_response_ends_it(odd: Served) -> None:
     with odd.openai() as sdk:
         made = create(sdk, "w", background=True)
         wait_until(lambda: odd.engine.has_work)
@@ -184,7 +184,7 @@ def test_deleting_a_response_that_runs_ends_it(odd: Served) -> None:
         wait_until(lambda: len(odd.engine.aborted) == 1)
 
 
-def test_a_background_response_that_fails_says_why(odd: Served) -> None:
+def test_a_failed_background_response_names_the_reason(odd: Served) -> None:
     with odd.openai() as sdk:
         made = create(sdk, "c", background=True)
         failed = wait_for(sdk, made.id, "failed")
@@ -212,7 +212,7 @@ def test_a_conversation_survives_a_restart(tmp_path: Path) -> None:
     assert second.output_text == "user:a|assistant:user:a||user:b|"
 
 
-def test_what_runs_when_the_server_ends_is_stored_as_failed(tmp_path: Path) -> None:
+def test_shutdown_stores_running_responses_as_failed(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     store = SqliteResponses(tmp_path, 2**20)
     engine = EchoEngine(delay=0.2)
@@ -227,7 +227,7 @@ def test_what_runs_when_the_server_ends_is_stored_as_failed(tmp_path: Path) -> N
     assert found["output"][0]["status"] == "incomplete"
 
 
-def test_what_ran_when_the_server_crashed_is_failed_after_a_restart(tmp_path: Path) -> None:
+def test_a_restart_marks_crashed_responses_failed(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     with serving(EchoEngine(), tokenizer, stores={"responses": SqliteResponses(tmp_path, 2**20)}) as served:
         made = create(served.openai(), "a")

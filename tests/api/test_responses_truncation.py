@@ -53,25 +53,25 @@ def answer(sdk: openai.OpenAI, input: Any, **fields: Any) -> Any:
     return sdk.responses.create(model=SERVED_NAME, input=input, truncation="auto", **fields)
 
 
-def test_a_conversation_that_fits_is_left_whole(sdk: openai.OpenAI) -> None:
+def test_a_fitting_conversation_is_not_truncated(sdk: openai.OpenAI) -> None:
     made = answer(sdk, [message("user", "a"), message("assistant", "b"), message("user", "c")])
     assert (made.output_text, made.truncation) == ("u:a|a:b|u:c|", "auto")
 
 
-def test_the_oldest_turns_go_and_the_instructions_stay(sdk: openai.OpenAI) -> None:
+def test_truncation_drops_old_turns_and_keeps_instructions(sdk: openai.OpenAI) -> None:
     turns = [m for i in "123456" for m in (message("user", f"q{i}" * 5), message("assistant", f"a{i}" * 5))]
     given = [turns[0], message("developer", "D"), *turns[1:], message("user", "last")]
     made = answer(sdk, given, instructions="S", max_output_tokens=40)
     assert made.output_text == "s:S|s:D|u:q6q6q6q6q6|a:a6a6a6a6a6|u:last|"[:40]
 
 
-def test_of_a_long_turn_the_oldest_calls_go_with_their_outputs(sdk: openai.OpenAI) -> None:
+def test_truncation_drops_oldest_calls_with_outputs(sdk: openai.OpenAI) -> None:
     steps = [item for i in "1234" for item in (call(i), output(i, f"r{i}" * 6))]
     made = answer(sdk, [message("user", "task"), *steps], max_output_tokens=50)
     assert made.output_text == "u:task|a:[3]|t:r3r3r3r3r3r3|a:[4]|t:r4r4r4r4r4r4|"
 
 
-def test_without_a_limit_a_quarter_of_a_small_context_is_left_for_the_answer(sdk: openai.OpenAI) -> None:
+def test_truncation_leaves_a_quarter_for_the_answer(sdk: openai.OpenAI) -> None:
     turns = [m for i in "12345678" for m in (message("user", f"q{i}"), message("assistant", f"a{i}"))]
     made = answer(sdk, [*turns, message("user", "last")])
     assert made.status == "incomplete"
@@ -79,12 +79,12 @@ def test_without_a_limit_a_quarter_of_a_small_context_is_left_for_the_answer(sdk
     assert made.usage.total_tokens == CONTEXT
 
 
-def test_what_does_not_fit_at_all_is_a_400_with_both_numbers(sdk: openai.OpenAI) -> None:
+def test_an_untruncatable_input_names_both_numbers(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match=f"is {CONTEXT} tokens; the prompt alone has 211"):
         answer(sdk, [message("user", "a"), message("assistant", "b"), message("user", "x" * 200)])
 
 
-def test_a_continued_conversation_is_stored_whole_and_counted_cut(sdk: openai.OpenAI) -> None:
+def test_truncated_conversations_are_stored_whole(sdk: openai.OpenAI) -> None:
     first = answer(sdk, "x" * 40, max_output_tokens=20)
     more: Any = {"input": "y" * 40, "previous_response_id": first.id, "truncation": "auto"}
     assert sdk.responses.input_tokens.count(model=SERVED_NAME, **more).input_tokens == len("u:|") + 40
@@ -92,7 +92,7 @@ def test_a_continued_conversation_is_stored_whole_and_counted_cut(sdk: openai.Op
     assert len(list(sdk.responses.input_items.list(second.id))) == 3
 
 
-def test_a_wrong_request_is_not_made_right_by_leaving_things_out(sdk: openai.OpenAI) -> None:
+def test_truncation_does_not_repair_wrong_requests(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         answer(sdk, "a", max_output_tokens=CONTEXT + 1)
     assert caught.value.param == "max_output_tokens"
@@ -124,7 +124,7 @@ def conversation(made: Sequence[tuple[str, Any]]) -> list[Item]:
 
 
 @given(st.lists(kinds, min_size=1, max_size=30).map(conversation))
-def test_whatever_is_left_out_the_rest_is_whole(items: list[Item]) -> None:
+def test_truncation_leaves_a_valid_conversation(items: list[Item]) -> None:
     places = cuts(items)
     assert places == sorted(set(places))
     answered = {item["call_id"] for item in items if item["type"] == "function_call_output"}
@@ -144,7 +144,7 @@ def test_whatever_is_left_out_the_rest_is_whole(items: list[Item]) -> None:
 
 
 @given(st.lists(kinds, min_size=1, max_size=30).map(conversation), st.integers(0, 30), st.integers(0, 10))
-def test_the_longest_rest_with_room_is_taken(items: list[Item], limit: int, room: int) -> None:
+def test_truncation_keeps_the_largest_fitting_rest(items: list[Item], limit: int, room: int) -> None:
     async def make(part: Sequence[Item]) -> int:
         if len(part) > limit:
             raise ContextLengthError("too long")

@@ -40,7 +40,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
         yield served
 
 
-def test_a_whole_reply_has_its_text_once(server: Served) -> None:
+def test_a_restarted_reply_has_its_text_once(server: Served) -> None:
     reply = server.chat(TEXT, n=3).json()
     assert [choice["message"]["content"] for choice in reply["choices"]] == [TEXT] * 3
     assert reply["usage"]["completion_tokens"] == 3 * (len(TEXT) + 1)
@@ -53,14 +53,14 @@ def test_a_whole_reply_has_its_text_once(server: Served) -> None:
     assert len(server.engine.restarted) == 6
 
 
-def test_a_stream_is_never_started_anew(server: Served) -> None:
+def test_a_stream_is_never_restarted(server: Served) -> None:
     with server.openai() as sdk:
         stream = sdk.chat.completions.create(model="org/echo", stream=True, **CHAT)
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == TEXT
     assert not server.engine.restarted
 
 
-def test_a_background_response_goes_on_and_tells_its_followers(server: Served) -> None:
+def test_a_restarted_background_response_informs_its_followers(server: Served) -> None:
     with server.openai() as sdk:
         events = list(sdk.responses.create(model="org/echo", input=TEXT, background=True, stream=True))
     kinds = [event.type for event in events]
@@ -72,7 +72,7 @@ def test_a_background_response_goes_on_and_tells_its_followers(server: Served) -
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
-def test_a_background_response_without_a_stream_is_whole(server: Served) -> None:
+def test_a_restarted_background_response_is_complete(server: Served) -> None:
     id = server.post("/v1/responses", {"input": TEXT, "background": True}).json()["id"]
     deadline = time.monotonic() + 10
     while (response := httpx.get(f"{server.url}/v1/responses/{id}").json())["status"] != "completed":

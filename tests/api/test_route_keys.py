@@ -14,6 +14,8 @@ import httpx
 import pytest
 from litestar import get
 
+from llmfw.core.plugin.plugins import load_plugins
+
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
 from .batches.rig import chat_line, jsonl
@@ -31,10 +33,24 @@ TABLE = {
     "GET /": PUBLIC,
     "GET /health": PUBLIC,
     "GET /health_generate": PUBLIC,  # callers at one time share one token
+    "GET /ping": PUBLIC,
+    "POST /ping": PUBLIC,
     "GET /plugin/hello": SHARED,
     "GET /metrics": SHARED,
     "GET /openapi.json": SHARED,
+    "POST /invocations": SHARED,
+    "POST /pooling": SHARED,
+    "POST /score": SHARED,
+    "POST /v1/score": SHARED,
+    "POST /rerank": SHARED,
+    "POST /v1/rerank": SHARED,
+    "POST /v2/rerank": SHARED,
+    "POST /v2/embed": SHARED,
+    "GET /version": SHARED,
     "GET /get_model_info": SHARED,
+    "GET /model_info": SHARED,
+    "GET /get_server_info": SHARED,
+    "GET /server_info": SHARED,
     "GET /tokenizer_info": SHARED,
     "GET /v1/tokenizer_info": SHARED,
     "GET /v1/models": SHARED,
@@ -73,6 +89,8 @@ TABLE = {
     "PUT /admin/policy": ADMIN,
     "GET /admin/cache": ADMIN,
     "POST /admin/cache/flush": ADMIN,
+    "GET /flush_cache": ADMIN,
+    "POST /flush_cache": ADMIN,
     "POST /admin/cache/pins": ADMIN,
     "DELETE /admin/cache/pins/{pin_id}": ADMIN,
     "GET /admin/requests/{request_id}": ADMIN,
@@ -86,12 +104,13 @@ def hello() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    pooling = [(plugin, path) for plugin, path in load_plugins().routes if plugin == "api_pooling"]
     with serving(
         EchoEngine(),
         byte_tokenizer(tmp_path_factory.mktemp("model")),
         api_key=(("alice", ALICE), ("bob", BOB)),
         admin_api_key=ROOT,
-        plugin_routes=[("hello", f"{__name__}:hello")],
+        plugin_routes=[("hello", f"{__name__}:hello"), *pooling],
     ) as served:
         yield served
 
@@ -194,18 +213,18 @@ def test_the_table_has_every_route(callers: dict[str, Caller]) -> None:
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("route", routes_of(PUBLIC, SHARED, LISTS))
-def test_a_key_opens_what_is_shared(callers: dict[str, Caller], route: str, caller: str) -> None:
+def test_shared_routes_need_any_valid_key(callers: dict[str, Caller], route: str, caller: str) -> None:
     method, path, _ = request_of(route, SERVED_NAME)
     reply = callers[caller].send(method, path, **({} if method == "GET" else {"json": {}}))
     if TABLE[route] != PUBLIC and caller in ("none", "wrong"):
         assert reply.status_code == 401
     else:
-        assert reply.status_code in ((200,) if method in ("GET", "HEAD") else (400, 415)), reply.text
+        assert reply.status_code in ((200,) if method == "GET" or path == "/ping" else (400, 415)), reply.text
 
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("route", routes_of(ADMIN))
-def test_the_admin_key_alone_opens_admin_routes(callers: dict[str, Caller], route: str, caller: str) -> None:
+def test_only_the_admin_key_opens_admin_routes(callers: dict[str, Caller], route: str, caller: str) -> None:
     method, path, _ = request_of(route, "unknown")
     reply = callers[caller].send(method, path, **({"json": {}} if method in ("POST", "PUT") else {}))
     if caller == "admin":
@@ -216,7 +235,7 @@ def test_the_admin_key_alone_opens_admin_routes(callers: dict[str, Caller], rout
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("route", routes_of(OWNED))
-def test_what_a_tenant_made_is_there_for_it_alone(
+def test_owned_objects_are_visible_to_their_tenant(
     callers: dict[str, Caller], route: str, caller: str
 ) -> None:
     alice, asking = callers["own"], callers[caller]
@@ -243,7 +262,7 @@ def test_what_a_tenant_made_is_there_for_it_alone(
 
 
 @pytest.mark.parametrize(("path", "new"), [("/v1/files", new_file), ("/v1/batches", new_batch)])
-def test_a_list_shows_what_is_one_s_own(
+def test_lists_show_only_own_objects(
     callers: dict[str, Caller], path: str, new: Callable[[Caller], str]
 ) -> None:
     made = [new(callers["own"]), new(callers["other"]), new(callers["own"])]

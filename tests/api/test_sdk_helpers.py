@@ -29,14 +29,14 @@ def sdk(demo_server: Served) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_parse_gives_a_pydantic_model(sdk: openai.OpenAI) -> None:
+def test_parse_returns_a_pydantic_model(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.parse(model="demo", messages=MESSAGES, response_format=Person, seed=SEED)
     person = reply.choices[0].message.parsed
     assert isinstance(person, Person)
     assert reply.choices[0].finish_reason == "stop"
 
 
-def test_parse_of_a_reply_that_was_cut_says_so(sdk: openai.OpenAI) -> None:
+def test_parsing_a_truncated_reply_raises(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.LengthFinishReasonError):
         sdk.chat.completions.parse(
             model="demo", messages=MESSAGES, response_format=Person, max_completion_tokens=3, seed=SEED
@@ -55,7 +55,7 @@ def test_a_streamed_schema_is_parsed(sdk: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
-def test_streamed_calls_are_what_the_accumulator_wants(sdk: openai.OpenAI, choice: Any) -> None:
+def test_streamed_calls_fit_the_sdk_s_accumulator(sdk: openai.OpenAI, choice: Any) -> None:
     tools: Any = [openai.pydantic_function_tool(City, name="get_weather")]
     with sdk.chat.completions.stream(
         model="demo", messages=MESSAGES, tools=tools, tool_choice=choice, seed=SEED
@@ -73,7 +73,7 @@ class City(pydantic.BaseModel):
     city: str = pydantic.Field(max_length=20)
 
 
-def test_a_call_and_its_result_make_a_second_turn(sdk: openai.OpenAI) -> None:
+def test_a_tool_result_starts_a_second_turn(sdk: openai.OpenAI) -> None:
     tools: Any = [WEATHER]
     first = sdk.chat.completions.create(
         model="demo", messages=MESSAGES, tools=tools, tool_choice="required", parallel_tool_calls=False
@@ -108,7 +108,7 @@ def test_a_response_is_parsed(sdk: openai.OpenAI) -> None:
     assert isinstance(reply.output_parsed, Person)
 
 
-def test_a_function_of_a_response_is_called_and_answered(sdk: openai.OpenAI) -> None:
+def test_a_response_s_function_is_called_and_answered(sdk: openai.OpenAI) -> None:
     tools: Any = [{"type": "function", "strict": True, **WEATHER["function"]}]
     first = sdk.responses.create(
         model="demo", input="What is the weather in Paris?", tools=tools, tool_choice="required"

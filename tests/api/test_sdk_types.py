@@ -30,7 +30,7 @@ OURS = {
 
 
 @pytest.mark.parametrize("call", [c for c in CALLS if c.form.kind is not None], ids=lambda call: call.id)
-def test_what_is_sent_is_a_value_of_the_sdks_type(demo_server: Served, call: Call) -> None:
+def test_replies_match_the_sdk_s_types(demo_server: Served, call: Call) -> None:
     reply = call.send(demo_server.url)
     assert reply.status_code == call.status, reply.text
     assert reply.headers["x-request-id"]

@@ -22,14 +22,14 @@ def test_every_field_is_a_declared_setting(struct: type[msgspec.Struct]) -> None
     assert {each.field for each in declared(struct)} == {*struct.__struct_fields__} - {"model"}
 
 
-def test_an_open_default_is_said_in_words() -> None:
+def test_undecided_defaults_are_described_in_words() -> None:
     for struct in (EngineConfig, ServerConfig):
         for each in declared(struct):
             is_open = each.type in (bool, tuple, dict) or each.default in (None, msgspec.NODEFAULT)
             assert not is_open or each.setting.unset, each.field
 
 
-def test_defaults_by_device_are_those_of_the_engine() -> None:
+def test_device_defaults_equal_the_engine_s() -> None:
     from llmfw.core.engine.generation import capacity
 
     tables = {
@@ -42,18 +42,18 @@ def test_defaults_by_device_are_those_of_the_engine() -> None:
     assert UNSET["cuda_graph_max_bs"] == str(capacity.DEFAULT_GRAPH_SIZE)
 
 
-def test_choices_are_those_that_the_engine_has() -> None:
+def test_choices_equal_the_engine_s() -> None:
     values = values_of(EngineConfig)
     assert values["quantization"].choices == tuple(SCHEMES)
     assert values["kv_cache_dtype"].choices == ("auto", *KV_DTYPE_BYTES)
     assert values["eviction"].choices == tuple(EVICTIONS)
 
 
-def test_a_wrong_value_is_named_by_its_option() -> None:
+def test_a_wrong_value_names_its_option() -> None:
     with pytest.raises(ConfigError, match=r"^--response-ttl is 0; it must be a finite number, above 0"):
         ServerConfig(served_model_name="m", response_ttl_days=0)
 
 
-def test_each_option_stands_under_a_heading() -> None:
+def test_each_option_has_a_heading() -> None:
     settings = [option for option in setting_options() if not option.setting.is_local]
     assert all(option.group for option in settings)

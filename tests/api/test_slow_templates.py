@@ -45,7 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     ],
     ids=["messages", "many messages", "kwargs"],
 )
-def test_a_slow_chat_is_refused_and_holds_up_nobody(served: Served, fields: dict[str, Any]) -> None:
+def test_a_slow_template_is_refused_without_delaying_others(served: Served, fields: dict[str, Any]) -> None:
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(served.post, "/tokenize", fields)
         others = [
@@ -59,7 +59,7 @@ def test_a_slow_chat_is_refused_and_holds_up_nobody(served: Served, fields: dict
     assert re.search("takes longer than 3 s|takes more than 20000000 steps", refused["message"])
 
 
-def test_a_signal_ends_a_server_that_renders_slowly(tmp_path: Path) -> None:
+def test_a_signal_ends_a_slowly_rendering_server(tmp_path: Path) -> None:
     template = tmp_path / "slow.jinja"
     template.write_text(SLOW)
     body = {"messages": [{"role": "user", "content": "slow"}]}

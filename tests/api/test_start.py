@@ -29,7 +29,7 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "http://127.0.0.1:"), ("::1", "http://[::1]:")])
-def test_a_free_port_is_taken_and_connections_are_refused_until_it_listens(host: str, shown: str) -> None:
+def test_a_bound_port_refuses_until_it_listens(host: str, shown: str) -> None:
     with bind(host, 0) as sock:
         assert url_of(sock).startswith(shown)
         with pytest.raises(ConnectionRefusedError):
@@ -37,14 +37,13 @@ def test_a_free_port_is_taken_and_connections_are_refused_until_it_listens(host:
 
 
 @pytest.mark.parametrize(("host", "port"), [("no.such.host.invalid", 0), ("192.0.2.1", 0)])
-def test_an_address_that_cannot_be_had_is_an_error_that_names_it(host: str, port: int) -> None:
+def test_an_unusable_address_is_named(host: str, port: int) -> None:
     with pytest.raises(ConfigError, match=host):
         bind(host, port)
 
 
-def test_a_chat_template_is_the_model_s_own_or_the_named_part_or_file(
-    tokenizer: Tokenizer, tmp_path: Path
-) -> None:
+def test_the_chat_template_is_chosen_correctly(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The model's own, a named component or a file."""
     registry = load_plugins().registry
     (tmp_path / "own.jinja").write_text("own {{ messages[0].content }}")
     for name, expected in ((None, tokenizer.chat_template), ("jinja", tokenizer.chat_template)):
@@ -72,7 +71,7 @@ class Marked(ChatTemplate):
 """
 
 
-def test_a_chat_template_is_given_its_options(
+def test_a_chat_template_receives_its_options(
     tokenizer: Tokenizer, install_plugin: Callable[..., Path]
 ) -> None:
     install_plugin("marked", MARKED)
@@ -84,26 +83,26 @@ def test_a_chat_template_is_given_its_options(
         build_chat_template("marked", registry, tokenizer, {"chat_template.size": "1"})
 
 
-def test_a_chat_template_that_is_nowhere_is_an_error_that_lists_what_there_is(tokenizer: Tokenizer) -> None:
+def test_a_missing_chat_template_lists_the_known(tokenizer: Tokenizer) -> None:
     with pytest.raises(ConfigError, match=r"'jinga' cannot be read.*known: .*jinja"):
         build_chat_template("jinga", load_plugins().registry, tokenizer)
 
 
-def test_the_fingerprint_changes_with_what_the_engine_is() -> None:
+def test_the_fingerprint_changes_with_the_engine() -> None:
     info = EchoEngine().info
     assert system_fingerprint(info) == system_fingerprint(EchoEngine().info)
     for change in ({"dtype": "bfloat16"}, {"attention": "other"}, {"weight_version": "2"}):
         assert system_fingerprint(msgspec.structs.replace(info, **change)) != system_fingerprint(info)
 
 
-def test_a_role_of_the_template_s_own_is_allowed() -> None:
+def test_a_template_s_own_role_is_allowed() -> None:
     source = "{% if message.role == 'ipython' %}"
     assert check_messages([{"role": "ipython", "content": "1"}], source)
     assert role_probe([{"role": "ipython", "content": "1"}], source) is None
     assert role_probe([{"role": "python", "content": "1"}], source) is not None
 
 
-def test_reasoning_is_read_under_both_of_its_names() -> None:
+def test_reasoning_is_read_under_both_names() -> None:
     [message] = check_messages([{"role": "assistant", "content": "", "reasoning": "Hm"}], "")
     assert message["reasoning_content"] == "Hm"
 
@@ -117,14 +116,14 @@ def test_the_api_imports_no_torch(fresh_python: Callable[..., str]) -> None:
     ("source", "role"),
     [("{{ 'system' }}", "system"), ("{{ 'developer' }}", "developer"), ("", "developer")],
 )
-def test_a_template_that_does_not_know_the_developer_sees_the_system(source: str, role: str) -> None:
+def test_developer_becomes_system_if_unknown(source: str, role: str) -> None:
     given = [{"role": "developer", "content": "Be brief."}]
     [message] = check_messages(given, source)
     assert message["role"] == role
     assert given[0]["role"] == "developer"
 
 
-def test_the_fingerprint_is_of_weights_and_parts_not_of_places_and_sizes() -> None:
+def test_the_fingerprint_ignores_places_and_sizes() -> None:
     info = msgspec.structs.replace(EchoEngine().info, weight_version="1", model="here")
     moved = msgspec.structs.replace(info, model="there", max_total_tokens=7)
     assert system_fingerprint(info) == system_fingerprint(moved)
@@ -133,7 +132,7 @@ def test_the_fingerprint_is_of_weights_and_parts_not_of_places_and_sizes() -> No
     assert len({*other, system_fingerprint(info)}) == 4
 
 
-def test_options_count_in_the_fingerprint_if_a_reply_depends_on_them() -> None:
+def test_relevant_component_options_change_the_fingerprint() -> None:
     info = EchoEngine().info
     given: list[dict[str, OptionValue]] = [
         *({f"{kind}.x": 1} for kind in TELLING_KINDS),
@@ -147,13 +146,14 @@ def test_options_count_in_the_fingerprint_if_a_reply_depends_on_them() -> None:
         assert system_fingerprint(info, (), same) == system_fingerprint(info)
 
 
-def test_what_a_request_is_sampled_with_counts_in_the_fingerprint_and_the_policy_does_not() -> None:
+def test_sampling_defaults_change_the_fingerprint() -> None:
+    """The policy does not."""
     info = EchoEngine().info
     assert system_fingerprint(info, sampling_defaults={"top_p": 0.9}) != system_fingerprint(info)
     assert system_fingerprint(msgspec.structs.replace(info, policy="fair")) == system_fingerprint(info)
 
 
-def test_a_template_beyond_a_limit_is_named_by_its_file(tmp_path):
+def test_a_template_exceeding_a_limit_is_named(tmp_path):
     registry, tokenizer = load_plugins().registry, byte_tokenizer(tmp_path)
     path = tmp_path / "bomb.jinja"
     path.write_text("{{ 'a' * 10 ** 10 }}")

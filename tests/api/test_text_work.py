@@ -21,7 +21,7 @@ def encoder(demo) -> PromptEncoder:
     return PromptEncoder(demo, lambda: LIMIT, TextThreads())
 
 
-async def test_texts_are_encoded_as_the_tokenizer_does(encoder, demo):
+async def test_texts_are_encoded_like_the_tokenizer_does(encoder, demo):
     texts = ["Hello", "", "one two " * 2000, "x"]
     expected = [demo.encode(text) for text in texts]
     assert [await encoder.encode(text) for text in texts[:2]] == expected[:2]
@@ -31,7 +31,7 @@ async def test_texts_are_encoded_as_the_tokenizer_does(encoder, demo):
 
 
 @pytest.mark.parametrize("text", ["word " * 100_000, "1a" * 5000, "é" * 20_000])
-async def test_a_text_that_cannot_fit_is_not_encoded_whole(encoder, demo, monkeypatch, text):
+async def test_a_too_long_text_is_not_encoded_whole(encoder, demo, monkeypatch, text):
     encoded = []
     encode = demo.encode
     monkeypatch.setattr(
@@ -42,7 +42,7 @@ async def test_a_text_that_cannot_fit_is_not_encoded_whole(encoder, demo, monkey
     assert sum(encoded) <= 2**15
 
 
-async def test_all_prompts_together_are_limited(encoder, monkeypatch):
+async def test_the_total_prompt_size_is_limited(encoder, monkeypatch):
     monkeypatch.setattr("llmfw.api.text.encoder.MAX_TOKENS", 1500)
     with pytest.raises(RequestError, match="1500 tokens in all"):
         await encoder.encode_all(["1a" * 300] * 2000, "prompt")
@@ -62,7 +62,7 @@ async def test_short_work_does_not_wait_for_long_work():
     assert begun == []
 
 
-def test_choices_are_limited_by_what_is_sent_for_them(server: Served):
+def test_the_choices_total_size_is_limited(server: Served):
     bias = {str(i % 250): 1 for i in range(250)}
     body = {"prompt": "a", "n": 128, "stop": ["b" * 256] * 256 + [], "logit_bias": bias}
     reply = server.post("/v1/completions", {**body, "prompt": ["a"] * 32})
@@ -70,7 +70,7 @@ def test_choices_are_limited_by_what_is_sent_for_them(server: Served):
     assert reply.json()["error"]["param"] == "n"
 
 
-def test_messages_are_limited(server: Served):
+def test_the_number_of_messages_is_limited(server: Served):
     message = {"role": "user", "content": "a"}
     reply = server.post("/v1/chat/completions", {"messages": [message] * 10_001})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages")
@@ -79,7 +79,7 @@ def test_messages_are_limited(server: Served):
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages[0].content")
 
 
-def test_a_chat_that_cannot_fit_is_not_rendered(server: Served):
+def test_a_too_long_chat_is_not_rendered(server: Served):
     """The template shows the last message alone."""
     messages = [{"role": "user", "content": "a" * 100_000}, {"role": "user", "content": "a"}]
     reply = server.post("/v1/chat/completions", {"messages": messages})

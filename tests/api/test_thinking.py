@@ -25,16 +25,16 @@ def thinking(folder: Path, prompt: str, *, markers: Any = MARKERS, **fields: Any
     return thinking_of(parser, byte_tokenizer(folder, markers), prompt, **asked)
 
 
-def test_the_markers_are_tokens(tmp_path: Path) -> None:
+def test_the_markers_are_single_tokens(tmp_path: Path) -> None:
     assert thinking(tmp_path, "Hi") == Thinking(begin=(OPEN,), end=(CLOSE,), space=(BREAK,))
 
 
-def test_a_prompt_that_ends_with_the_opening_is_in_the_thinking(tmp_path: Path) -> None:
+def test_an_opened_prompt_starts_inside_the_thinking(tmp_path: Path) -> None:
     found = thinking(tmp_path, "Hi<think>\n", budget=7)
     assert found == Thinking(begin=(OPEN,), end=(CLOSE,), is_open=True, budget=7, space=(BREAK,))
 
 
-def test_a_model_that_always_thinks_first_is_in_the_thinking_from_the_start(tmp_path: Path) -> None:
+def test_always_thinking_models_start_inside_the_thinking(tmp_path: Path) -> None:
     class Always(Qwen3ReasoningParser):
         def __init__(self, *, in_reasoning: bool = False) -> None:
             super().__init__(in_reasoning=True)
@@ -56,7 +56,7 @@ def test_a_model_that_always_thinks_first_is_in_the_thinking_from_the_start(tmp_
         ("Hi", {"parser": None}),
     ],
 )
-def test_where_nobody_has_to_know_of_thinking_there_is_none(tmp_path: Path, prompt: str, fields: Any) -> None:
+def test_thinking_is_absent_if_unneeded(tmp_path: Path, prompt: str, fields: Any) -> None:
     assert thinking(tmp_path, prompt, **fields) is None
 
 
@@ -69,25 +69,25 @@ def test_where_nobody_has_to_know_of_thinking_there_is_none(tmp_path: Path, prom
         ({"markers": ()}, "regex"),
     ],
 )
-def test_what_cannot_be_held_to_is_refused(tmp_path: Path, fields: Any, param: str) -> None:
+def test_impossible_thinking_fields_are_refused(tmp_path: Path, fields: Any, param: str) -> None:
     with pytest.raises(RequestError) as caught:
         thinking(tmp_path, "Hi", **fields)
     assert caught.value.param == param
 
 
-def test_the_engine_is_told_of_budget_and_grammar(server: Served) -> None:
+def test_the_engine_receives_budget_and_grammar(server: Served) -> None:
     server.chat("Hi", thinking_budget=9, chat_template_kwargs={"enable_thinking": True}, regex="a")
     request = server.engine.requests[-1]
     assert request.thinking == Thinking(begin=(OPEN,), end=(CLOSE,), is_open=True, budget=9, space=(BREAK,))
     assert request.grammar is not None
 
 
-def test_a_chat_that_asks_for_neither_says_nothing_of_thinking(server: Served) -> None:
+def test_plain_chats_send_no_thinking(server: Served) -> None:
     server.chat("Hi")
     assert server.engine.requests[-1].thinking is None
 
 
-def test_a_marker_is_a_text_whose_tokens_do_not_depend_on_what_is_around(tmp_path: Path) -> None:
+def test_a_marker_has_context_free_tokens(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path, MARKERS)
     assert tokenizer.marker("</think>") == (CLOSE,)
     assert tokenizer.marker("<think>\n\n</think>") == tuple(tokenizer.encode("<think>\n\n</think>"))
@@ -95,7 +95,7 @@ def test_a_marker_is_a_text_whose_tokens_do_not_depend_on_what_is_around(tmp_pat
     assert tokenizer.marker("") is None
 
 
-def test_where_calls_may_follow_the_marks_are_those_of_messages(tmp_path: Path) -> None:
+def test_with_calls_the_markers_are_message_markers(tmp_path: Path) -> None:
     markers = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>")
     prompt = "<|start|>assistant"
     ids = byte_tokenizer(tmp_path, markers).added_tokens()
@@ -112,7 +112,7 @@ def test_where_calls_may_follow_the_marks_are_those_of_messages(tmp_path: Path) 
     assert opened.is_open
 
 
-def test_white_space_that_is_one_token_after_the_mark_may_follow_it(demo: Tokenizer) -> None:
+def test_one_space_token_may_follow_the_marker(demo: Tokenizer) -> None:
     found = thinking_of(Qwen3ReasoningParser, demo, "Hi", budget=None, grammar_param="regex")
     assert found is not None
     assert found.space

@@ -34,7 +34,7 @@ def demo() -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("path", ["/v1/tokenize", "/tokenize"])
-def test_a_prompt_becomes_the_tokens_a_completion_has(server: Served, path: str) -> None:
+def test_tokenizing_a_prompt_equals_a_completion_s(server: Served, path: str) -> None:
     reply = server.post(path, {"prompt": "Hello"}).json()
     server.post("/v1/completions", {"prompt": "Hello"})
     tokens = list(server.engine.requests[-1].prompt)
@@ -42,7 +42,7 @@ def test_a_prompt_becomes_the_tokens_a_completion_has(server: Served, path: str)
 
 
 @pytest.mark.parametrize("path", ["/v1/tokenizer_info", "/tokenizer_info"])
-def test_the_tokenizers_special_tokens_and_template_can_be_asked_for(demo: Served, path: str) -> None:
+def test_tokenizer_info_has_tokens_and_template(demo: Served, path: str) -> None:
     tokenizer = load_tokenizer(resolve_model("demo", load_plugins().registry).path)
     info = httpx.get(demo.url + path).json()
     assert info.pop("chat_template") == tokenizer.chat_template
@@ -53,13 +53,13 @@ def test_the_tokenizers_special_tokens_and_template_can_be_asked_for(demo: Serve
     assert eos in tokenizer.eos_token_ids
 
 
-def test_prompts_become_lists(server: Served) -> None:
+def test_several_prompts_give_several_lists(server: Served) -> None:
     reply = server.post("/v1/tokenize", {"prompt": ["A", "BCD"], "return_token_strs": True}).json()
     assert reply["count"] == [len(tokens) for tokens in reply["tokens"]] == [1, 3]
     assert reply["token_strs"] == [["A"], ["B", "C", "D"]]
 
 
-def test_messages_become_the_tokens_a_chat_has(server: Served) -> None:
+def test_tokenizing_messages_equals_a_chat_s(server: Served) -> None:
     fields: dict[str, Any] = {"tools": [TOOL], "chat_template_kwargs": {"enable_thinking": True}}
     reply = server.post("/v1/tokenize", {"messages": HI, **fields}).json()
     server.chat("Hi", **fields)
@@ -67,7 +67,7 @@ def test_messages_become_the_tokens_a_chat_has(server: Served) -> None:
     assert reply["count"] == len(reply["tokens"]) > len("Hi")
 
 
-def test_without_a_generation_prompt_a_chat_ends_with_its_last_message(demo: Served) -> None:
+def test_add_generation_prompt_false_omits_the_turn(demo: Served) -> None:
     def text_of(**fields: Any) -> str:
         tokens = demo.post("/v1/tokenize", {"messages": HI, **fields}).json()["tokens"]
         body = {"tokens": tokens, "skip_special_tokens": False}
@@ -77,7 +77,7 @@ def test_without_a_generation_prompt_a_chat_ends_with_its_last_message(demo: Ser
     assert text_of() == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_special_tokens_are_added_to_a_prompt_unless_that_is_refused(tmp_path: Path) -> None:
+def test_special_tokens_are_added_by_default(tmp_path: Path) -> None:
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = load_tokenizer(resolve_model("demo", load_plugins().registry).path)
@@ -98,23 +98,23 @@ def test_special_tokens_are_added_to_a_prompt_unless_that_is_refused(tmp_path: P
 
 @settings(max_examples=20, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=40))
-def test_what_is_tokenized_and_detokenized_is_as_before(demo: Served, text: str) -> None:
+def test_tokenizing_and_detokenizing_restore_the_text(demo: Served, text: str) -> None:
     tokens = demo.post("/v1/tokenize", {"prompt": text}).json()["tokens"]
     reply = demo.post("/detokenize", {"tokens": tokens, "skip_special_tokens": False}).json()
     assert reply == {"prompt": text, "text": text}
 
 
-def test_lists_of_tokens_become_texts(server: Served) -> None:
+def test_token_lists_are_detokenized_to_texts(server: Served) -> None:
     lists = server.post("/v1/tokenize", {"prompt": ["Hi", "", "!"]}).json()["tokens"]
     assert server.post("/v1/detokenize", {"tokens": lists}).json()["text"] == ["Hi", "", "!"]
 
 
-def test_special_tokens_are_left_out_unless_they_are_wanted(demo: Served) -> None:
+def test_special_tokens_are_skipped_by_default(demo: Served) -> None:
     tokens = demo.post("/v1/tokenize", {"prompt": "Hi<|im_end|>"}).json()["tokens"]
     assert demo.post("/v1/detokenize", {"tokens": tokens}).json()["text"] == "Hi"
 
 
-def test_a_long_text_comes_back_too(server: Served) -> None:
+def test_a_long_text_survives_tokenizing_and_detokenizing(server: Served) -> None:
     tokens = server.post("/v1/tokenize", {"prompt": "ab" * 1010}).json()["tokens"]
     assert server.post("/v1/detokenize", {"tokens": tokens}).json()["text"] == "ab" * 1010
 
@@ -153,7 +153,7 @@ def test_another_model_is_not_found(server: Served) -> None:
     assert server.post("/v1/tokenize", {"prompt": "a", "model": "other"}).status_code == 404
 
 
-def test_fields_that_change_nothing_are_reported(server: Served) -> None:
+def test_ignored_fields_are_reported_in_a_header(server: Served) -> None:
     reply = server.post("/v1/tokenize", {"prompt": "a", "frobnicate": 1})
     assert reply.headers["llmfw-ignored-params"] == "frobnicate"
 
@@ -164,7 +164,7 @@ def test_more_lists_of_tokens_than_prompts_are_refused(server: Served) -> None:
     assert (error["param"], "2049" in error["message"]) == ("tokens", True)
 
 
-def test_lists_are_bounded_together(server: Served) -> None:
+def test_the_total_of_all_lists_is_limited(server: Served) -> None:
     most = 4 * server.engine.info.max_model_len
     lists = [[71] * most] * (2**17 // most + 1)
     error = server.post("/v1/detokenize", {"tokens": lists}).json()["error"]

@@ -105,27 +105,27 @@ def allowed(mode: str, *names: str) -> dict[str, Any]:
 TOOLS = [tool("f"), tool("g", parameters=None)]
 
 
-def test_required_is_calls_of_any_tool_and_nothing_else(held: Served) -> None:
+def test_required_allows_only_calls(held: Served) -> None:
     found = format_asked(held, tools=TOOLS, tool_choice="required")
     assert found == joined(tag("f"), tag("g", {"type": "object"}))
 
 
-def test_required_without_parallel_calls_is_one_call(held: Served) -> None:
+def test_required_without_parallel_calls_allows_one_call(held: Served) -> None:
     found = format_asked(held, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
     assert found["stop_after_first"] is True
 
 
-def test_a_named_tool_is_one_call_of_it(held: Served) -> None:
+def test_a_named_tool_allows_one_call(held: Served) -> None:
     found = format_asked(held, tools=TOOLS, tool_choice=named("f"))
     assert found == joined(tag("f"), one=True)
 
 
-def test_auto_without_strict_tools_is_not_held_to_anything(held: Served) -> None:
+def test_auto_without_strict_tools_is_unconstrained(held: Served) -> None:
     assert format_asked(held, tools=TOOLS) is None
     assert format_asked(held, tools=TOOLS, tool_choice="auto", parallel_tool_calls=False) is None
 
 
-def test_under_auto_the_arguments_of_a_strict_tool_are_held_to_its_schema(held: Served) -> None:
+def test_auto_enforces_strict_tools_schemas(held: Served) -> None:
     found = format_asked(held, tools=[tool("f", strict=True), tool("g")])
     assert found == {
         "type": "triggered_tags",
@@ -136,7 +136,8 @@ def test_under_auto_the_arguments_of_a_strict_tool_are_held_to_its_schema(held: 
     }
 
 
-def test_allowed_tools_are_the_only_ones_that_can_be_called_while_the_model_sees_all(held: Served) -> None:
+def test_only_allowed_tools_can_be_called(held: Served) -> None:
+    """The model still sees all tools."""
     found = format_asked(held, tools=TOOLS, tool_choice=allowed("auto", "f"))
     assert [each["begin"] for each in found["tags"]] == [tag("f")["begin"]]
     shown = held.engine.requests[-1].prompt
@@ -145,7 +146,7 @@ def test_allowed_tools_are_the_only_ones_that_can_be_called_while_the_model_sees
     assert format_asked(held, tools=TOOLS, tool_choice=allowed("required", "f")) == joined(tag("f"))
 
 
-def test_with_a_response_format_the_answer_is_either(held: Served) -> None:
+def test_a_response_format_allows_format_or_calls(held: Served) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
     either = format_asked(held, tools=[tool("f")], response_format=form)
     answer = {"type": "json_schema", "json_schema": SCHEMA}
@@ -154,7 +155,7 @@ def test_with_a_response_format_the_answer_is_either(held: Served) -> None:
     assert required == joined(tag("f"))
 
 
-def test_with_tool_choice_none_only_the_response_format_holds(held: Served) -> None:
+def test_tool_choice_none_keeps_the_response_format(held: Served) -> None:
     form = {"type": "structural_tag", "format": {"type": "any_text", "excludes": []}}
     assert format_asked(held, tools=TOOLS, tool_choice="none", response_format=form) == form["format"]
 
@@ -169,7 +170,7 @@ def test_the_finish_reason_is_openai_s(held: Served, choice: Any, reason: str) -
         assert '"name":"f"' in reply.text
 
 
-def test_calls_that_must_be_made_and_cannot_be_held_to_are_a_json_array(free: Served) -> None:
+def test_required_calls_fall_back_to_json(free: Served) -> None:
     found = format_asked(free, tools=[tool("f")], tool_choice="required")
     tags = joined(tag("f", calls=Listed.call_format), separator=", ")
     const = [{"type": "const_string", "value": text} for text in "[]"]
@@ -183,11 +184,11 @@ def test_calls_that_must_be_made_and_cannot_be_held_to_are_a_json_array(free: Se
         ({"tools": [tool("f")], "response_format": {"type": "json_object"}}, "response_format"),
     ],
 )
-def test_what_no_grammar_can_hold_to_is_refused(free: Served, fields: Any, param: str) -> None:
+def test_unenforceable_tool_fields_are_refused(free: Served, fields: Any, param: str) -> None:
     assert error_of(free, **fields)["param"] == param
 
 
-def test_a_tool_that_is_not_allowed_is_not_shown_where_no_grammar_can_forbid_it(free: Served) -> None:
+def test_disallowed_tools_are_hidden_without_a_grammar(free: Served) -> None:
     assert format_asked(free, tools=TOOLS, tool_choice=allowed("auto", "f")) is None
     prompt = free.engine.requests[-1].prompt
     free.post("/v1/completions", {"prompt": "Hi|f"})
@@ -211,7 +212,7 @@ def test_a_tool_that_is_not_allowed_is_not_shown_where_no_grammar_can_forbid_it(
         ({"tools": [tool("f", description=1)]}, "tools[0].function.description"),
     ],
 )
-def test_a_wrong_tool_or_choice_is_refused_by_its_path(held: Served, fields: Any, param: str) -> None:
+def test_a_wrong_tool_or_choice_is_named(held: Served, fields: Any, param: str) -> None:
     error = error_of(held, **{"tools": TOOLS, **fields})
     assert error["param"] == param
     assert param in error["message"]

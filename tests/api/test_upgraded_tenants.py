@@ -68,7 +68,7 @@ def statuses(served: Served, paths: list[str], key: str) -> set[int]:
 
 
 @pytest.mark.parametrize("first", [(), (("", "only-0123456789abcdef"),)])
-def test_what_was_made_before_there_were_tenants_is_not_lost(
+def test_objects_made_before_tenants_stay_accessible(
     serve: Serve, caplog: pytest.LogCaptureFixture, first: tuple[tuple[str, str], ...]
 ) -> None:
     with serve(api_key=first) as served:
@@ -85,7 +85,7 @@ def test_what_was_made_before_there_were_tenants_is_not_lost(
         assert [statuses(served, paths, key) for key in (ALICE, BOB)] == [{404}, {200}]
 
 
-def test_what_tenants_made_stays_theirs_whatever_keys_there_are(serve: Serve) -> None:
+def test_tenants_keep_objects_under_any_keys(serve: Serve) -> None:
     with serve(api_key=TWO) as served:
         paths = make_all(served, BOB)
     with serve(api_key=(("alice", ALICE),)) as served:  # the only tenant, and still not bob
@@ -96,19 +96,19 @@ def test_what_tenants_made_stays_theirs_whatever_keys_there_are(serve: Serve) ->
         assert statuses(served, paths, "") == {200}
 
 
-def test_two_keys_of_one_name_share(serve: Serve) -> None:
+def test_keys_of_one_name_share_objects(serve: Serve) -> None:
     with serve(api_key=(*TWO, ("alice", "second-0123456789"))) as served:
         assert statuses(served, make_all(served, ALICE), "second-0123456789") == {200}
 
 
-def test_two_keys_without_names_do_not_share(serve: Serve) -> None:
+def test_unnamed_keys_do_not_share_objects(serve: Serve) -> None:
     with serve(api_key=(("", ALICE), ("", BOB))) as served:
         paths = make_all(served, ALICE)
         assert [statuses(served, paths, key) for key in (ALICE, BOB)] == [{200}, {404}]
 
 
 @pytest.mark.parametrize("ends_by", ["cancel", "restart"])
-def test_a_background_response_stays_its_maker_s(serve: Serve, ends_by: str) -> None:
+def test_background_responses_belong_to_their_tenant(serve: Serve, ends_by: str) -> None:
     body = {"input": "Hi " * 50, "background": True}
     with serve(api_key=TWO, admin_api_key=ROOT, delay=0.05) as served:
         path = f"/v1/responses/{served.post('/v1/responses', body, headers=bearer(ALICE)).json()['id']}"
@@ -120,7 +120,7 @@ def test_a_background_response_stays_its_maker_s(serve: Serve, ends_by: str) -> 
         assert status == ("cancelled" if ends_by == "cancel" else "failed")
 
 
-def test_what_an_administrator_adds_to_an_upload_is_its_maker_s(serve: Serve) -> None:
+def test_admin_uploads_belong_to_the_upload_s_tenant(serve: Serve) -> None:
     with serve(api_key=TWO, admin_api_key=ROOT) as served:
         body = {"filename": "a", "purpose": "batch", "bytes": 4, "mime_type": "text/plain"}
         path = f"/v1/uploads/{served.post('/v1/uploads', body, headers=bearer(ALICE)).json()['id']}"
@@ -136,7 +136,7 @@ def show_settings(state: State) -> str:
     return repr(state.config)
 
 
-def test_plugins_routes_are_given_no_keys(serve: Serve) -> None:
+def test_plugin_routes_receive_no_keys(serve: Serve) -> None:
     routes = [("settings", f"{__name__}:show_settings")]
     with serve(api_key=TWO, admin_api_key=ROOT, plugin_routes=routes) as served:
         shown = httpx.get(f"{served.url}/plugin/settings", headers=bearer(BOB)).text
@@ -145,7 +145,7 @@ def test_plugins_routes_are_given_no_keys(serve: Serve) -> None:
     assert ROOT not in shown
 
 
-def test_a_file_in_use_does_not_name_another_s_batch(serve: Serve) -> None:
+def test_a_used_file_hides_foreign_batches(serve: Serve) -> None:
     with serve(api_key=TWO, admin_api_key=ROOT, delay=0.05) as served:
         file = {"file": ("in.jsonl", jsonl([chat_line("a", "long " * 40)]))}
         sent = httpx.post(

@@ -47,14 +47,15 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def test_5_21_penalties_reach_the_sampler_as_they_are(server: Served) -> None:
+def test_5_21_penalties_reach_the_sampler_unchanged(server: Served) -> None:
     server.chat("Hi", frequency_penalty=0.5, presence_penalty=-0.5, repetition_penalty=1.2)
     sampling = server.engine.requests[-1].sampling
     assert (sampling.frequency_penalty, sampling.presence_penalty) == (0.5, -0.5)
     assert sampling.repetition_penalty == 1.2
 
 
-def test_6_7_8_every_error_has_the_envelope_and_no_integer_for_a_code(locked: Served) -> None:
+def test_6_7_8_errors_use_openai_s_envelope(locked: Served) -> None:
+    """No code is an integer."""
     key = {"authorization": "Bearer secret"}
     url = locked.url
     replies = {
@@ -72,13 +73,13 @@ def test_6_7_8_every_error_has_the_envelope_and_no_integer_for_a_code(locked: Se
     assert replies[401].json()["error"]["code"] == "invalid_api_key"
 
 
-def test_9_a_model_that_is_not_served_is_a_404(server: Served) -> None:
+def test_9_an_unserved_model_is_404(server: Served) -> None:
     reply = server.chat("Hi", model="gpt-4o")
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
     assert server.chat("Hi", model=SERVED_NAME).json()["model"] == SERVED_NAME
 
 
-def test_10_11_ids_have_prefixes_and_replies_nothing_that_openai_s_have_not(server: Served) -> None:
+def test_10_11_ids_have_prefixes_without_extra_fields(server: Served) -> None:
     body = server.chat("Hi", tools=[TOOL]).json()
     assert body["id"].startswith("chatcmpl-")
     assert body["system_fingerprint"].startswith("fp_")
@@ -89,7 +90,7 @@ def test_10_11_ids_have_prefixes_and_replies_nothing_that_openai_s_have_not(serv
     assert choice["finish_reason"] in ("stop", "length", "tool_calls")
 
 
-def test_12_without_stream_a_reply_is_json_with_its_true_finish_reason_and_usage(server: Served) -> None:
+def test_12_unstreamed_replies_are_json_with_usage(server: Served) -> None:
     reply = server.chat("Hello", stream=False, max_tokens=2)
     assert reply.headers["content-type"] == "application/json"
     assert reply.json()["choices"][0]["finish_reason"] == "length"
@@ -97,20 +98,22 @@ def test_12_without_stream_a_reply_is_json_with_its_true_finish_reason_and_usage
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True}])
-def test_13_a_prompt_that_is_too_long_is_answered(server: Served, fields: Any) -> None:
+def test_13_a_too_long_prompt_is_answered(server: Served, fields: Any) -> None:
     error = server.chat("x" * 600, **fields).json()["error"]
     assert error["code"] == "context_length_exceeded"
     assert "512" in error["message"]
     assert "600" in error["message"]
 
 
-def test_14_a_stream_is_of_one_time_and_ends_with_done_and_unknown_fields_are_no_422(server: Served) -> None:
+def test_14_chunks_share_time_and_unknown_fields_pass(server: Served) -> None:
+    """The stream ends with `[DONE]`."""
     reply = server.chat("Hello", stream=True, frobnicate=1)
     assert reply.status_code == 200
     assert len({(chunk["created"], chunk["id"]) for chunk in chunks_of(reply)}) == 1
 
 
-def test_15_25_roles_come_first_for_every_choice_and_no_chunk_is_without_a_choice(server: Served) -> None:
+def test_15_25_roles_come_first_for_every_choice(server: Served) -> None:
+    """No chunk lacks a choice."""
     chunks = chunks_of(server.chat("Hello", stream=True, n=4))
     assert [chunk["choices"][0]["index"] for chunk in chunks[:4]] == [0, 1, 2, 3]
     roles = [chunk["choices"][0]["delta"].get("role") for chunk in chunks]
@@ -118,7 +121,8 @@ def test_15_25_roles_come_first_for_every_choice_and_no_chunk_is_without_a_choic
     assert all(chunk["choices"] for chunk in chunks)
 
 
-def test_16_reasoning_is_read_under_both_names_and_written_under_the_usual_one(server: Served) -> None:
+def test_16_both_reasoning_names_are_read(server: Served) -> None:
+    """Replies use the usual one."""
     template = "{{ messages[0].reasoning_content }}"
     with serving(EchoEngine(), server.tokenizer, template) as served:
         for name in ("reasoning", "reasoning_content"):
@@ -129,7 +133,7 @@ def test_16_reasoning_is_read_under_both_names_and_written_under_the_usual_one(s
 
 
 @pytest.mark.parametrize("name", [*GRAMMAR_FIELDS, "guided_json_object", "guided_whitespace_pattern"])
-def test_17_a_field_that_constrains_the_output_is_never_ignored(server: Served, name: str) -> None:
+def test_17_constraining_fields_are_never_ignored(server: Served, name: str) -> None:
     reply = server.chat("Hi", **{name: CONSTRAINTS.get(name, "a+")})
     if name in GRAMMAR_FIELDS:
         assert "llmfw-ignored-params" not in reply.headers
@@ -138,7 +142,7 @@ def test_17_a_field_that_constrains_the_output_is_never_ignored(server: Served, 
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, name)
 
 
-def test_18_what_is_not_known_is_reported_in_a_header_of_streams_too(server: Served) -> None:
+def test_18_streams_report_unknown_fields_too(server: Served) -> None:
     for stream in (False, True):
         assert server.chat("Hi", stream=stream, new_field=1).headers["llmfw-ignored-params"] == "new_field"
 
@@ -151,7 +155,7 @@ def test_19_a_seed_is_honoured_on_both_routes(server: Served, path: str, prompt:
     assert server.engine.requests[-1].sampling.seed == 11
 
 
-def test_22_limits_and_defaults_are_exactly_what_was_said(server: Served) -> None:
+def test_22_limits_and_defaults_are_as_documented(server: Served) -> None:
     server.chat("Hi", max_completion_tokens=7)
     sampling = server.engine.requests[-1].sampling
     assert (sampling.max_tokens, sampling.temperature, sampling.top_p) == (7, 1.0, 1.0)
@@ -160,13 +164,13 @@ def test_22_limits_and_defaults_are_exactly_what_was_said(server: Served) -> Non
 @pytest.mark.parametrize(
     "path", [CHAT, "/v1/completions", "/v1/models", "/generate", "/get_model_info", "/x"]
 )
-def test_23_without_the_key_nothing_answers_but_health(locked: Served, path: str) -> None:
+def test_23_without_the_key_only_health_answers(locked: Served, path: str) -> None:
     assert httpx.get(locked.url + path).status_code == 401
     assert httpx.post(locked.url + path, json={"messages": HI}).status_code == 401
     assert httpx.get(locked.url + "/health").status_code == 200
 
 
-def test_24_health_answers_at_once_while_a_request_hangs(server: Served) -> None:
+def test_24_health_answers_while_a_request_hangs(server: Served) -> None:
     body = {"prompt": [WAIT], "max_tokens": 1}
     before = len(server.engine.requests)
 
@@ -184,7 +188,7 @@ def test_24_health_answers_at_once_while_a_request_hangs(server: Served) -> None
     thread.join()
 
 
-def test_26_usage_has_its_details_always_and_stands_alone_in_a_stream(server: Served) -> None:
+def test_26_usage_always_has_details(server: Served) -> None:
     usage = server.chat("Hi").json()["usage"]
     assert "cached_tokens" in usage["prompt_tokens_details"]
     assert "reasoning_tokens" in usage["completion_tokens_details"]
@@ -195,7 +199,7 @@ def test_26_usage_has_its_details_always_and_stands_alone_in_a_stream(server: Se
 
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
-def test_27_tools_and_a_response_format_are_enforced_together_or_refused(server: Served, choice: str) -> None:
+def test_27_tools_and_formats_are_enforced_or_refused(server: Served, choice: str) -> None:
     fields = {"tools": [TOOL], "tool_choice": choice, "response_format": {"type": "json_object"}}
     reply = server.chat("Hi", **fields)
     if reply.status_code == 400:
@@ -204,7 +208,7 @@ def test_27_tools_and_a_response_format_are_enforced_together_or_refused(server:
         assert server.engine.requests[-1].grammar is not None
 
 
-def test_29_the_whole_length_that_the_model_card_names_is_usable(server: Served) -> None:
+def test_29_the_model_card_s_length_is_usable(server: Served) -> None:
     card = httpx.get(f"{server.url}/v1/models/{SERVED_NAME}").json()
     prompt = "x" * (card["max_model_len"] - 1)
     assert server.chat(prompt, max_tokens=1).json()["usage"]["total_tokens"] == card["max_model_len"]

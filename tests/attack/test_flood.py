@@ -59,7 +59,7 @@ async def flood(url: str) -> tuple[Counter[int], list[float]]:
     return statuses, refused
 
 
-def test_a_flood_of_one_key_hurts_no_other(server: ServerProcess) -> None:
+def test_one_key_s_flood_delays_no_other(server: ServerProcess) -> None:
     with unhurt(server, key="alice-key"):
         statuses, refused = asyncio.run(flood(server.url))
     print(dict(statuses), f"slowest refusal {max(refused):.2f} s")

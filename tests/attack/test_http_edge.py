@@ -136,7 +136,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_large_bodies_do_not_hold_up_others(server, kind):
+def test_large_bodies_delay_no_other_client(server, kind):
     path, body = BODIES[kind]
     with unhurt(server):
         found = at_once(4, lambda: flood(server, posted(body, path)))
@@ -144,13 +144,13 @@ def test_large_bodies_do_not_hold_up_others(server, kind):
 
 
 @pytest.mark.parametrize("kind", ["messages", "allowed messages", "text", "tokenize"])
-def test_work_for_clients_that_left_stops(server, kind):
+def test_work_ends_when_its_client_leaves(server, kind):
     path, body = BODIES[kind]
     with unhurt(server):
         at_once(8, lambda: flood(server, posted(body, path), is_patient=False))
 
 
-def test_slow_heads_leave_room_for_others(server):
+def test_slow_heads_do_not_block_others(server):
     with unhurt(server), contextlib.ExitStack() as stack:
         socks = [stack.enter_context(connected(server)) for _ in range(1500)]
         deadline = time.monotonic() + 5
@@ -161,7 +161,7 @@ def test_slow_heads_leave_room_for_others(server):
             time.sleep(0.2)
 
 
-def test_slow_bodies_leave_room_for_others(server):
+def test_slow_bodies_do_not_block_others(server):
     request = head(length=100_000)
     with unhurt(server), contextlib.ExitStack() as stack:
         socks = [stack.enter_context(connected(server)) for _ in range(1500)]
@@ -176,7 +176,7 @@ def test_slow_bodies_leave_room_for_others(server):
             time.sleep(0.5)
 
 
-def test_clients_that_do_not_read_are_dropped(server):
+def test_clients_that_never_read_are_dropped(server):
     body = json.dumps({"prompt": "a", "stream": True, "max_tokens": 50}).encode()
     tokens = b'{"tokens":[' + b",".join([b"[" + b"55," * 1_900 + b"5]"] * 500) + b"]}"
     with unhurt(server), contextlib.ExitStack() as stack:
@@ -188,7 +188,7 @@ def test_clients_that_do_not_read_are_dropped(server):
         time.sleep(8)
 
 
-def test_a_storm_of_connections_leaves_room_for_others(server):
+def test_many_connections_do_not_block_others(server):
     def knock() -> None:
         with contextlib.suppress(OSError), connected(server):
             return

@@ -36,7 +36,7 @@ SCORED = {"return_logprob": True, "logprob_start_len": 0}
         ("/v1/completions", {"prompt": PROMPTS, "max_tokens": 0, "echo": True, "logprobs": 20}),
     ],
 )
-def test_scored_prompts_delay_nobody(
+def test_scored_prompts_delay_no_other_client(
     server: ServerProcess, http: httpx.Client, path: str, body: dict[str, Any]
 ) -> None:
     with unhurt(server):

@@ -38,7 +38,7 @@ def test_references_to_a_large_item_are_read_once(server, http):
         http.post("/v1/responses", json=body | {"input": [reference] * 300})
 
 
-def test_a_batch_line_holds_no_more_than_a_body(server, http):
+def test_a_batch_line_has_a_body_s_limits(server, http):
     members = ",".join(f'"k{i}":1' for i in range(1_000_000))
     body = f'{{"messages":[{{"role":"user","content":"x"}}],"chat_template_kwargs":{{{members}}}}}'
     line = f'{{"custom_id":"1","method":"POST","url":"/v1/chat/completions","body":{body}}}'

@@ -125,7 +125,7 @@ class Belongings:
         ]
 
 
-def test_no_tenant_reaches_what_is_another_s(
+def test_no_tenant_reaches_another_s_objects(
     server: ServerProcess, client_of: Callable[[str], httpx.Client]
 ) -> None:
     """Before: bob's key read, continued, cancelled and deleted all of alice's."""
@@ -150,7 +150,7 @@ def test_no_tenant_reaches_what_is_another_s(
     assert alice.delete(f"/v1/responses/{things.response}").status_code == 200
 
 
-def test_a_batch_s_output_belongs_to_its_maker(client_of: Callable[[str], httpx.Client]) -> None:
+def test_a_batch_s_output_belongs_to_its_tenant(client_of: Callable[[str], httpx.Client]) -> None:
     alice, bob = client_of(ALICE), client_of(BOB)
     batch = Belongings(alice).batch
     deadline = time.monotonic() + 30
@@ -162,7 +162,7 @@ def test_a_batch_s_output_belongs_to_its_maker(client_of: Callable[[str], httpx.
     assert bob.get(path).status_code == 404
 
 
-def test_keys_are_in_no_log_process_list_or_child(
+def test_keys_appear_in_no_log_or_process(
     server: ServerProcess, client_of: Callable[[str], httpx.Client]
 ) -> None:
     """Before: a key in a query string was in the log, and that of the environment in the engine's."""
@@ -183,7 +183,7 @@ def test_keys_are_in_no_log_process_list_or_child(
         assert key.encode() not in environment
 
 
-def test_a_rewritten_file_of_keys_fails_no_request(
+def test_rewriting_the_key_file_fails_no_request(
     server: ServerProcess, keys: Path, client_of: Callable[[str], httpx.Client]
 ) -> None:
     """100 times, in place or anew, while the second client and another send requests with keys that stay."""
@@ -208,7 +208,7 @@ def test_a_rewritten_file_of_keys_fails_no_request(
     assert set(statuses) == {200}
 
 
-def test_a_removed_key_is_refused_while_its_stream_ends_well(
+def test_a_removed_key_keeps_its_running_stream(
     server: ServerProcess, keys: Path, client_of: Callable[[str], httpx.Client]
 ) -> None:
     bob = client_of(BOB)
@@ -228,7 +228,7 @@ def test_a_removed_key_is_refused_while_its_stream_ends_well(
         time.sleep(0.05)
 
 
-def test_guessing_keys_holds_up_nobody(
+def test_guessing_keys_delays_no_other_client(
     server: ServerProcess, client_of: Callable[[str], httpx.Client]
 ) -> None:
     wrong = client_of("x")

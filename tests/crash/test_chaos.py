@@ -125,7 +125,7 @@ def server(tmp_path: Path) -> ServerProcess:
     return echo_server(tmp_path, "--watchdog-timeout", "300" if IS_FULL else "2")
 
 
-def test_the_server_answers_again_after_each_kill_and_stop(server: ServerProcess) -> None:
+def test_the_server_recovers_from_kills_and_stops(server: ServerProcess) -> None:
     draw, ledger = random.Random(3), Ledger()
     draw.shuffle(EVENTS)
     times: dict[str, list[float]] = {event: [] for event in EVENTS}
@@ -157,7 +157,7 @@ def test_the_server_answers_again_after_each_kill_and_stop(server: ServerProcess
     assert max(map(max, times.values())) < ANSWERS_AGAIN_S
 
 
-def test_past_the_limit_of_restarts_the_server_ends_with_its_own_code(tmp_path: Path) -> None:
+def test_too_many_restarts_end_with_exit_code_70(tmp_path: Path) -> None:
     with echo_server(tmp_path, "--max-restarts-per-hour", "0") as server:
         server.signal_engine(signal.SIGKILL)
         assert server.wait_ended() == 70
@@ -166,7 +166,7 @@ def test_past_the_limit_of_restarts_the_server_ends_with_its_own_code(tmp_path: 
     assert "--max-restarts-per-hour is 0" in last
 
 
-def test_without_restarts_the_server_stays_and_says_that_it_is_dead(tmp_path: Path) -> None:
+def test_without_restarts_health_reports_the_dead_engine(tmp_path: Path) -> None:
     with echo_server(tmp_path, "--restart", "never") as server:
         server.signal_engine(signal.SIGKILL)
         deadline = time.monotonic() + 10

@@ -73,9 +73,8 @@ def has_begun(server: ServerProcess, batch_id: str) -> bool:
     return bool(counts["completed"])
 
 
-def test_a_full_disk_refuses_uploads_and_halts_batches_until_there_is_room(
-    disk: Path, tmp_path: Path, ledger: Ledger
-) -> None:
+def test_a_full_disk_pauses_batches_until_freed(disk: Path, tmp_path: Path, ledger: Ledger) -> None:
+    """Uploads are refused meanwhile."""
     with echo_server(tmp_path, "--storage", str(disk), "--log-level", "info") as server:
         batch = submit(server, ledger)
         while not has_begun(server, batch):
@@ -97,7 +96,7 @@ def test_a_full_disk_refuses_uploads_and_halts_batches_until_there_is_room(
     assert "room" in server.log.read_text()
 
 
-def test_a_locked_database_halts_batches_until_it_is_free(tmp_path: Path, ledger: Ledger) -> None:
+def test_a_locked_database_pauses_batches(tmp_path: Path, ledger: Ledger) -> None:
     with echo_server(tmp_path) as server:
         batch = submit(server, ledger)
         while not has_begun(server, batch):

@@ -135,7 +135,7 @@ def server(tmp_path: Path) -> ServerProcess:
     return ServerProcess(tmp_path, *options) if LENGTH == "full" else echo_server(tmp_path, *options)
 
 
-def test_nothing_is_lost_or_doubled_by_kills(server: ServerProcess) -> None:
+def test_kills_lose_and_duplicate_nothing(server: ServerProcess) -> None:
     draw, ledger = random.Random(7), Ledger()
     left: Counter[str] = Counter()
     with server:
@@ -165,7 +165,7 @@ def test_nothing_is_lost_or_doubled_by_kills(server: ServerProcess) -> None:
     assert moments <= left.keys() if NUM_KILLS > 20 else moments & left.keys(), "a moment was never met"
 
 
-def test_a_second_server_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+def test_two_servers_cannot_share_a_storage_folder(tmp_path: Path) -> None:
     with echo_server(tmp_path) as server:
         other = echo_server(tmp_path / "other", "--storage", str(server.storage))
         with pytest.raises(RuntimeError, match="is in use by another server: name another folder"):

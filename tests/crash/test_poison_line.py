@@ -45,7 +45,7 @@ def follow(server: ServerProcess, ids: list[str]) -> bool:
     return False
 
 
-def test_a_line_that_kills_the_server_is_tried_twice(tmp_path: Path) -> None:
+def test_a_line_killing_the_server_runs_twice(tmp_path: Path) -> None:
     ledger, num_deaths = Ledger(), 0
     with echo_server(tmp_path, command=SERVE_POISON) as server:
         innocent = [f"hello {i}" for i in range(30)]

@@ -31,7 +31,7 @@ def restore(storage: Path, copy: Path) -> None:
         shutil.copy(path, storage)
 
 
-def test_an_older_copy_and_back_lose_no_file(tmp_path: Path) -> None:
+def test_restoring_an_older_copy_loses_no_file(tmp_path: Path) -> None:
     with echo_server(tmp_path) as server:
         first = upload(server, b"first")
         server.kill()

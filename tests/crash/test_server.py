@@ -29,14 +29,15 @@ def stored(server: ServerProcess, text: str) -> str:
         return sdk.responses.create(model="echo", input=text, max_output_tokens=16).id
 
 
-def test_api_and_engine_are_both_in_the_group(server: ServerProcess) -> None:
+def test_api_and_engine_share_the_process_group(server: ServerProcess) -> None:
     assert len(server.pids) == 2
     assert not can_listen(server.port)
 
 
-def test_a_kill_leaves_no_process_and_a_free_port_and_the_next_start_has_the_same_folder(
+def test_a_kill_leaves_no_process_or_port(
     server: ServerProcess,
 ) -> None:
+    """The next start uses the same folder."""
     kept = stored(server, "Hello")
     server.kill()
     assert server.pids == []
@@ -48,7 +49,7 @@ def test_a_kill_leaves_no_process_and_a_free_port_and_the_next_start_has_the_sam
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 0.9])
-def test_it_can_be_killed_while_it_starts(server: ServerProcess, seconds: float) -> None:
+def test_a_starting_server_can_be_killed(server: ServerProcess, seconds: float) -> None:
     server.kill()
     server.launch()
     time.sleep(seconds)
@@ -56,14 +57,14 @@ def test_it_can_be_killed_while_it_starts(server: ServerProcess, seconds: float)
     assert server.pids == []
 
 
-def test_an_end_by_a_signal_is_clean(server: ServerProcess) -> None:
+def test_a_signal_ends_the_server_cleanly(server: ServerProcess) -> None:
     server.kill()
     server.start()
     assert server.stop() == 0
     assert server.pids == []
 
 
-def test_behind_the_echo_engine_all_else_is_the_real_server(tmp_path: Path) -> None:
+def test_the_echo_server_has_the_real_api(tmp_path: Path) -> None:
     with echo_server(tmp_path) as server:
         server.kill()
         server.start()
@@ -73,7 +74,7 @@ def test_behind_the_echo_engine_all_else_is_the_real_server(tmp_path: Path) -> N
         assert (server.storage / "responses.db").exists()
 
 
-def test_a_server_that_cannot_start_is_an_error_with_its_own_words(tmp_path: Path) -> None:
+def test_a_failed_start_raises_the_server_s_message(tmp_path: Path) -> None:
     with (
         pytest.raises(RuntimeError, match="no-such-model"),
         ServerProcess(tmp_path, "--model", "no-such-model"),
@@ -81,7 +82,7 @@ def test_a_server_that_cannot_start_is_an_error_with_its_own_words(tmp_path: Pat
         pass
 
 
-def test_a_process_that_only_waits_to_be_reaped_has_ended() -> None:
+def test_a_zombie_process_counts_as_ended() -> None:
     sleeper = subprocess.Popen(("sleep", "60"), start_new_session=True)
     assert members(sleeper.pid) == [sleeper.pid]
     os.killpg(sleeper.pid, signal.SIGKILL)
@@ -90,5 +91,5 @@ def test_a_process_that_only_waits_to_be_reaped_has_ended() -> None:
     sleeper.wait()
 
 
-def test_a_port_on_which_nobody_listens_can_be_had() -> None:
+def test_a_free_port_can_be_bound() -> None:
     assert can_listen(free_port())

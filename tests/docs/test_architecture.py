@@ -14,7 +14,7 @@ SHAPES = ("Request", "SequenceState", "StepInput", "ForwardBatch", "StepOutput",
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_file_that_a_page_names_exists(page: Path) -> None:
+def test_every_named_file_exists(page: Path) -> None:
     names = set(re.findall(r"`((?:[\w./]+/)?\w+\.py)`", page.read_text("utf-8")))
     all_files = [
         str(path.relative_to(ROOT))
@@ -26,12 +26,12 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_folder_that_a_page_names_exists(page: Path) -> None:
+def test_every_named_folder_exists(page: Path) -> None:
     names = set(re.findall(r"`((?:core|api|plugins|tests)(?:/\w+)+)`", page.read_text("utf-8")))
     assert not [name for name in names if not (ROOT / name).exists()]
 
 
-def test_a_request_has_the_shapes_that_the_page_lists() -> None:
+def test_requests_have_the_page_s_types() -> None:
     text = PAGES[0].read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \|.*\| `([\w/]+\.py)` \|$", text, re.MULTILINE)
     assert tuple(name for name, _ in rows) == SHAPES
@@ -39,7 +39,7 @@ def test_a_request_has_the_shapes_that_the_page_lists() -> None:
         assert re.search(rf"^(class )?{name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), (name, path)
 
 
-def test_an_executor_knows_nothing_of_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_do_not_import_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only plain data crosses, so that a step can be computed in another process."""
     monkeypatch.syspath_prepend(ROOT / "docs")
     rooms = importlib.import_module("house").graph("core")

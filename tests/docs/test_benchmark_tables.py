@@ -26,7 +26,7 @@ def turn(server: str, rate: float, **other: float) -> dict[str, object]:
     return {"server": server, "output_tok_s": rate, **latencies, **counts, **other}
 
 
-def test_a_row_holds_medians_ranges_and_the_ratio_of_each_pair(tables):
+def test_a_row_holds_medians_ranges_and_ratios(tables):
     rates = [(10, 5), (40, 10), (60, 20)]
     turns = [turn(n, r) for pair in rates for n, r in zip((tables.OURS, tables.PEER), pair, strict=True)]
     *_, row = tables.model_table({"single": turns})
@@ -36,12 +36,12 @@ def test_a_row_holds_medians_ranges_and_the_ratio_of_each_pair(tables):
     )
 
 
-def test_failed_and_short_requests_are_told_below_the_table(tables):
+def test_failed_and_short_requests_have_a_note(tables):
     lines = tables.model_table({"single": [turn(tables.OURS, 1), turn(tables.PEER, 1, failed=1, short=2)]})
     assert lines[-1] == "- single, transformers serve: of 4 requests 1 failed and 2 ended early."
 
 
-def test_tables_replace_what_stands_between_the_markers(tables, tmp_path: Path):
+def test_tables_replace_the_text_between_markers(tables, tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n")
     machine = MACHINE | {tables.OURS: VERSIONS, tables.PEER: VERSIONS}

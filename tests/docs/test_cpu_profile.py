@@ -40,7 +40,7 @@ def sample(pid: int, symbol: str = "f", file: str = "/usr/lib/libc.so.6", comm: 
         ("[unknown]", "[unknown]", "Python and the rest"),
     ],
 )  # fmt: skip
-def test_a_sample_of_the_engine_belongs_to_what_it_computes(
+def test_samples_are_attributed_to_what_they_compute(
     script: ModuleType, symbol: str, file: str, place: str
 ) -> None:
     processes = script.Processes(API, frozenset({ENGINE}), CLIENT)

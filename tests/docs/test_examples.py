@@ -23,7 +23,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_imports_nothing_of_llmfw_but_core(example: Path) -> None:
+def test_examples_import_only_core(example: Path) -> None:
     found = {module for path in example.rglob("*.py") for module in imported(path)}
     ours = {module for module in found if module.partition(".")[0] == "llmfw"}
     assert ours
@@ -31,7 +31,8 @@ def test_an_example_imports_nothing_of_llmfw_but_core(example: Path) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_is_a_plugin_with_a_readme_and_tests_and_its_page_links_to_it(example: Path) -> None:
+def test_an_example_is_a_complete_plugin(example: Path) -> None:
+    """It has a readme and tests, and its page links to it."""
     project = tomllib.loads((example / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["name"] == example.name
     assert list(project["entry-points"]) == ["llmfw"]

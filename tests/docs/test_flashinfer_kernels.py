@@ -22,7 +22,7 @@ def kernels() -> ModuleType:
     return module
 
 
-def test_what_is_packed_is_found_where_flashinfer_looks(
+def test_flashinfer_finds_the_packed_kernels(
     kernels: ModuleType, tmp_path: Path, fresh_python: Callable[..., str]
 ) -> None:
     for name in ("page", "norm"):
@@ -42,7 +42,7 @@ def test_the_list_needs_no_flashinfer(kernels: ModuleType, capsys: pytest.Captur
     assert set(kernels.NEEDED) < set(capsys.readouterr().out.split())
 
 
-def test_a_module_that_is_not_there_is_named(kernels: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_module_is_named(kernels: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         kernels.main(["--only", "page,pages"])
     assert "no module 'pages'; there are batch_prefill" in capsys.readouterr().err

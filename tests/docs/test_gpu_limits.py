@@ -38,7 +38,7 @@ def test_the_shape_has_the_weights_of_the_model(limits):
         (500, 401, 3.49, 9.52, 6.11, 15.64, 31_980),
     ],
 )
-def test_decode_steps(limits, batch, context, weights, arithmetic, kv, whole, tok_s):
+def test_decode_limits_match_hand_calculations(limits, batch, context, weights, arithmetic, kv, whole, tok_s):
     found = limits.step_limit(limits.LLAMA, limits.H200, batch, context)
     parts = [1000 * part for part in (found.weights, found.arithmetic, found.kv, found.seconds)]
     assert parts == pytest.approx([weights, arithmetic, kv, whole], abs=0.011)
@@ -46,25 +46,25 @@ def test_decode_steps(limits, batch, context, weights, arithmetic, kv, whole, to
 
 
 @pytest.mark.parametrize(("batch", "tok_s"), [(1, 286), (100, 22_630), (500, 35_300)])
-def test_decoding_of_a_whole_workload(limits, batch, tok_s):
+def test_whole_workload_limits_match_hand_calculations(limits, batch, tok_s):
     seconds = limits.decode_seconds(limits.LLAMA, limits.H200, batch, 55, 500)
     assert batch * 499 / seconds == pytest.approx(tok_s, rel=0.01)
 
 
 @pytest.mark.parametrize(("prompt", "tok_s"), [(512, 55_900), (1024, 55_400), (8192, 48_900)])
-def test_prefill(limits, prompt, tok_s):
+def test_prefill_limits_match_hand_calculations(limits, prompt, tok_s):
     seconds = limits.prefill_seconds(limits.LLAMA, limits.H200, 8192 // prompt, prompt)
     assert 8192 / seconds == pytest.approx(tok_s, rel=0.01)
 
 
-def test_a_cached_prefix_is_attended_to_but_not_computed(limits):
+def test_a_cached_prefix_is_attended_but_not_computed(limits):
     shape, rates = limits.LLAMA, limits.H200
     assert limits.prefill_seconds(shape, rates, 500, 30, 25) == pytest.approx(0.27, abs=0.01)
     plain, behind, whole = (limits.prefill_seconds(shape, rates, 8, *c) for c in ((30,), (30, 4000), (4030,)))
     assert plain <= behind < whole
 
 
-def test_a_workload_is_its_prompts_and_its_steps(limits):
+def test_a_workload_sums_its_prompts_and_steps(limits):
     shape, rates = limits.LLAMA, limits.H200
     steps = limits.decode_seconds(shape, rates, 100, 55, 500)
     whole = limits.workload_seconds(shape, rates, 100, 55, 500)

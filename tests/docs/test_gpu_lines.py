@@ -16,26 +16,26 @@ def lines() -> Iterator[ModuleType]:
         yield module
 
 
-def test_a_line_shows_its_ratio_and_whether_it_is_enough(lines):
+def test_a_line_shows_its_ratio_and_verdict(lines):
     line = lines.Line("decode 1", tok_s=200.0, ms=5.0, limit_ms=3.49, goal="decode 1")
     assert line.cells() == ["decode 1", "200", "5.000", "3.490", "0.70", "0.70 MISSED", ""]
 
 
 @pytest.mark.parametrize(("ms", "verdict"), [(4.0, "goal"), (4.9, "met"), (6.0, "MISSED")])
-def test_a_ratio_is_held_to_its_goal(lines, ms, verdict):
+def test_a_ratio_is_compared_with_its_goal(lines, ms, verdict):
     assert lines.Line("x", ms=ms, limit_ms=3.49, goal="decode 1").must == f"0.70 {verdict}"
 
 
 @pytest.mark.parametrize(("ms", "verdict"), [(0.05, "goal"), (0.2, "met"), (0.4, "MISSED")])
-def test_an_idle_time_is_held_to_its_bound(lines, ms, verdict):
+def test_idle_time_is_compared_with_its_bound(lines, ms, verdict):
     assert lines.Line("x", ms=ms, most_ms=lines.Goal(0.3, 0.1)).must == f"≤ 0.30 ms {verdict}"
 
 
-def test_without_rates_there_is_no_ratio_and_no_verdict(lines):
+def test_without_rates_there_is_no_verdict(lines):
     assert lines.Line("x", ms=4.0, goal="decode 1").cells() == ["x", "", "4.000", "", "", "", ""]
 
 
-def test_lines_come_back_from_their_file(lines, tmp_path):
+def test_lines_survive_their_file(lines, tmp_path):
     written = [lines.Line("a", ms=1.0, most_ms=lines.Goal(2, 1)), lines.Line("b", failed=True, note="why")]
     for line in written:
         lines.write_line(tmp_path / "x.jsonl", line)
@@ -43,7 +43,7 @@ def test_lines_come_back_from_their_file(lines, tmp_path):
     assert lines.read_lines(tmp_path / "none.jsonl") == []
 
 
-def test_what_would_break_the_table_is_left_out_of_a_note(lines):
+def test_table_separators_are_removed_from_notes(lines):
     assert lines.Line("x", note="a|b\nc", failed=True).cells()[-1] == "FAILED: a/b c"
 
 
@@ -51,7 +51,7 @@ class MissingJITCacheError(RuntimeError):
     """As FlashInfer's."""
 
 
-def test_a_kernel_that_was_not_compiled_is_no_failure_and_any_other_error_is(lines):
+def test_only_uncompiled_kernels_are_no_failure(lines):
     missing = lines.line_of_error("x", MissingJITCacheError("batch_decode\nmore"))
     assert (missing.failed, missing.note) == (False, "not compiled ahead: batch_decode")
     other = lines.line_of_error("x", RuntimeError())

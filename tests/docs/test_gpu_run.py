@@ -41,14 +41,14 @@ def check_measured(stages: dict[str, list[dict[str, Any]]], *cases: str) -> None
 
 
 @pytest.mark.long
-def test_a_dry_run_fills_a_line_of_each_chosen_stage(tmp_path: Path) -> None:
+def test_a_dry_run_fills_each_chosen_stage(tmp_path: Path) -> None:
     stages = dry_run(tmp_path, "--stages", "ceilings", "prefill")
     assert list(stages) == ["ceilings", "prefill"]
     check_measured(stages, "prefill 4 × 6 behind 5 cached")
 
 
 @pytest.mark.long
-def test_a_dry_run_fills_a_line_of_every_stage_and_none_fails(tmp_path: Path) -> None:
+def test_a_dry_run_fills_every_stage(tmp_path: Path) -> None:
     stages = dry_run(tmp_path)
     with gpu_script("run") as (run,):
         assert list(stages) == list(run.STAGES)
@@ -61,13 +61,13 @@ def test_a_dry_run_fills_a_line_of_every_stage_and_none_fails(tmp_path: Path) ->
     )
 
 
-def test_a_stage_is_ended_at_its_limit(tmp_path: Path) -> None:
+def test_a_stage_ends_at_its_limit(tmp_path: Path) -> None:
     with gpu_script("run", "task") as (run, task), (tmp_path / "log").open("wb") as log:
         [line] = run.run_stage("ceilings", task.Task(True, tmp_path), 0.05, log)
     assert (line.failed, line.note) == (True, "ended at its limit of 0 s")
 
 
-def test_a_stage_that_ends_badly_keeps_its_lines(tmp_path: Path) -> None:
+def test_a_failing_stage_keeps_its_lines(tmp_path: Path) -> None:
     with gpu_script("run", "task", "lines") as (run, task, lines), (tmp_path / "log").open("wb") as log:
         job = task.Task(True, tmp_path)
         lines.write_line(job.file("nothing"), lines.Line("measured before"))
@@ -76,7 +76,7 @@ def test_a_stage_that_ends_badly_keeps_its_lines(tmp_path: Path) -> None:
     assert "No module named" in found[1].note
 
 
-def test_an_exception_is_the_last_line_of_its_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_ends_its_stage_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with gpu_script("stage", "task", "lines") as (stage, task, lines):
         broken = ModuleType("stages.broken")
 
@@ -94,7 +94,7 @@ def test_an_exception_is_the_last_line_of_its_stage(tmp_path: Path, monkeypatch:
         ]
 
 
-def test_a_bare_machine_knows_our_plugins_from_what_the_first_stage_writes(tmp_path: Path) -> None:
+def test_the_first_stage_registers_our_plugins(tmp_path: Path) -> None:
     with gpu_script("stages.install") as (install,):
         install.write_metadata(tmp_path)
     [found] = Distribution.discover(path=[str(tmp_path)])
@@ -104,7 +104,7 @@ def test_a_bare_machine_knows_our_plugins_from_what_the_first_stage_writes(tmp_p
     assert (found.metadata["Name"], found.version) == (project["name"], project["version"])
 
 
-def test_a_package_beside_the_wheels_can_be_imported(tmp_path: Path) -> None:
+def test_a_package_in_the_wheels_folder_is_importable(tmp_path: Path) -> None:
     kernels, site = tmp_path / "wheels" / "some_kernels", tmp_path / "site"
     kernels.mkdir(parents=True)
     site.mkdir()
@@ -121,7 +121,7 @@ ON_THE_GPU_MACHINE = {
 }
 
 
-def test_every_requirement_is_among_the_wheels_or_on_the_machine() -> None:
+def test_every_requirement_is_available_on_the_machine() -> None:
     wheels = re.findall(r"^([\w.-]+)==\S+$", (FOLDER / "wheels.txt").read_text(), re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {re.split(r"[^\w.-]", requirement)[0] for requirement in project["dependencies"]}
@@ -129,7 +129,7 @@ def test_every_requirement_is_among_the_wheels_or_on_the_machine() -> None:
     assert len(wheels) == len(set(wheels)), "two versions of one wheel stop the whole installation"
 
 
-def test_spans_that_overlap_count_once() -> None:
+def test_overlapping_spans_are_counted_once() -> None:
     with gpu_script("timing") as (timing,):
         assert timing.covered([(5, 6), (0, 2), (1, 3), (1, 2), (3, 4)]) == 5
         assert timing.covered([]) == 0

@@ -39,7 +39,7 @@ class Profiler:
         pass
 
 
-def test_kernels_are_those_of_the_device_and_overlap_counts_once(timing, monkeypatch):
+def test_overlapping_kernels_are_counted_once(timing, monkeypatch):
     events = [
         event("gemm", CUDA, 100, 200),
         event("copy", CUDA, 150, 250),
@@ -53,7 +53,7 @@ def test_kernels_are_those_of_the_device_and_overlap_counts_once(timing, monkeyp
     assert found.by_name == pytest.approx({"gemm": 200e-6, "copy": 100e-6})
 
 
-def test_a_profiler_that_sees_nothing_gives_nothing(timing, monkeypatch):
+def test_a_profiler_without_kernels_gives_nothing(timing, monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.profiler, "profile", lambda activities: Profiler([]))
     assert timing.watch_kernels(lambda: None, torch.device("cuda")) is None
@@ -72,7 +72,7 @@ class Event:
         return 4.0
 
 
-def test_a_call_takes_its_share_of_the_time_between_events(timing, monkeypatch):
+def test_calls_share_the_time_between_events(timing, monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     called: list[str] = []
@@ -82,7 +82,7 @@ def test_a_call_takes_its_share_of_the_time_between_events(timing, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["FULL", "DRY"])
-def test_the_sizes_fit_together(name):
+def test_the_chosen_sizes_are_consistent(name):
     with gpu_script("sizes", "limits") as (sizes, limits):
         chosen = getattr(sizes, name)
         assert max(chosen.batches) * (chosen.prompt + chosen.output) <= chosen.kv_tokens
@@ -96,7 +96,7 @@ def test_the_sizes_fit_together(name):
             assert held <= set(limits.GOALS)
 
 
-def test_mini_sglang_is_given_a_tokenizer_of_the_whole_vocabulary(tmp_path: Path):
+def test_mini_sglang_receives_a_complete_tokenizer(tmp_path: Path):
     from transformers import AutoTokenizer
 
     with gpu_script("stages.peer_minisgl", "task") as (peer, task):

@@ -20,11 +20,11 @@ def script() -> Iterator[ModuleType]:
     ("expected", "found", "same"),
     [([1, 2, 3], [1, 2, 3], 3), ([1, 2, 3], [1, 9, 3], 1), ([1, 2, 3], [1, 2], 2), ([1], [2, 1], 0)],
 )
-def test_tokens_agree_up_to_the_first_that_differs(script, expected, found, same):
+def test_tokens_agree_up_to_the_first_difference(script, expected, found, same):
     assert script.agreed(expected, found) == same
 
 
-def test_a_side_is_compared_with_the_first_and_has_a_row(script):
+def test_each_side_is_compared_with_the_first(script):
     first = ([(-1.0, 5), (-2.0, 6)], [[1, 2, 3, 4], [5, 6]])
     other = ([(-1.5, 5), (-2.0, 7)], [[1, 2, 9, 4], [5, 6]])
     figures = {"bfloat16": script.compare(first, first), "fp8_e4m3": script.compare(first, other)}

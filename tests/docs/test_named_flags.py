@@ -23,7 +23,10 @@ OTHERS = {
     "api/settings/other_servers_flags.py": {flag for flags, _ in foreign_flags() for flag in flags},
     "core/model/tokenizer_files.py": {"--local-dir"},  # that of `hf download`, and the next two
     "core/plugin/model_name.py": {"--local-dir", "--revision"},
-    "docs/clients.md": {"--batch_size", "--model_args", "--apply_chat_template"},  # lm-evaluation-harness's
+    "docs/clients.md": {
+        *("--batch_size", "--model_args", "--apply_chat_template"),  # lm-evaluation-harness's
+        *("--openai-api-base", "--openai-api-key"),  # aider's
+    },
     "plugins/cpu_native/build.py": {"--install"},  # xcode-select's
 }
 
@@ -55,7 +58,7 @@ def declared(source: str) -> set[str]:
     return set(re.findall(r'\b(?:add|add_argument|option)\(\s*"(--[\w-]+)"', source))
 
 
-def test_sources_name_flags_that_exist() -> None:
+def test_sources_name_existing_flags() -> None:
     wrong = {}
     for path in SOURCES:
         source = path.read_text("utf-8")
@@ -63,7 +66,7 @@ def test_sources_name_flags_that_exist() -> None:
     assert not {path: flags for path, flags in wrong.items() if flags}
 
 
-def test_pages_name_flags_that_exist() -> None:
+def test_pages_name_existing_flags() -> None:
     wrong = {}
     for path in PAGES:
         text = path.read_text("utf-8")

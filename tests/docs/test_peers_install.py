@@ -28,18 +28,18 @@ def home(peer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return peer.Home.of("openvino", tmp_path)
 
 
-def test_before_it_is_installed_it_says_how_to(home):
+def test_a_missing_installation_names_the_command(home):
     assert home.missing() == "it is not installed; `make peers` does that"
 
 
-def test_what_is_installed_is_so_until_its_versions_change(home):
+def test_an_installation_is_current_for_its_versions(home):
     home.install(lambda _: None)
     assert home.missing() is None
     assert home.is_current
     assert not replace(home, pinned={"packages": ["openvino==0"]}).is_current
 
 
-def test_the_error_of_the_command_that_failed_is_the_reason_that_is_kept(peer, home):
+def test_a_failed_command_s_error_is_kept(peer, home):
     def compile_it(home):
         home.run(["sh", "-c", "echo begun; echo 'x.c: error: no such thing'; echo ended; exit 3"])
 
@@ -49,7 +49,7 @@ def test_the_error_of_the_command_that_failed_is_the_reason_that_is_kept(peer, h
     assert not home.is_current
 
 
-def test_a_second_try_that_succeeds_forgets_the_reason(peer, home):
+def test_a_successful_retry_clears_the_reason(peer, home):
     def refuse(_):
         raise peer.CannotInstallError("no cmake")
 

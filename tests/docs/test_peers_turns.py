@@ -48,7 +48,7 @@ def test_a_turn_ends_at_its_limit(bench, client):
         turns_of(bench, client, server, limit=0.05).take(server, "30", 0)
 
 
-def test_a_turn_is_taken_again_until_memory_stays_as_fast_as_it_is(bench, tmp_path: Path):
+def test_a_turn_repeats_until_memory_is_steady(bench, tmp_path: Path):
     client = tmp_path / "llmfw"
     client.write_text(
         """#!/bin/sh\nsleep 0.05; echo '{"exact_length": true, "runs": [{"output_tok_s": 1, "failed": 0, "short": 0}]}'\n"""
@@ -67,9 +67,9 @@ def test_a_turn_is_taken_again_until_memory_stays_as_fast_as_it_is(bench, tmp_pa
     assert (found["unsteady"], found["cores_ns"]) == (True, [40.0, 210.0])
 
 
-def test_a_server_that_loses_a_workload_starts_anew_and_is_not_tried_in_it_again(
-    bench, client, tmp_path: Path
-):
+def test_a_peer_losing_a_workload_is_restarted(bench, client, tmp_path: Path):
+    """It is not measured in that workload again."""
+
     class Field:
         def __init__(self):
             self.servers = {"slow": Started()}
@@ -91,12 +91,12 @@ def test_a_server_that_loses_a_workload_starts_anew_and_is_not_tried_in_it_again
     assert field.restarted == ["slow"]
 
 
-def test_the_file_holds_no_folder_of_this_machine(bench, tmp_path: Path):
+def test_the_file_contains_no_local_paths(bench, tmp_path: Path):
     told = bench.tidy(f"{tmp_path}/peers/x/bin/serve {bench.ROOT}/.bench/model", tmp_path / "peers")
     assert told == ".peers/x/bin/serve .bench/model"
 
 
-def test_a_page_can_be_written_again_from_the_file_alone(bench, tmp_path: Path, monkeypatch):
+def test_a_page_can_be_rebuilt_from_the_file(bench, tmp_path: Path, monkeypatch):
     page = tmp_path / "page.md"
     page.write_text("<!-- peers: begin -->\nold\n<!-- peers: end -->\n")
     options = argparse.Namespace(page=page, out=tmp_path / "none.jsonl", only_page=True)

@@ -30,7 +30,7 @@ def turn(peer: str, rate: float, ways: list[float]) -> dict[str, Any]:
     )
 
 
-def test_each_place_has_its_own_medians_and_ratios(table):
+def test_each_placement_has_its_medians_and_ratios(table):
     turns = [turn("llmfw", rate, [40.0, 41.0]) for rate in (10.0, 12.0, 14.0)]
     turns += [turn("slow", 6.0, [39.0, 60.0]), turn("llmfw", 30.0, [210.0, 205.0])]
     shown = [
@@ -44,7 +44,7 @@ def test_each_place_has_its_own_medians_and_ratios(table):
 
 
 @pytest.mark.parametrize("ways", [[40.0, 210.0], []])
-def test_a_turn_whose_cores_moved_or_were_not_asked_is_counted_and_not_shown(table, ways):
+def test_turns_with_unknown_placement_are_only_counted(table, ways):
     text = table.text([*LINES, turn("llmfw", 10.0, ways)])
     assert "Of 1 turns, 1 started with one" in text
     assert "| near" not in text

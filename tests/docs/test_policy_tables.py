@@ -30,7 +30,7 @@ def replay(policy: str, kv_tokens: int, speed: int) -> dict[str, object]:
     return figures | {"retractions": 0, "policy": policy, "settings": settings}
 
 
-def test_each_size_and_speed_has_a_table_with_a_row_for_each_policy(policies):
+def test_each_size_and_speed_has_a_table(policies):
     cases = [(policy, kv, speed) for kv in policies.KV_TOKENS for speed in policies.SPEEDS for policy in "ab"]
     results = {
         "trace": "t.jsonl",

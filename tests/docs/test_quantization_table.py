@@ -28,13 +28,13 @@ def figures(kl: float, same: float) -> dict[str, float]:
     }
 
 
-def test_the_first_line_is_what_others_are_compared_with(script):
+def test_others_are_compared_with_the_first_line(script):
     plain, small = list(script.errors_table({"bfloat16": figures(0, 1), "int8": figures(1e-4, 0.9978)}))[-2:]
     assert plain == "| bfloat16 | 5.8 | 1.2718 | – | – | – | – |"
     assert small == "| int8 | 5.8 | 1.2718 | 1.0e-04 | 2.0e-04 | 3.0e-04 | 99.78% |"
 
 
-def test_weights_alone_have_a_table_where_they_were_measured(script):
+def test_weight_only_errors_have_an_optional_table(script):
     errors = {"bfloat16": figures(0, 1), "int8": figures(1e-4, 0.9978)}
     assert len(list(script.tables({"errors": errors}))) == 6
     text = "\n".join(

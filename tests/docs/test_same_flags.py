@@ -32,7 +32,7 @@ def options() -> list[click.Option]:
     return [param for param in found if isinstance(param, click.Option)]
 
 
-def test_a_short_option_means_one_thing() -> None:
+def test_a_short_option_has_one_meaning() -> None:
     long_names: dict[str, set[str]] = {}
     for option in options():
         for name in option.opts:
@@ -42,13 +42,13 @@ def test_a_short_option_means_one_thing() -> None:
     assert long_names["-o"] == {"--option"}
 
 
-def test_the_server_is_named_by_url_everywhere() -> None:
+def test_every_command_uses_url_for_the_server() -> None:
     for option in options():
         if {"--url", "--base-url"} & {*option.opts}:
             assert option.opts == ["--url", "--base-url"]
 
 
-def test_simulate_has_the_names_of_serve() -> None:
+def test_simulate_uses_serve_s_option_names() -> None:
     cli = build_cli()
     with click.Context(cli) as ctx:
         simulate = cli.get_command(ctx, "simulate")

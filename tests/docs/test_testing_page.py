@@ -1,4 +1,4 @@
-"""The test classes that pages show run as they stand, each with the fixture that is its part."""
+"""Run the test classes in the pages as written, with bundled components in place of the reader's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = {
     for page in ("hooks", "testing_a_plugin")
 }
 BROKEN_PASSES = ROOT / "tests" / "core" / "testing" / "broken_passes.py"
-STAND_INS = {
+BUNDLED = {
     "my_components.py": """
 from llmfw.plugins.attention_torch.backend import TorchAttention as MyAttention
 from llmfw.plugins.chat_jinja.named import ChatML as MyTemplate
@@ -37,16 +37,16 @@ from llmfw.plugins.store_sqlite.responses import SqliteResponses as MyResponses
     + "\n\nFastNormPass = GoodPass\n",
 }
 CHOSEN = (
-    *("one_backend", "examples", "every_field", "finished_output", "in_their_order", "has_an_end"),
-    *("logits_stay", "range_is_that", "opened_again", "keeps_its_first_result"),
+    *("one_backend", "examples", "every_field", "finished_output", "rendered_in_order", "has_an_end"),
+    *("logits_stay", "range_returns", "survive_reopening", "first_result_counts"),
 )
-"""Parts of the names of a few tests of each class: that it is collected and has its fixtures is what counts."""
+"""Substrings of test names: a few tests of each class show that it is collected and has its fixtures."""
 
 
 @pytest.mark.slow
-def test_examples_run_by_pytest_and_hypothesis_alone(tmp_path: Path) -> None:
+def test_examples_need_only_pytest_and_hypothesis(tmp_path: Path) -> None:
     examples = [file for files in FILES.values() for file in files]
-    for name, text in (*examples, *STAND_INS.items()):
+    for name, text in (*examples, *BUNDLED.items()):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-rs", "-v", "-p", "no:asyncio", "-p", "no:cacheprovider"]

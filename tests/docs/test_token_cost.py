@@ -30,7 +30,7 @@ def test_the_script_times_the_native_step_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.long
-def test_what_is_beside_the_native_step_is_less_than_the_step() -> None:
+def test_the_overhead_is_below_the_native_step() -> None:
     command = [sys.executable, FOLDER / "token_cost.py", "--alone", "1", "12"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = json.loads(done.stdout.splitlines()[-1])

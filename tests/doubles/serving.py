@@ -43,7 +43,7 @@ LAST_MESSAGE = (
 )
 """A chat template that makes the echo engine answer with the last message's text."""
 
-PARTS = (
+COMPONENT_OPTIONS = (
     "chat_template",
     "reasoning_parser",
     "tool_parser",
@@ -51,7 +51,7 @@ PARTS = (
     "grammar_checker",
     "sampling_defaults",
 )
-"""What a test may give in place of the parts that `serving` gives the application."""
+"""Options of `serving` that replace a component of the application."""
 SERVED_NAME = "org/echo"
 
 
@@ -121,21 +121,21 @@ def serving(
 
     Args:
         name: of the model, for clients.
-        options: of the server's config; PARTS, plugin_routes, ledger and stores (by their names in `Stores`) go to
-            the application.
+        options: of the server's config; COMPONENT_OPTIONS, plugin_routes, ledger and stores (by their names in
+            `Stores`) go to the application.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     client = InprocEngineClient(engine)
     asyncio.run_coroutine_threadsafe(client.start(), loop).result()
-    parts: dict[str, Any] = {
+    components: dict[str, Any] = {
         "chat_template": JinjaChatTemplate(template, tokenizer.special_tokens),
         "reasoning_parser": Qwen3ReasoningParser,
         "tool_parser": HermesToolParser,
         "grammar_checker": AnyGrammar(),
     }
-    parts |= {name: options.pop(name) for name in PARTS if name in options}
+    components |= {name: options.pop(name) for name in COMPONENT_OPTIONS if name in options}
     if isinstance(options.get("api_key"), str):
         options["api_key"] = (("", options["api_key"]),)
     plugin_routes, stores = options.pop("plugin_routes", ()), options.pop("stores", {})
@@ -143,7 +143,7 @@ def serving(
     config = ServerConfig(served_model_name=name, **options)
     app = create_app(
         client,
-        ModelComponents(tokenizer=tokenizer, **parts),
+        ModelComponents(tokenizer=tokenizer, **components),
         Stores(**(memory_stores() | stores)),
         config,
         plugin_routes=plugin_routes,

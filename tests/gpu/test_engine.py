@@ -44,7 +44,7 @@ def engine_on_gpu(folder: Path, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_tokens_are_those_of_transformers(folder: Path, settings: dict[str, Any]) -> None:
+def test_tokens_equal_transformers(folder: Path, settings: dict[str, Any]) -> None:
     prompts = random_prompts(12, VOCAB_SIZE)
     outputs = run(engine_on_gpu(folder, **settings), prompts, TOKENS, eos=(), seed=1)
     assert [len(output) for output in outputs] == [40] * 12
@@ -52,7 +52,7 @@ def test_tokens_are_those_of_transformers(folder: Path, settings: dict[str, Any]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry.name for entry in ENTRIES])
-def test_tokens_are_those_of_transformers_with_every_backend(folder: Path, entry: Any) -> None:
+def test_tokens_equal_transformers_with_every_backend(folder: Path, entry: Any) -> None:
     if missing := entry.missing():
         pytest.skip(f"{entry.name} needs {', '.join(missing)}")
     prompts = random_prompts(12, VOCAB_SIZE)
@@ -79,7 +79,7 @@ def logprobs_of_output(folder: Path, **settings: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("settings", [{"cuda_graph": "off"}, {"module_passes": "none"}], ids=str)
-def test_log_probabilities_do_not_depend_on_graphs_and_passes(folder: Path, settings: dict[str, Any]) -> None:
+def test_logprobs_do_not_depend_on_graphs_and_passes(folder: Path, settings: dict[str, Any]) -> None:
     assert logprobs_of_output(folder) == pytest.approx(
         logprobs_of_output(folder, **settings), abs=0.1, rel=0.02
     )

@@ -57,7 +57,7 @@ def test_anthropics_client_then_sends_the_whole_conversation(server: Served) -> 
             assert reply.content[0].to_dict()["text"] == text
 
 
-def test_a_summary_that_would_not_be_made_is_refused(server: Served) -> None:
+def test_an_unsupported_summary_is_refused(server: Served) -> None:
     body = {"messages": [USER], "max_tokens": 9, "compaction": {"type": "summarize"}}
     reply = server.post("/v1/messages", body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "compaction")
@@ -87,7 +87,7 @@ def test_a_result_without_its_call_is_refused(server: Served, messages: Any, par
         (USER, calling(), result(), USER, calling({**CALL, "id": "c2"}), result("c2")),
     ],
 )
-def test_results_after_their_calls_pass(server: Served, messages: Any) -> None:
+def test_results_following_their_calls_are_accepted(server: Served, messages: Any) -> None:
     assert chat(server, *messages).status_code == 200
 
 
@@ -129,22 +129,22 @@ def critic(template: str, **fields: Any) -> str:
         (TITLED, "User: HiCritic: BadUser: Hi"),
     ],
 )
-def test_a_role_that_the_template_writes_passes(template: str, prompt: str) -> None:
+def test_roles_the_template_writes_are_accepted(template: str, prompt: str) -> None:
     assert critic(template) == prompt
 
 
 @pytest.mark.parametrize("template", [LOSING, MISTAKING, SHORTENING])
-def test_a_role_that_the_template_does_not_know_is_refused(template: str) -> None:
+def test_roles_unknown_to_the_template_are_refused(template: str) -> None:
     with pytest.raises(RequestError, match=r"messages\[1\].role is 'critic', which .* does not know"):
         critic(template)
 
 
-def test_a_role_that_the_template_refuses_is_refused() -> None:
+def test_roles_the_template_refuses_are_refused() -> None:
     with pytest.raises(RequestError, match=r"no critic$"):
         critic(REFUSING)
 
 
 @pytest.mark.parametrize("role", ["", None, 5, ["user"]])
-def test_a_role_is_a_text(server: Served, role: Any) -> None:
+def test_a_role_must_be_text(server: Served, role: Any) -> None:
     reply = chat(server, {"role": role, "content": "Hi"})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages[0].role")

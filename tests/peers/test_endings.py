@@ -35,11 +35,11 @@ class TestEndings:
         assert (choice["matched_stop"], choice["stop_reason"]) == ("c", "c")
         assert choice["finish_reason"] == "stop"
 
-    def test_the_models_end_is_no_stop_reason(self, server: Served, route: str, stream: bool) -> None:
+    def test_the_end_token_is_not_a_stop_reason(self, server: Served, route: str, stream: bool) -> None:
         choice = last_choice(server, route, stream)
         assert (choice["matched_stop"], choice["stop_reason"]) == (EOS, None)
 
-    def test_an_end_by_length_matches_nothing(self, server: Served, route: str, stream: bool) -> None:
+    def test_an_end_by_length_has_no_stop(self, server: Served, route: str, stream: bool) -> None:
         choice = last_choice(server, route, stream, max_tokens=2)
         assert choice["matched_stop"] is choice["stop_reason"] is None
         assert choice["finish_reason"] == "length"
@@ -52,13 +52,13 @@ class TestEndings:
         assert text_of(choice) == "abcd "
         assert choice["matched_stop"] == choice["stop_reason"] == r"\d+ e"
 
-    def test_stop_strings_hold_with_patterns(self, server: Served, route: str, stream: bool) -> None:
+    def test_stop_strings_work_with_patterns(self, server: Served, route: str, stream: bool) -> None:
         choice = last_choice(server, route, stream, stop_regex="d.*e", stop="12")
         assert (text_of(choice), choice["matched_stop"]) == ("abcd ", "12")
 
     @pytest.mark.parametrize("field", ["include_stop_str_in_output", "no_stop_trim"])
     @pytest.mark.parametrize("stop", [{"stop": "cd"}, {"stop_regex": "c[d]"}])
-    def test_the_text_keeps_its_end(
+    def test_the_stop_string_can_be_included(
         self, server: Served, route: str, stream: bool, field: str, stop: dict[str, Any]
     ) -> None:
         assert text_of(last_choice(server, route, stream, **stop, **{field: True})) == "abcd"
@@ -73,7 +73,7 @@ class TestEndings:
         ("a" * 257, "stop_regex", "257"),
     ],
 )
-def test_a_pattern_that_cannot_hold_is_refused(
+def test_an_unsupported_pattern_is_refused(
     server: Served, route: str, pattern: str | list[str], param: str, why: str
 ) -> None:
     error = error_of(server, route, "a", stop_regex=pattern)
@@ -81,12 +81,12 @@ def test_a_pattern_that_cannot_hold_is_refused(
     assert why in error["message"]
 
 
-def test_a_token_beyond_the_end_is_a_reason(server: Served) -> None:
+def test_ignored_end_tokens_can_be_stop_tokens(server: Served) -> None:
     """With `ignore_eos`, the model's end only ends the text as one of `stop_token_ids`."""
     choice = ask(server, "completions", "abcd", stop_token_ids=[EOS], ignore_eos=True)["choices"][0]
     assert choice["matched_stop"] == choice["stop_reason"] == EOS
 
 
-def test_a_scored_prompt_matches_nothing(server: Served) -> None:
+def test_a_scored_prompt_has_no_stop(server: Served) -> None:
     choice = ask(server, "completions", "ab", echo=True, max_tokens=0)["choices"][0]
     assert choice["matched_stop"] is choice["stop_reason"] is None

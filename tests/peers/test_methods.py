@@ -23,7 +23,7 @@ def send(server: Served, method: str, path: str, **options: Any) -> httpx.Respon
 @pytest.mark.parametrize(
     "path", ["/", "/health", "/v1/models", f"/v1/models/{SERVED_NAME}", "/get_model_info", "/metrics"]
 )
-def test_head_follows_get(server: Served, path: str) -> None:
+def test_head_replies_like_get(server: Served, path: str) -> None:
     get, head = send(server, "GET", path), send(server, "HEAD", path)
     assert (head.status_code, head.content) == (get.status_code, b"") == (200, b"")
     assert head.headers["content-type"] == get.headers["content-type"]
@@ -39,12 +39,12 @@ def test_head_keeps_the_connection_usable(server: Served) -> None:
             assert client.get("/v1/models").json()["object"] == "list"
 
 
-def test_head_of_what_is_missing_fails_as_get_does(server: Served) -> None:
+def test_head_fails_like_get(server: Served) -> None:
     for path, status in (("/v1/models/nope", 404), ("/nope", 404), ("/v1/chat/completions", 405)):
         assert send(server, "HEAD", path).status_code == send(server, "GET", path).status_code == status
 
 
-def test_head_needs_the_key_that_get_needs(tmp_path: Any) -> None:
+def test_head_needs_the_key_like_get(tmp_path: Any) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="secret") as served:
         assert send(served, "HEAD", "/v1/models").status_code == 401
         headers = {"authorization": "Bearer secret"}
@@ -52,7 +52,7 @@ def test_head_needs_the_key_that_get_needs(tmp_path: Any) -> None:
         assert send(served, "HEAD", "/health").status_code == 200
 
 
-def test_head_of_a_plugins_stream_ends(tmp_path: Any) -> None:
+def test_head_ends_a_plugin_s_stream(tmp_path: Any) -> None:
     routes = [("tests", ENDLESS)]
     with serving(EchoEngine(), byte_tokenizer(tmp_path), plugin_routes=routes) as served:
         reply = send(served, "HEAD", "/endless")
@@ -60,7 +60,7 @@ def test_head_of_a_plugins_stream_ends(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "PROPFIND"])
-def test_any_method_on_an_unknown_path_is_an_unknown_url(server: Served, method: str) -> None:
+def test_unknown_paths_are_404_for_any_method(server: Served, method: str) -> None:
     for path in ("/nope", "/v1/nope", "/api/v9/nope"):
         reply = send(server, method, path)
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_url")
@@ -90,6 +90,6 @@ def test_anthropics_client_sees_its_errors(client: anthropic.Anthropic, server: 
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, query.partition("=")[0])
 
 
-def test_others_see_openais_models(server: Served) -> None:
+def test_other_clients_receive_openai_s_form(server: Served) -> None:
     assert send(server, "GET", "/v1/models").json()["data"][0]["object"] == "model"
     assert send(server, "GET", "/v1/models/nope").json()["error"]["code"] == "model_not_found"

@@ -49,7 +49,7 @@ def test_thinking_token_budget_is_the_thinking_budget(server: Served) -> None:
 
 
 @pytest.mark.parametrize("value", [True, False])
-def test_enable_thinking_reaches_a_template_that_reads_it(server: Served, value: bool) -> None:
+def test_enable_thinking_reaches_the_template(server: Served, value: bool) -> None:
     for fields in ({}, {"reasoning_effort": "none" if value else "high"}):
         assert server.chat("Hi", enable_thinking=value, **fields).status_code == 200
         prompt = bytes(t for t in server.engine.requests[-1].prompt if t < 256)
@@ -59,7 +59,7 @@ def test_enable_thinking_reaches_a_template_that_reads_it(server: Served, value:
     assert refused(reply) == "enable_thinking"
 
 
-def test_enable_thinking_that_no_template_reads_is_refused(plain: Served) -> None:
+def test_enable_thinking_is_refused_if_unread(plain: Served) -> None:
     assert refused(plain.chat("Hi", enable_thinking=False)) == "enable_thinking"
     assert plain.chat("Hi", enable_thinking=None).status_code == 200
 
@@ -73,7 +73,7 @@ def test_grammar_of_llama_cpp_constrains_the_output(server: Served, path: str) -
     assert server.engine.requests[-1].grammar is None
 
 
-def test_gbnf_holds_and_broken_gbnf_is_refused(demo_server: Served) -> None:
+def test_gbnf_constrains_and_invalid_gbnf_is_refused(demo_server: Served) -> None:
     reply = demo_server.chat("Is Paris in France?", grammar=GBNF, temperature=0, max_tokens=20)
     assert reply.json()["choices"][0]["message"]["content"] in ("yes", "no")
     assert refused(demo_server.chat("Hi", grammar='root ::= "yes')) == "grammar"
@@ -93,7 +93,7 @@ def test_gbnf_holds_and_broken_gbnf_is_refused(demo_server: Served) -> None:
         {"response_format": {"type": "text"}, "regex": "a"},
     ],
 )
-def test_equal_constraints_of_two_names_pass(server: Served, fields: Any) -> None:
+def test_equal_constraints_under_two_names_pass(server: Served, fields: Any) -> None:
     assert server.chat("Hi", **fields).status_code == 200
     assert server.engine.requests[-1].grammar is not None
 

@@ -22,6 +22,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose reasoning has both names."""
+    tokenizer = byte_tokenizer(tmp_path_factory.mktemp("model"))
+    with serving(EchoEngine(), tokenizer, reasoning_field="both") as served:
+        yield served
+
+
 def message(server: Served, text: str, **fields: Any) -> dict[str, Any]:
     return dict(server.chat(text, **fields).json()["choices"][0]["message"])
 
@@ -32,7 +40,7 @@ def deltas(server: Served, text: str, **fields: Any) -> list[dict[str, Any]]:
     return [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
 
 
-def test_reasoning_is_null_where_there_is_none(server: Served) -> None:
+def test_missing_reasoning_is_null(server: Served) -> None:
     assert message(server, "Hi")["reasoning_content"] is None
     assert message(server, THOUGHT)["reasoning_content"] == "Hmm."
     assert message(server, THOUGHT, separate_reasoning=False)["reasoning_content"] is None
@@ -41,7 +49,7 @@ def test_reasoning_is_null_where_there_is_none(server: Served) -> None:
     assert [delta["reasoning_content"] for delta in deltas(server, "Hi")] == [None] * 4  # role, H, i, end
 
 
-def test_without_a_parser_there_is_no_reasoning_field(plain: Served) -> None:
+def test_without_a_parser_the_reasoning_field_is_absent(plain: Served) -> None:
     assert "reasoning_content" not in message(plain, "Hi")
     assert not any("reasoning_content" in delta for delta in deltas(plain, "Hi"))
     assert "reasoning_tokens" not in plain.chat("Hi").json()["usage"]
@@ -54,7 +62,7 @@ def test_usage_has_reasoning_tokens_in_both_places(server: Served) -> None:
     assert f'"reasoning_tokens":{usage["reasoning_tokens"]}}},"reasoning_tokens":' in streamed
 
 
-def test_excluded_reasoning_is_counted_and_left_out(server: Served) -> None:
+def test_excluded_reasoning_is_counted_but_hidden(server: Served) -> None:
     reply = server.chat(THOUGHT, include_reasoning=False).json()
     shown = reply["choices"][0]["message"]
     assert (shown["content"], shown["reasoning_content"]) == ("Yes.", None)
@@ -65,7 +73,7 @@ def test_excluded_reasoning_is_counted_and_left_out(server: Served) -> None:
     assert message(server, THOUGHT, include_reasoning=True)["reasoning_content"] == "Hmm."
 
 
-def test_reasoning_that_cannot_be_excluded_is_refused(server: Served, plain: Served) -> None:
+def test_unexcludable_reasoning_is_refused(server: Served, plain: Served) -> None:
     for reply in (
         plain.chat("Hi", include_reasoning=False),
         server.chat("Hi", include_reasoning=False, separate_reasoning=False),
@@ -75,7 +83,7 @@ def test_reasoning_that_cannot_be_excluded_is_refused(server: Served, plain: Ser
 
 
 @pytest.mark.parametrize("text", [THOUGHT, "<think>\nHmm."])
-def test_unstreamed_reasoning_comes_in_one_piece(server: Served, text: str) -> None:
+def test_unstreamed_reasoning_is_one_delta(server: Served, text: str) -> None:
     thoughts = [delta["reasoning_content"] for delta in deltas(server, text) if delta["reasoning_content"]]
     assert len(thoughts) > 1
     pieces = deltas(server, text, stream_reasoning=False)
@@ -84,7 +92,23 @@ def test_unstreamed_reasoning_comes_in_one_piece(server: Served, text: str) -> N
     assert message(server, text, stream_reasoning=False) == message(server, text)
 
 
-def test_log_probabilities_do_not_depend_on_the_reasoning_shown(server: Served) -> None:
+@pytest.mark.parametrize("more", [{}, {"stream_reasoning": False}])
+def test_both_names_are_in_each_delta(both: Served, more: dict[str, Any]) -> None:
+    pieces = deltas(both, THOUGHT, **more)
+    assert all(delta["reasoning_content"] == delta["reasoning"] for delta in pieces)
+    thoughts = [delta["reasoning"] for delta in pieces if delta["reasoning"] is not None]
+    assert "".join(thoughts) == "Hmm."
+    assert "".join(delta.get("content", "") for delta in pieces) == "Yes."
+    if more:
+        assert thoughts == ["Hmm."]
+    assert [delta["reasoning"] for delta in deltas(both, "Hi")] == [None] * 4  # role, H, i, end
+    whole = message(both, THOUGHT, **more)
+    assert whole["reasoning_content"] == whole["reasoning"] == "Hmm."
+    plain = message(both, "Hi", **more)
+    assert plain["reasoning_content"] is plain["reasoning"] is None
+
+
+def test_logprobs_do_not_depend_on_shown_reasoning(server: Served) -> None:
     shown = [
         server.chat(THOUGHT, logprobs=True, **fields).json()["choices"][0]["logprobs"]
         for fields in ({}, {"include_reasoning": False}, {"stream_reasoning": False})
@@ -93,7 +117,7 @@ def test_log_probabilities_do_not_depend_on_the_reasoning_shown(server: Served) 
     assert shown[0] == shown[1] == shown[2]
 
 
-def test_reasoning_is_read_though_its_other_name_is_null(tmp_path: Any) -> None:
+def test_reasoning_is_read_despite_a_null_alias(tmp_path: Any) -> None:
     template = "{{ messages[0].reasoning_content }}"
     with serving(EchoEngine(), byte_tokenizer(tmp_path), template, reasoning_parser=None) as served:
         past = {"role": "assistant", "content": "a", "reasoning": "Hm", "reasoning_content": None}

@@ -23,13 +23,13 @@ def ids_of(server: Served, text: str) -> list[int]:
 
 @pytest.mark.parametrize("route", ROUTES)
 class TestTokenIds:
-    def test_a_reply_has_those_of_prompt_and_text(self, server: Served, route: str) -> None:
+    def test_a_reply_has_prompt_and_output_ids(self, server: Served, route: str) -> None:
         body = ask(server, route, "abé", return_token_ids=True)
         [choice] = body["choices"]
         assert choice["token_ids"] == [*ids_of(server, "abé"), EOS]
         assert (choice if route == "completions" else body)["prompt_token_ids"] == ids_of(server, "abé")
 
-    def test_chunks_have_each_once(self, server: Served, route: str) -> None:
+    def test_chunks_contain_each_token_id_once(self, server: Served, route: str) -> None:
         chunks = chunks_of(server, route, "abé stop", return_token_ids=True, stop="xx", n=2)
         for index in range(2):
             choices = [c for chunk in chunks for c in chunk["choices"] if c["index"] == index]
@@ -38,7 +38,7 @@ class TestTokenIds:
         first = chunks[0]["choices"][0] if route == "completions" else chunks[0]
         assert first["prompt_token_ids"] == ids_of(server, "abé stop")
 
-    def test_unasked_there_are_none(self, server: Served, route: str) -> None:
+    def test_logprobs_are_absent_by_default(self, server: Served, route: str) -> None:
         body = ask(server, route, "ab", return_token_ids=False)
         assert "token_ids" not in body["choices"][0]
         assert not {"prompt_token_ids", "prompt_logprobs"} & (body.keys() | body["choices"][0].keys())
@@ -47,7 +47,7 @@ class TestTokenIds:
 @pytest.mark.parametrize("route", ROUTES)
 class TestPromptLogprobs:
     @pytest.mark.parametrize("num", [0, 2])
-    def test_each_token_but_the_first_has_them(self, server: Served, route: str, num: int) -> None:
+    def test_prompt_tokens_after_the_first_have_logprobs(self, server: Served, route: str, num: int) -> None:
         body = ask(server, route, "abc", prompt_logprobs=num)
         found = (body["choices"][0] if route == "completions" else body)["prompt_logprobs"]
         _, b, c = ids_of(server, "abc")
@@ -60,10 +60,10 @@ class TestPromptLogprobs:
         assert server.engine.requests[-1].prompt_logprobs == num
 
     @pytest.mark.parametrize("value", [True, 21, -1])
-    def test_other_numbers_are_refused(self, server: Served, route: str, value: object) -> None:
+    def test_other_values_are_refused(self, server: Served, route: str, value: object) -> None:
         assert error_of(server, route, "abc", prompt_logprobs=value)["param"] == "prompt_logprobs"
 
-    def test_a_stream_has_none_and_says_so(self, server: Served, route: str) -> None:
+    def test_streams_refuse_prompt_logprobs(self, server: Served, route: str) -> None:
         error = error_of(server, route, "abc", prompt_logprobs=0, stream=True)
         assert error["param"] == "prompt_logprobs"
         assert "stream" in error["message"]
@@ -101,7 +101,7 @@ def test_completions_name_tokens_by_their_ids(server: Served) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 class TestContinuousUsage:
-    def test_each_chunk_counts_the_tokens_so_far(self, server: Served, route: str) -> None:
+    def test_each_chunk_counts_tokens_so_far(self, server: Served, route: str) -> None:
         chunks = chunks_of(server, route, "abc", stream_options={"continuous_usage_stats": True})
         counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
         assert counts == sorted(counts)
@@ -116,7 +116,7 @@ class TestContinuousUsage:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_chat_echoes_the_message_that_it_continues(server: Served, stream: bool) -> None:
+def test_a_chat_echoes_the_continued_message(server: Served, stream: bool) -> None:
     messages = [
         {"role": "user", "content": "x"},
         {"role": "assistant", "content": [{"type": "text", "text": "ab"}]},
@@ -134,7 +134,7 @@ def test_a_chat_echoes_the_message_that_it_continues(server: Served, stream: boo
     assert text == "abab"  # the double answers with its prompt
 
 
-def test_a_chat_echoes_no_message_of_others(server: Served) -> None:
+def test_a_chat_does_not_echo_user_messages(server: Served) -> None:
     assert text_of(ask(server, "chat", "ab", echo=True)["choices"][0]) == "ab"
 
 
@@ -153,14 +153,14 @@ def test_limits_of_tokens_reach_the_engine(server: Served, route: str) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 class TestTruncation:
-    def test_the_last_tokens_are_kept(self, server: Served, route: str) -> None:
+    def test_truncation_keeps_the_last_tokens(self, server: Served, route: str) -> None:
         body = ask(server, route, "abcdef", truncate_prompt_tokens=2)
         assert server.engine.requests[-1].prompt == ids_of(server, "ef")
         assert body["usage"]["prompt_tokens"] == 2
         ask(server, route, "abcdef", truncate_prompt_tokens=9)
         assert server.engine.requests[-1].prompt == ids_of(server, "abcdef")
 
-    def test_what_fits_the_context_is_kept(self, server: Served, route: str) -> None:
+    def test_truncation_keeps_as_much_as_fits(self, server: Served, route: str) -> None:
         context = server.engine.info.max_model_len
         ask(server, route, "ab" * context, truncate_prompt_tokens=-1, max_tokens=12)
         assert server.engine.requests[-1].prompt == ids_of(server, "ab" * (context // 2 - 6))
@@ -170,7 +170,7 @@ class TestTruncation:
             error = error_of(server, route, "ab", truncate_prompt_tokens=wrong)
             assert error["param"] == "truncate_prompt_tokens"
 
-    def test_a_prompt_beyond_all_limits_is_refused(self, server: Served, route: str) -> None:
+    def test_a_hopelessly_long_prompt_is_refused(self, server: Served, route: str) -> None:
         error = error_of(server, route, "a" * (2**19 + 1), truncate_prompt_tokens=5)
         assert error["code"] == "context_length_exceeded"
         assert "longest prompt that is truncated" in error["message"]
@@ -185,7 +185,7 @@ def test_the_echo_of_a_truncated_prompt_is_short(server: Served) -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("field", [{"logprob_token_ids": [5]}, {"use_beam_search": True}])
-def test_what_is_not_there_is_refused(server: Served, route: str, field: dict[str, object]) -> None:
+def test_unsupported_fields_are_refused(server: Served, route: str, field: dict[str, object]) -> None:
     [name] = field
     error = error_of(server, route, "a", **field)
     assert (error["param"], error["code"]) == (name, "unsupported_parameter")

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from llmfw.api.chat.tool_choice import calls_only, tool_use
+from llmfw.api.chat.tool_choice import calls_only, text_and_calls, tool_use
 from llmfw.api.text.structured import tag_spec
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.json_calls import JsonCallsToolParser
 
 from ..plugins.grammar_llguidance.walking import compiled, fits
+
+FORMATS = {"required": calls_only, "auto": text_and_calls}
 
 
 def tool(name: str, kind: str, keyword: str) -> dict[str, Any]:
@@ -21,15 +23,18 @@ def tool(name: str, kind: str, keyword: str) -> dict[str, Any]:
         "required": ["a"],
         keyword: {"Value": {"type": kind}},
     }
-    return {"type": "function", "function": {"name": name, "parameters": schema}}
+    return {"type": "function", "function": {"name": name, "parameters": schema, "strict": True}}
 
 
 @pytest.mark.parametrize("keyword", ["$defs", "definitions"])
-@pytest.mark.parametrize("parser", [HermesToolParser, JsonCallsToolParser])
-def test_each_tool_keeps_its_own_definitions(parser: Any, keyword: str) -> None:
+@pytest.mark.parametrize(
+    ("parser", "choice"),
+    [(HermesToolParser, "required"), (HermesToolParser, "auto"), (JsonCallsToolParser, "required")],
+)
+def test_each_tool_keeps_its_own_definitions(parser: Any, choice: str, keyword: str) -> None:
     calls = parser.call_format
-    use = tool_use([tool("f", "integer", keyword), tool("g", "boolean", keyword)], "required", None)
-    spec = tag_spec(calls_only(use, calls))
+    use = tool_use([tool("f", "integer", keyword), tool("g", "boolean", keyword)], choice, None)
+    spec = tag_spec(FORMATS[choice](use, calls))
 
     def may_call(name: str, arguments: str) -> bool:
         call = calls.begin.replace("{name}", name) + arguments + calls.end

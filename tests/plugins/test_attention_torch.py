@@ -19,12 +19,12 @@ class TestTorchAttention(AttentionBackendTests):
         return TorchAttention
 
 
-def test_blocks_of_queries_give_what_one_block_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_blocks_equal_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmfw.plugins.attention_torch.backend.MAX_MASK_ELEMENTS", 200)
     AttentionCase(make_layer(), RAGGED, 1).check(TorchAttention, 1e-5)
 
 
-def test_sequences_of_very_different_length_are_grouped_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequences_of_different_lengths_are_grouped_correctly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmfw.plugins.attention_torch.backend.SMALL_GATHER", 1)
     lengths = list(itertools.product([0, 2, 90, 100, 300], [1]))
     AttentionCase(make_layer(sliding_window=50), lengths, 1).check(TorchAttention, 1e-5)
@@ -33,7 +33,7 @@ def test_sequences_of_very_different_length_are_grouped_and_right(monkeypatch: p
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("heads", [(2, 2), (9, 3), (8, 1)])
 @pytest.mark.parametrize("length", [5, 37, 64, 120, 300])
-def test_a_token_is_the_same_to_the_last_bit_whatever_it_is_computed_with(
+def test_tokens_are_bit_identical_in_any_batch(
     length: int, heads: tuple[int, int], dtype: torch.dtype
 ) -> None:
     spec = make_layer(num_heads=heads[0], num_kv_heads=heads[1], head_dim=64)

@@ -39,7 +39,7 @@ def render(source: str, messages=CHAT, **kwargs: Any) -> str:
 @pytest.mark.parametrize("prompt", [True, False])
 @pytest.mark.parametrize("kwargs", [{}, {"enable_thinking": True}])
 @pytest.mark.parametrize("tools", [[], TOOLS])
-def test_the_text_is_that_of_transformers(prompt, kwargs, tools):
+def test_text_equals_transformers(prompt, kwargs, tools):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **SPECIAL)
     expected = tokenizer.apply_chat_template(
         CHAT,
@@ -52,14 +52,14 @@ def test_the_text_is_that_of_transformers(prompt, kwargs, tools):
     assert render(TEMPLATE, tools=tools, add_generation_prompt=prompt, **kwargs) == expected
 
 
-def test_the_templates_own_refusal_is_the_requests_error():
+def test_the_template_s_refusal_is_a_request_error():
     with pytest.raises(RequestError, match="the chat template: no role cook") as caught:
         render(TEMPLATE, [{"role": "cook", "content": ""}])
     assert caught.value.param == "messages"
 
 
 @pytest.mark.parametrize("source", ["{{ messages[9].content.x }}", "{{ 1 / 0 }}", "{{ messages + 3 }}"])
-def test_whatever_goes_wrong_while_rendering_is_the_requests_error(source):
+def test_rendering_errors_are_request_errors(source):
     with pytest.raises(RequestError, match="the chat template"):
         render(source)
 
@@ -70,13 +70,13 @@ def test_a_template_cannot_leave_its_sandbox(source):
         render(source)
 
 
-def test_a_template_with_a_syntax_error_is_refused_when_it_is_built():
+def test_a_syntax_error_is_refused_at_construction():
     with pytest.raises(ConfigError, match="syntax error in line 2"):
         JinjaChatTemplate("a\n{% if %}", {})
 
 
 @pytest.mark.parametrize("half", ["{{ '\\ud800' }}", "{{ 'é' + '\\udc00' }}"])
-def test_half_of_a_surrogate_pair_is_refused(half: str) -> None:
+def test_an_unpaired_surrogate_is_refused(half: str) -> None:
     with pytest.raises(ConfigError, match="half of a surrogate pair"):
         JinjaChatTemplate(half, {})
     with pytest.raises(RequestError, match="half of a surrogate pair"):
@@ -86,12 +86,12 @@ def test_half_of_a_surrogate_pair_is_refused(half: str) -> None:
     str(caught.value).encode()
 
 
-def test_a_model_without_template_says_what_can_be_done():
+def test_a_missing_template_suggests_completions():
     with pytest.raises(RequestError, match="no chat template: use /v1/completions"):
         render("")
 
 
-def test_a_request_cannot_bring_its_own_template():
+def test_a_request_cannot_replace_the_template():
     with pytest.raises(RequestError) as caught:
         render(TEMPLATE, chat_template="{{ 1 }}")
     assert caught.value.param == "chat_template_kwargs.chat_template"
@@ -102,7 +102,7 @@ def test_an_empty_conversation_is_refused():
         render(TEMPLATE, [])
 
 
-def test_the_last_message_is_continued_where_asked():
+def test_continue_final_message_leaves_the_turn_open():
     chat = [CHAT[0], {"role": "assistant", "content": "It is"}]
     text = render(
         "{{ messages[-1].content }}</s>", chat, add_generation_prompt=False, continue_final_message=True
@@ -112,7 +112,7 @@ def test_the_last_message_is_continued_where_asked():
         render(TEMPLATE, chat, continue_final_message=True)
 
 
-def test_text_parts_reach_the_template_as_one_text():
+def test_text_content_parts_are_joined():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert render("{{ messages[0].content }}", [{"role": "user", "content": parts}]) == "a\nb"
 
@@ -132,7 +132,7 @@ def test_text_parts_reach_the_template_as_one_text():
     ],
     ids=lambda text: text[:20],
 )
-def test_arguments_of_tool_calls_are_objects_to_the_template_where_they_are_json(arguments, seen):
+def test_json_arguments_reach_the_template_as_objects(arguments, seen):
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     assert render("{{ messages[0].tool_calls[0].function.arguments | tojson }}", [message]) == seen
@@ -162,11 +162,11 @@ TEXT = [{"role": "user", "content": "ab"}]
         ("{% for x in content.split('a') %}{% endfor %}", (True, False)),
     ],
 )
-def test_what_form_of_content_a_template_reads_is_seen_in_its_text(source, forms):
+def test_content_forms_are_read_from_the_template(source, forms):
     assert content_forms(source) == forms
 
 
-def test_content_reaches_a_template_in_the_form_that_it_reads():
+def test_content_is_passed_in_the_expected_form():
     loop = "{% for part in messages[0].content %}({{ part.text }}){% endfor %}"
     either = (
         "{% if messages[0].content is string %}{{ messages[0].content }}{% else %}" + loop + "{% endif %}"
@@ -186,7 +186,7 @@ def test_content_reaches_a_template_in_the_form_that_it_reads():
         "{% include '/etc/passwd' %}",
     ],
 )
-def test_a_hostile_template_neither_escapes_nor_loops_for_ever(source):
+def test_hostile_templates_neither_escape_nor_loop(source):
     with pytest.raises(RequestError, match="the chat template"):
         render(source)
 
@@ -199,7 +199,7 @@ def test_a_hostile_template_neither_escapes_nor_loops_for_ever(source):
         "{{ self._TemplateReference__context }}",
     ],
 )
-def test_what_the_sandbox_hides_is_empty(source):
+def test_hidden_attributes_are_empty(source):
     assert render(source) == ""
 
 
@@ -223,7 +223,7 @@ RENDERED = {
 
 
 @pytest.mark.parametrize("template", RENDERED)
-def test_a_named_template_writes_turns_as_its_family_does(template):
+def test_a_named_template_renders_its_family_s_turns(template):
     assert template("the model's own", SPECIAL).render(TURNS) == RENDERED[template]
 
 
@@ -234,7 +234,7 @@ def test_a_named_template_continues_a_message(template):
     assert text.endswith("Because it")
 
 
-def test_every_named_template_can_be_chosen_and_shows_or_refuses_tools():
+def test_named_templates_render_or_refuse_tools():
     registry = load_plugins().registry
     files = {path.stem for path in TEMPLATES.glob("*.jinja")}
     assert files == set(registry.names("chat_template")) - {"jinja"}
@@ -247,7 +247,7 @@ def test_every_named_template_can_be_chosen_and_shows_or_refuses_tools():
             assert "città" in template.render(TURNS, tools=TOOLS)
 
 
-def test_chatml_writes_tools_and_calls_as_the_demo_model_learnt_them():
+def test_chatml_renders_tools_like_the_demo_model():
     path = Path(__file__).parents[2] / "plugins" / "model_demo" / "chat_template.jinja"
     demo = JinjaChatTemplate(path.read_text("utf-8"), SPECIAL)
     call = {"type": "function", "function": {"name": "città", "arguments": '{"x": 1}'}}

@@ -98,7 +98,7 @@ def test_a_template_beyond_a_limit_is_refused(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", LOOPS + GROWTH)
-def test_messages_that_cause_it_are_refused(source: str) -> None:
+def test_expensive_messages_are_refused(source: str) -> None:
     template = Quick("{% if messages[0].content == 'go' %}" + source + "{% endif %}", {})
     with pytest.raises(RequestError, match="send fewer or shorter messages") as caught:
         template.render([{"role": "user", "content": "go"}])
@@ -119,7 +119,7 @@ def test_messages_that_cause_it_are_refused(source: str) -> None:
         "{% for x in range(9999) recursive %}{{ loop(range(9999)) }}{% endfor %}",
     ],
 )
-def test_what_cannot_be_measured_is_refused(source: str) -> None:
+def test_unmeasurable_operations_are_refused(source: str) -> None:
     with pytest.raises(RequestError, match=r"^the chat template"):
         JinjaChatTemplate(source, {}).render(CHAT)
 
@@ -134,12 +134,12 @@ def test_what_cannot_be_measured_is_refused(source: str) -> None:
         "{% for i in x %}" * 25 + "{% endfor %}" * 25,
     ],
 )
-def test_a_template_that_cannot_be_compiled_is_refused(source: str) -> None:
+def test_an_uncompilable_template_is_refused(source: str) -> None:
     with pytest.raises(ConfigError, match=r"^the chat template (has|nests|cannot)"):
         JinjaChatTemplate(source, {})
 
 
-def test_the_length_of_a_template_has_a_limit() -> None:
+def test_the_template_s_length_is_limited() -> None:
     """Compiling is linear in it: 1.2 s of processor time at the limit."""
     with pytest.raises(ConfigError, match="has 65537 characters; the limit is 65536"):
         JinjaChatTemplate("x" * (2**16 + 1), {})
@@ -159,7 +159,7 @@ def test_the_deadline_holds_for_any_number_of_steps() -> None:
         Late(LOOPS[0], {})
 
 
-def test_memory_has_a_limit_of_its_own() -> None:
+def test_memory_has_a_separate_limit() -> None:
     class Small(JinjaChatTemplate):
         limits = Limits(seconds=60, memory=2**26)
 
@@ -176,7 +176,7 @@ def test_the_limits_grow_with_the_input() -> None:
     )
 
 
-def test_a_brief_rendering_gives_up_early() -> None:
+def test_render_briefly_gives_up_early() -> None:
     template = JinjaChatTemplate(
         "{% for i in range(99999) %}{% if messages[0].content == 'go' %}{% endif %}{% endfor %}", {}
     )
@@ -185,7 +185,7 @@ def test_a_brief_rendering_gives_up_early() -> None:
     assert JinjaChatTemplate("{{ messages[0].content }}", {}).render_briefly(CHAT) == "Hi"
 
 
-def test_threads_render_beside_each_other() -> None:
+def test_threads_render_concurrently() -> None:
     template = Quick("{% for i in range(999) %}{{ messages[0].content }}{% endfor %}", {})
     found: dict[int, Any] = {}
 
@@ -230,7 +230,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("source", ORDINARY)
-def test_ordinary_templates_render_as_in_transformers(source: str) -> None:
+def test_ordinary_templates_render_like_transformers(source: str) -> None:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "é <b>"}]

@@ -144,13 +144,13 @@ def test_a_large_damaged_database_is_refused(
     assert f"{str(path)!r} is damaged (" in refusal(path)
 
 
-def test_a_cut_database_beside_changes_is_refused(path: Path) -> None:
+def test_a_truncated_database_with_changes_is_refused(path: Path) -> None:
     path = killed(path)
     cut_to_half(path)
     assert " is damaged (" in refusal(path)
 
 
-def test_latest_changes_beside_a_database_are_read(path: Path) -> None:
+def test_unmerged_changes_are_read(path: Path) -> None:
     path = killed(path)
     reopen(path)
     with contextlib.closing(sqlite3.connect(path)) as db:
@@ -203,7 +203,7 @@ def test_a_database_without_its_changes_is_refused(path: Path) -> None:
     reopen(path)
 
 
-def test_a_folder_in_place_of_a_database_is_refused(path: Path) -> None:
+def test_a_folder_named_like_the_database_is_refused(path: Path) -> None:
     path.unlink()
     path.mkdir()
     assert f"{path.name}' is a folder, and a database of that name is kept there: move it away" in refusal(
@@ -211,9 +211,7 @@ def test_a_folder_in_place_of_a_database_is_refused(path: Path) -> None:
     )
 
 
-async def test_a_damaged_page_of_a_large_database_loses_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_damaged_page_loses_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pages of a large database are not all checked at start, so the damage shows when one is read."""
     path = tmp_path / "batches.db"
     await used(path)
@@ -233,7 +231,7 @@ async def test_a_damaged_page_of_a_large_database_loses_nothing_else(
     await store.close()
 
 
-async def test_damage_that_comes_later_is_named(tmp_path: Path) -> None:
+async def test_later_damage_is_named(tmp_path: Path) -> None:
     store = SqliteFiles(tmp_path)
     await fill_files(store)
     store._db.conn.execute("pragma wal_checkpoint(truncate)")

@@ -62,7 +62,7 @@ def reading(kind: Any) -> type[ResponseStore]:
     return Reading
 
 
-def test_what_lasts_and_what_templates_have_a_place_for_is_declared() -> None:
+def test_bundled_components_declare_their_capabilities() -> None:
     found = {
         (entry.kind, entry.name, name)
         for kind in ("chat_template", "file_store", "batch_store", "response_store")

@@ -151,7 +151,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_store_holds_what_a_dictionary_would(kind: type[ResponseStore]) -> None:
+def test_a_store_behaves_like_a_dictionary(kind: type[ResponseStore]) -> None:
     machine: Any = type(f"Machine{kind.__name__}", (Machine,), {"kind": kind})
     machine.TestCase.settings = settings(max_examples=of_length(8, 20), stateful_step_count=25, deadline=None)
     machine.TestCase().runTest()
@@ -194,7 +194,7 @@ asyncio.run(write())
 """
 
 
-def test_what_was_put_survives_a_killed_process(tmp_path: Path) -> None:
+def test_stored_responses_survive_a_kill(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
@@ -220,16 +220,14 @@ def test_a_folder_in_use_is_refused(reopened: Callable[[], ResponseStore], tmp_p
         SqliteResponses(tmp_path / "new folder", 2**20)
 
 
-def test_other_users_cannot_read_what_is_stored(
-    reopened: Callable[[], ResponseStore], tmp_path: Path
-) -> None:
+def test_other_users_cannot_read_stored_files(reopened: Callable[[], ResponseStore], tmp_path: Path) -> None:
     asyncio.run(reopened().put(record("resp_1")))
     files = [tmp_path / "new folder", *(tmp_path / "new folder").iterdir()]
     assert len(files) >= 4
     assert all(file.stat().st_mode & 0o077 == 0 for file in files)
 
 
-def test_the_sqlite_store_asks_for_a_folder() -> None:
+def test_the_sqlite_store_requires_a_folder() -> None:
     with pytest.raises(ConfigError, match="--storage DIR"):
         SqliteResponses(None, 2**20)
 
@@ -241,7 +239,7 @@ def test_the_sqlite_store_asks_for_a_folder() -> None:
         ("create table recipes (name text)", "not one of this kind"),
     ],
 )
-def test_a_file_that_cannot_be_read_rightly_is_refused(tmp_path: Path, statements: str, reason: str) -> None:
+def test_an_incompatible_file_is_refused(tmp_path: Path, statements: str, reason: str) -> None:
     connection = sqlite3.connect(tmp_path / "responses.db")
     connection.executescript(statements)
     connection.close()
@@ -267,7 +265,7 @@ def test_an_older_file_is_migrated_with_its_contents(
     connection.close()
 
 
-def test_a_migration_that_fails_leaves_the_file_as_it_was(
+def test_a_failed_migration_changes_nothing(
     reopened: Callable[[], ResponseStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asyncio.run(reopened().put(record("resp_1")))
@@ -283,9 +281,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
     assert asyncio.run(reopened().get("resp_1")) == record("resp_1")
 
 
-def test_room_that_is_freed_goes_back_to_the_file_system(
-    reopened: Callable[[], ResponseStore], tmp_path: Path
-) -> None:
+def test_freed_space_is_returned_to_the_system(reopened: Callable[[], ResponseStore], tmp_path: Path) -> None:
     asyncio.run(put_all(reopened(), *(record(f"resp_{i}", at=i, size=50_000) for i in range(20))))
     reopened()
     before = (tmp_path / "new folder" / "responses.db").stat().st_size

@@ -113,7 +113,7 @@ def kill_at(folder: Path, *what: str) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_kill_leaves_old_or_new(tmp_path: Path, moment: str, caplog: Log) -> None:
+def test_a_kill_during_replacement_leaves_one_version(tmp_path: Path, moment: str, caplog: Log) -> None:
     kill_at(tmp_path, moment)
     assert asyncio.run(stored(tmp_path)) == {"file-1": b"new" if moment in AFTER_COMMIT else b"old"}
     assert len(names(tmp_path)) == 1
@@ -123,7 +123,7 @@ def test_a_kill_leaves_old_or_new(tmp_path: Path, moment: str, caplog: Log) -> N
 
 
 @pytest.mark.parametrize("moment", ["note", "commit", "remove", "clear"])
-def test_a_kill_deletes_a_file_or_not(tmp_path: Path, moment: str) -> None:
+def test_a_kill_during_deletion_is_atomic(tmp_path: Path, moment: str) -> None:
     asyncio.run(store_files(tmp_path, "file-2"))
     kill_at(tmp_path, moment, "delete")
     is_there = moment not in AFTER_COMMIT
@@ -131,7 +131,7 @@ def test_a_kill_deletes_a_file_or_not(tmp_path: Path, moment: str) -> None:
     assert len(names(tmp_path)) == 1 + is_there
 
 
-async def test_a_killed_folder_works_elsewhere(tmp_path: Path) -> None:
+async def test_a_copied_live_folder_is_usable(tmp_path: Path) -> None:
     store = SqliteFiles(tmp_path / "here")
     await put(store, "file-1", b"data")
     shutil.copytree(tmp_path / "here", tmp_path / "there")  # with the changes that are in files.db-wal alone
@@ -139,7 +139,7 @@ async def test_a_killed_folder_works_elsewhere(tmp_path: Path) -> None:
     assert await stored(tmp_path / "there") == {"file-1": b"data"}
 
 
-async def test_an_old_format_keeps_what_it_does_not_know(tmp_path: Path, caplog: Log) -> None:
+async def test_an_old_format_keeps_unknown_files(tmp_path: Path, caplog: Log) -> None:
     Database(tmp_path / "files.db", files.APPLICATION_ID, files.MIGRATIONS[:2]).close()
     (tmp_path / "files").mkdir()
     for name in (".incoming-0123456789abcdef", "file-1", "file-1.0a1b2c3d"):

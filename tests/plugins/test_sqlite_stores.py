@@ -50,7 +50,7 @@ async def batches_in(tmp_path: Path) -> AsyncIterator[BatchStore]:
     await store.close()
 
 
-async def test_one_copy_of_each_file_is_in_the_folder(files_in: FileStore, tmp_path: Path) -> None:
+async def test_the_folder_has_one_copy_per_file(files_in: FileStore, tmp_path: Path) -> None:
     for number in range(3):
         await put(files_in, "file-1", b"%d" % number)
         await put(files_in, f"file-{number}", b"x")
@@ -58,7 +58,7 @@ async def test_one_copy_of_each_file_is_in_the_folder(files_in: FileStore, tmp_p
     assert contents(tmp_path) == ["file-0", "file-1"]
 
 
-async def test_a_file_that_breaks_off_leaves_no_temporary_file(files_in: FileStore, tmp_path: Path) -> None:
+async def test_an_aborted_upload_leaves_no_temporary_file(files_in: FileStore, tmp_path: Path) -> None:
     def describe(size: int) -> Any:
         assert len(contents(tmp_path)) == 1  # it is being written
         raise ValueError
@@ -68,7 +68,7 @@ async def test_a_file_that_breaks_off_leaves_no_temporary_file(files_in: FileSto
     assert contents(tmp_path) == []
 
 
-async def test_no_name_of_a_client_leads_out_of_the_folder(files_in: FileStore, tmp_path: Path) -> None:
+async def test_client_names_cannot_leave_the_folder(files_in: FileStore, tmp_path: Path) -> None:
     await put(files_in, "file-1", filename="../../outside")
     with pytest.raises(ValueError, match="cannot be the name of a file"):
         await put(files_in, "../outside")
@@ -83,7 +83,7 @@ async def with_one_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_files_of_which_nothing_is_known_are_never_removed(tmp_path: Path, is_empty: bool) -> None:
+def test_unknown_files_are_never_removed(tmp_path: Path, is_empty: bool) -> None:
     (tmp_path / "files").mkdir()
     if is_empty:
         (tmp_path / "files.db").touch()
@@ -94,7 +94,7 @@ def test_files_of_which_nothing_is_known_are_never_removed(tmp_path: Path, is_em
     assert (tmp_path / "files" / "thesis.txt").read_text() == "mine"
 
 
-def test_other_users_cannot_read_what_is_stored(tmp_path: Path) -> None:
+def test_other_users_cannot_read_stored_files(tmp_path: Path) -> None:
     asyncio.run(with_one_file(tmp_path / "new"))
     found = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
     assert len(found) >= 4
@@ -103,7 +103,7 @@ def test_other_users_cannot_read_what_is_stored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["db", "lock"])
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_what_would_be_written_to_a_deleted_database_is_refused(
+async def test_writes_to_a_deleted_database_are_refused(
     files_in: FileStore, batches_in: BatchStore, tmp_path: Path, is_replaced: bool, end: str
 ) -> None:
     for name in (f"files.{end}", f"batches.{end}"):
@@ -117,7 +117,7 @@ async def test_what_would_be_written_to_a_deleted_database_is_refused(
 
 
 @STORES
-def test_a_store_asks_for_a_folder(kind: type[FileStore], name: str, module: Any) -> None:
+def test_a_store_requires_a_folder(kind: type[FileStore], name: str, module: Any) -> None:
     with pytest.raises(ConfigError, match="--storage DIR"):
         kind(None)
 
@@ -144,7 +144,7 @@ async def test_a_folder_in_use_is_refused(
 
 
 @STORES
-async def test_a_newer_folder_is_refused_and_an_older_one_migrated(
+async def test_newer_folders_are_refused_and_older_migrated(
     kind: type[FileStore], name: str, module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kind(tmp_path).close()
@@ -175,7 +175,7 @@ def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
         other.close()
 
 
-async def test_files_wait_for_a_lock_then_say_who_has_it(
+async def test_files_wait_for_locks_and_name_them(
     files_in: FileStore, locked: Callable[[str], sqlite3.Connection], tmp_path: Path
 ) -> None:
     await put(files_in, "file-1")
@@ -194,7 +194,7 @@ async def test_files_wait_for_a_lock_then_say_who_has_it(
     assert await read(files_in, "file-2") == b"data"
 
 
-async def test_batches_wait_for_a_lock_then_say_who_has_it(
+async def test_batches_wait_for_locks_and_name_them(
     batches_in: BatchStore, locked: Callable[[str], sqlite3.Connection]
 ) -> None:
     await batches_in.create(job())
@@ -235,7 +235,7 @@ def test_a_full_disk_refuses_the_start(small_disk: Path, kind: type[FileStore]) 
 
 @pytest.mark.parametrize("was_used", [False, True])
 @pytest.mark.parametrize("kind", [SqliteFiles, SqliteBatches])
-def test_a_folder_without_writing_is_refused(small_disk: Path, kind: type[FileStore], was_used: bool) -> None:
+def test_a_read_only_folder_is_refused(small_disk: Path, kind: type[FileStore], was_used: bool) -> None:
     if was_used:
         asyncio.run(kind(small_disk).close())
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -245,7 +245,7 @@ def test_a_folder_without_writing_is_refused(small_disk: Path, kind: type[FileSt
         kind(small_disk)
 
 
-async def test_on_a_full_disk_files_are_refused_until_there_is_room(small_disk: Path) -> None:
+async def test_full_disks_refuse_files_until_space_returns(small_disk: Path) -> None:
     store = SqliteFiles(small_disk)
     await put(store, "file-1", b"a" * MIB)
     with pytest.raises(StorageFullError, match="no room left"):
@@ -280,7 +280,7 @@ def fill(disk: Path) -> None:
             return
 
 
-async def test_on_a_full_disk_results_are_refused_until_there_is_room(small_disk: Path) -> None:
+async def test_full_disks_refuse_results_until_space_returns(small_disk: Path) -> None:
     store = SqliteBatches(small_disk)
     await store.create(job())
     (small_disk / "ballast").write_bytes(b"x" * MIB)
@@ -316,7 +316,7 @@ def no_large_files() -> Iterator[None]:
     signal.signal(signal.SIGXFSZ, handler)
 
 
-async def test_a_file_past_the_limit_of_the_system_is_refused(
+async def test_a_file_past_the_system_limit_is_refused(
     files_in: FileStore, tmp_path: Path, no_large_files: None
 ) -> None:
     with pytest.raises(StorageFullError, match="no room left"):
@@ -325,7 +325,7 @@ async def test_a_file_past_the_limit_of_the_system_is_refused(
     await put(files_in, "file-1", b"a" * MIB)
 
 
-async def test_a_database_past_its_size_takes_results_again_when_it_may_grow(
+async def test_a_full_database_accepts_results_after_growing(
     batches_in: SqliteBatches,
 ) -> None:
     await batches_in.create(job())
@@ -339,7 +339,8 @@ async def test_a_database_past_its_size_takes_results_again_when_it_may_grow(
     assert await counts(batches_in) == (200, 0)
 
 
-async def test_the_room_of_ended_jobs_goes_back_also_when_the_server_ends_meanwhile(tmp_path: Path) -> None:
+async def test_an_ended_job_s_space_is_freed(tmp_path: Path) -> None:
+    """Also if the server ends meanwhile."""
     store = SqliteBatches(tmp_path)
     for number in (1, 2):
         await store.create(job(f"batch_{number}"))

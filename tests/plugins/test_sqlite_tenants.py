@@ -55,7 +55,7 @@ async def test_files_of_an_old_folder_have_no_tenant(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_batches_of_an_old_folder_keep_the_tenant_they_name(tmp_path: Path) -> None:
+async def test_batches_of_old_folders_keep_their_tenant(tmp_path: Path) -> None:
     def state_of(record: BatchRecord) -> dict[str, Any]:
         data = msgspec.to_builtins(record)
         if not record.tenant:

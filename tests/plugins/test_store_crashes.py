@@ -80,7 +80,8 @@ async def check_batches(folder: Path, events: Events) -> None:
 
 
 @pytest.mark.slow
-async def test_what_was_acknowledged_survives_every_kill_and_nothing_is_there_by_half(tmp_path: Path) -> None:
+async def test_acknowledged_data_survives_every_kill(tmp_path: Path) -> None:
+    """Nothing is stored in part."""
     drawn = random.Random(1)
     seen: dict[str, Any] = defaultdict(int)
     for kill in range(KILLS):

@@ -17,7 +17,7 @@ def notebook(tmp_path: Path) -> Path:
     return path
 
 
-def test_cells_come_in_order_with_their_names(notebook: Path) -> None:
+def test_cells_are_read_in_order_with_names(notebook: Path) -> None:
     cells = list(read_cells(notebook))
     assert [(cell.name, cell.source.strip()) for cell in cells] == [
         ("In [1]", "x = 'here'"),
@@ -29,7 +29,7 @@ def test_cells_share_their_names_and_texts_are_replaced(notebook: Path) -> None:
     assert run_cells(notebook, {"'here'": "1"})["y"] == 2
 
 
-def test_a_cell_that_fails_is_named_and_shown_where_it_stands(notebook: Path) -> None:
+def test_a_failing_cell_is_named_with_its_line(notebook: Path) -> None:
     with pytest.raises(TypeError) as failed:
         run_cells(notebook, {})
     assert failed.value.__notes__ == ["in cell In [None] of notebook.py"]

@@ -76,7 +76,7 @@ def at_home(server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in BATCHES]
 )
-def test_every_cell_runs_and_its_batches_end_whole(
+def test_every_notebook_runs_and_completes_its_batches(
     name: str, server: ServerProcess, sdk: openai.OpenAI
 ) -> None:
     changes = {"http://127.0.0.1:30000": server.url, "http://localhost:30000": server.url}
@@ -91,7 +91,7 @@ def test_every_cell_runs_and_its_batches_end_whole(
             assert custom_ids(sdk, batch) == Counter(expected)
 
 
-def test_no_notebook_is_left_out() -> None:
+def test_no_notebook_is_omitted() -> None:
     assert {path.stem for path in NOTEBOOKS.iterdir()} == set(BATCHES)
 
 

@@ -1,4 +1,4 @@
-"""Chooses the endpoint of a file of requests, which its first line names."""
+"""Finds the endpoint of a file of requests: the first line names it, and `--endpoint` must agree."""
 
 from __future__ import annotations
 

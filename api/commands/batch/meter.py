@@ -36,7 +36,7 @@ class Rate:
 
 
 class LineMeter:
-    """Shows the progress of a batch in lines. Use it in a with statement."""
+    """Shows how many lines of a batch are done. Use it in a with statement."""
 
     def __init__(self) -> None:
         self._bar = _LineBar() if sys.stderr.isatty() else None

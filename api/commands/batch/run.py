@@ -94,8 +94,8 @@ def run_command(
 ) -> None:
     """Run the requests of FILE with MODEL, without a server, and write the results to OUT.
 
-    FILE is as for `submit`, MODEL as for `serve`. After Ctrl-C, a crash or a kill, the same command resumes where the
-    run stopped. The exit code is 0 if the batch completed, even if single lines failed.
+    FILE is as for `submit`, MODEL as for `serve`. After Ctrl-C, a crash or a kill, the same command resumes
+    where the run stopped. The exit code is 0 if the batch completed, even if single lines failed.
     """
     name = model_of(model, model_option)
     errors = errors or output.with_name(f"{output.stem}.errors{output.suffix}")

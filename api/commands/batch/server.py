@@ -19,7 +19,7 @@ Job = dict[str, Any]
 
 
 class BatchServer:
-    """Client for a server's files and batches. All requests raise RemoteError with the server's reason.
+    """Client for a server's files and batches. If a request fails, its method raises RemoteError.
 
     Attributes:
         flag: option that names the server in a command (`Remote.flag`).

@@ -26,7 +26,8 @@ _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the serve
 def status_command(batch_id: str, watch: bool, as_json: bool, url: str | None, api_key: str | None) -> None:
     """Show a batch.
 
-    With --watch the exit code is 0 if the batch completed, otherwise 1. Ctrl-C ends the watching, not the batch.
+    With --watch the exit code is 0 if the batch completed, otherwise 1. Ctrl-C ends the watching, not the
+    batch.
     """
     server = BatchServer(Remote(url, api_key))
     job = wait_for_end(server, batch_id) if watch else server.get(batch_id)

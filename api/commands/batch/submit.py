@@ -77,9 +77,10 @@ def submit_command(
 ) -> None:
     """Upload FILE, start a batch with it, and print the batch's id on standard output.
 
-    Each line of FILE is a request: {"custom_id": …, "method": "POST", "url": "/v1/chat/completions", "body": {…}}.
-    With --wait the exit code is 0 if the batch completed, even if single lines failed; otherwise 1. Ctrl-C ends the
-    waiting, not the batch.
+    Each line of FILE is a request:
+    {"custom_id": …, "method": "POST", "url": "/v1/chat/completions", "body": {…}}.
+    With --wait the exit code is 0 if the batch completed, even if single lines failed; otherwise 1. Ctrl-C
+    ends the waiting, not the batch.
     """
     server = BatchServer(Remote(url, api_key))
     body = _to_body(chosen_endpoint(file, endpoint), **options)

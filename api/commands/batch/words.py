@@ -26,8 +26,8 @@ def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:
 def count_in_words(job: dict[str, Any]) -> str:
     """Return a batch's counts as text, as in "3 of 5 lines, 1 of them failed".
 
-    If the batch was cut short, the text counts the lines with a result instead, because all others count as
-    failed.
+    If the batch was cancelled or has expired, the text gives the number of completed lines first, because
+    lines that did not run count as failed.
     """
     done, failed, total = counts_of(job)
     if job.get("status") in _CUT_SHORT:

@@ -24,8 +24,8 @@ def replay_command(
 ) -> None:
     """Compute the steps of FILE again, and compare the tokens.
 
-    `llmfw serve --record-steps FILE` writes the file. It holds the token ids of prompts and outputs. The exit code is 1 if
-    any token differs, or if the file is damaged or was cut.
+    `llmfw serve --record-steps FILE` writes the file, which contains the token ids of prompts and outputs.
+    The exit code is 1 if any token differs, or if the file is damaged or incomplete.
     """
     from llmfw.core.engine.generation.replay import replay
     from llmfw.core.plugin.model_name import resolve_model

@@ -1,4 +1,4 @@
-"""Checks a component's class without building it: its interface, the signatures of its methods, and its options.
+"""Checks a component's class without building it: its interface, its methods' signatures, and its options.
 
 `child` calls this in a separate process, because importing a component may crash.
 """

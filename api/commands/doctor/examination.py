@@ -78,8 +78,9 @@ def grouped(names: Sequence[str]) -> list[list[str]]:
 
 
 def installed_plugins() -> list[str]:
-    """Return the names of the plugins in LLMFW_PLUGINS, installed or not; if it is not set, of all installed
-    plugins.
+    """Return the names of all installed plugins.
+
+    If LLMFW_PLUGINS is set, returns the names in it instead, installed or not.
     """
     only = os.environ.get("LLMFW_PLUGINS")
     if only is not None:
@@ -90,9 +91,9 @@ def installed_plugins() -> list[str]:
 def _run(
     group: Sequence[str], left_out: list[str], timeout: float
 ) -> Generator[Finding | Examined, None, str | None]:
-    """Run one process; return the component at which it died or was stopped, or None if it finished.
+    """Run one process; return the component at which it died or was stopped.
 
-    Also returns None if the plugin itself could not be loaded. In both cases no further process is needed.
+    Returns None if no further process is needed: this one finished, or the plugin itself could not be loaded.
 
     Args:
         group: names of the plugins.

@@ -18,7 +18,7 @@ LENGTHS = (512, 2048, 8192, 32768, 131072)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of `llmfw serve` that affect memory. If `context` is None, the model's own applies."""
+    """The settings of `llmfw serve` that affect memory. If `context` is None, the model's context applies."""
 
     dtype: str
     kv_dtype: str

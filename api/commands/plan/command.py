@@ -1,4 +1,7 @@
-"""`llmfw plan`: prints whether a model fits on a GPU, and how many requests. Needs no GPU and no weights."""
+"""`llmfw plan`: prints whether a model fits on a GPU, and how many requests fit with it.
+
+Needs no GPU and no weights.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +74,8 @@ def plan_command(
 ) -> None:
     """Say whether MODEL fits on a GPU: its weights, its KV cache, and the memory that steps need.
 
-    Reads config.json and the headers of weight files, if there are any. The exit code is 1 if the model does not fit.
-    The memory of steps is an estimate that has not been checked on a GPU.
+    Reads config.json and the headers of weight files, if there are any. The exit code is 1 if the model does
+    not fit. The memory of steps is an estimate that has not been checked on a GPU.
     """
     ctx = click.get_current_context()
     found = assess_folder(

@@ -1,7 +1,7 @@
 """Reads the sizes that determine a model's memory from config.json and, if there are any, from weight files.
 
-Without weight files, the weights are counted on a model that transformers builds on the meta device. This happens in
-a separate process, because it imports torch.
+Without weight files, the weights are counted on a model that transformers builds on the meta device. This
+happens in a separate process, because it imports torch.
 """
 
 from __future__ import annotations
@@ -186,7 +186,8 @@ def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
     Weights that are stored quantized keep their size.
 
     Raises:
-        ModelError: weight files cannot be read; or there are none, and transformers cannot build the model.
+        ModelError: weight files cannot be read; or there are none, and the model is quantized, or
+            transformers cannot build it.
     """
     folder = numbers.folder
     if files := sorted(folder.glob("*.safetensors")):
@@ -209,7 +210,7 @@ def quantized_bytes(numbers: ModelNumbers, scheme: str) -> dict[str, int]:
     """Return the size of all weights with `--quantization`: dtype of the unquantized weights → bytes.
 
     Raises:
-        ModelError: transformers cannot build the model, or it cannot be quantized.
+        ModelError: the model is quantized already or cannot be quantized, or transformers cannot build it.
     """
     if numbers.quantised:
         raise ModelError(f"{numbers.folder} is quantised already: leave out --quantization")

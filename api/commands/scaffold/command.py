@@ -46,7 +46,7 @@ def plugin_group() -> None:
 )
 @click.pass_context
 def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> None:
-    """Write the package llmfw-NAME: a plugin that works in the simplest way, its tests, a README and a CI file.
+    """Write the package llmfw-NAME: a simple plugin that works, its tests, a README and a CI file.
 
     Users choose the component by NAME. Existing files are never overwritten.
     """

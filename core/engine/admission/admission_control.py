@@ -96,7 +96,7 @@ class AdmissionControl:
         ]
 
     def tell_waits(self, scheduler: Scheduler) -> list[TokenEvent]:
-        """Return the events that are due to report to waiting clients their places in the queue."""
+        """Return one event per report that is due: a request's place in the queue and its expected wait."""
         if not self._waits or not (due := self._waits.take_due(now := self._clock())):
             return []
         places = {seq.id: place for place, seq in enumerate(scheduler.order(scheduler.live))}
@@ -104,8 +104,8 @@ class AdmissionControl:
         for request_id in due:
             if (place := places.get(request_id)) is not None:
                 wait = Wait(place, self._gate.rate.seconds_for(place + 1, now))
-            elif self._gate.awaits(request_id):  # waits for its grammar: requests that do not, come first
-                wait = Wait(len(places))
+            elif self._gate.awaits(request_id):
+                wait = Wait(len(places))  # its grammar is being compiled, so it comes after the whole queue
             else:
                 wait = Wait(0, 0.0)
             events.append(TokenEvent(request_id, [], wait=wait))

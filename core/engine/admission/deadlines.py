@@ -8,7 +8,7 @@ from llmfw.core.base.errors import DeadlineError
 
 
 class Deadlines:
-    """Requests with a timeout, by the time at which it passes.
+    """Open requests that have a timeout, ordered by the time at which it passes.
 
     Checks take constant time if no timeout has passed.
     """

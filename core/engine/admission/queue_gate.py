@@ -28,8 +28,8 @@ MOST_OVER = 2  # keys below their share may fill the queue to this multiple of i
 class AdmissionRate:
     """Measures the number of requests admitted per second.
 
-    Counts only admissions while other requests wait: those to an idle engine do not show how fast it can
-    admit.
+    Counts only admissions while other requests wait. An admission to an idle engine does not show how fast
+    the engine can admit requests.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class AdmissionRate:
             self._since = now
 
     def per_second(self, now: float) -> float | None:
-        """Return the rate up to the last admission, or less if the next admission is overdue.
+        """Return the rate per second up to the last admission, or less if the next admission is overdue.
 
         None: unknown.
         """
@@ -197,7 +197,7 @@ class QueueGate:
                 del self._num_of[tenant]
 
     def _is_within_share(self, num_tokens: int, key: str) -> bool:
-        """Return whether a request keeps its API key within the key's share of the queue.
+        """Return whether an API key stays within its share of the queue if this request is added.
 
         A full queue still accepts such a request.
         """

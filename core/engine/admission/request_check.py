@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import ContextLengthError, RequestError
@@ -15,7 +15,7 @@ def check_request(request: Request, info: EngineInfo) -> None:
     sampling, thinking = request.sampling, request.thinking
     for param, token_ids in (
         ("prompt", request.prompt),
-        ("logit_bias", list(sampling.logit_bias)),
+        ("logit_bias", sampling.logit_bias),
         ("stop_token_ids", sampling.stop_token_ids),
         ("allowed_token_ids", sampling.allowed_token_ids),
         ("bad_words", [token_id for word in sampling.bad_words for token_id in word]),
@@ -54,7 +54,7 @@ def _check_length(request: Request, limit: int) -> None:
         )
 
 
-def _check_token_ids(param: str, token_ids: Sequence[int], vocab_size: int) -> None:
+def _check_token_ids(param: str, token_ids: Collection[int], vocab_size: int) -> None:
     if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
         wrong = next(token for token in token_ids if not 0 <= token < vocab_size)
         raise RequestError(f"{param} holds token id {wrong}; they go from 0 to {vocab_size - 1}", param=param)

@@ -35,7 +35,7 @@ class Waiting:
 
 
 class EmbedLane:
-    """Waiting prompts of one class of requests: live or deferrable."""
+    """Waiting prompts of one class of requests: live or deferrable (see `deferral`)."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, dict[str, dict[int, Waiting]]] = {}
@@ -51,7 +51,7 @@ class EmbedLane:
         self._num += len(prompts)
 
     def remove(self, request: EmbedRequest) -> None:
-        """Remove the prompts of a request that still wait."""
+        """Remove a request, with those of its prompts that still wait."""
         requests = self._tenants.get(request.tenant, {})
         self._num -= len(requests.pop(request.id, {}))
         if not requests:

@@ -1,9 +1,11 @@
 """Chooses which prompts to embed next. No tensors.
 
-Requests take turns. A batch holds the first prompt of the request whose turn it is, and those of the
-following prompts whose length is nearest to that of the first. So batches have little padding, and a request
-waits for no more batches than there are other requests. Deferrable prompts wait in a separate queue. They run
-when no live prompt waits; in a batch with live prompts, they get only a fraction of it.
+Requests take turns. A batch starts with the first prompt of the request whose turn it is, and is filled with
+those of the next prompts whose length is closest. So batches have little padding, and a request waits for no
+more batches than there are other requests.
+
+Prompts of deferrable requests (see `deferral`) wait in a separate queue. They fill whole batches while no
+live prompt waits, and only a fraction of a batch with live prompts.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from llmfw.core.schedule.deferral import Limits
 from .embed_lane import EmbedLane, Waiting
 
 SLACK = 8  # tokens by which lengths may always differ; another batch would cost more than this padding
-MAX_PADDING = 1.25  # ratio of a batch's longest prompt to its shortest, beyond the slack
+MAX_PADDING = 1.25  # maximum ratio of a batch's longest prompt to its shortest, beyond the slack
 
 
 class EmbedQueue:
@@ -24,9 +26,9 @@ class EmbedQueue:
         batch_tokens: maximum number of tokens in a batch, including padding. A longer prompt is a batch by
             itself.
         batch_size: maximum number of prompts in a batch.
-        window_tokens: number of tokens of the next prompts, among which those of a batch are chosen.
-        share: fraction of the prompts and tokens of a batch that deferrable requests may take from live ones;
-            0: none.
+        window_tokens: total number of tokens of the next prompts, from which a batch is chosen.
+        share: fraction of the prompts and tokens of a batch with live prompts that deferrable requests may
+            use; 0: none.
     """
 
     def __init__(self, batch_tokens: int, batch_size: int, window_tokens: int, share: float = 0.0) -> None:

@@ -24,6 +24,8 @@ from ..generation.capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
 from ..generation.deferrable_budget import DeferrableBudget
 from .embed_queue import EmbedQueue
 from .encoder import Encoder
+from .matryoshka import load_matryoshka
+from .pooling import prompt_names
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +101,7 @@ class EmbeddingEngine:
 
     @classmethod
     def build(cls, config: EngineConfig) -> EmbeddingEngine:
-        """Load the model.
+        """Load the model, and return an engine for it.
 
         Raises:
             ConfigError: the model cannot be found, loaded or served, or a setting has no meaning for it.
@@ -290,6 +292,7 @@ def _check_settings(config: EngineConfig) -> None:
 def _describe(config: EngineConfig, encoder: Encoder, device: torch.device, batch_size: int) -> EngineInfo:
     module = encoder.module
     text_config = module.config.get_text_config()
+    matryoshka = load_matryoshka(config.model, module.config, text_config.hidden_size)
     return EngineInfo(
         model=config.model,
         architecture=type(module).__name__,
@@ -303,4 +306,7 @@ def _describe(config: EngineConfig, encoder: Encoder, device: torch.device, batc
         policy="fcfs",
         task="embed",
         embedding_size=text_config.hidden_size,
+        is_matryoshka=matryoshka is not None,
+        matryoshka_dimensions=matryoshka or (),
+        prompt_names=prompt_names(config.model),
     )

@@ -42,7 +42,7 @@ class Pooling:
         normalize: whether vectors are scaled to length 1.
         max_length: maximum length in tokens that the model is meant for; None: not specified.
         is_given: whether the model's files specify this pooling; if not, it is the default.
-        size: dimensions of the hidden states that the files name, or None.
+        size: number of dimensions of the hidden states, according to the files; None: not specified.
     """
 
     mode: str
@@ -54,7 +54,9 @@ class Pooling:
     def __call__(
         self, hidden: torch.Tensor, mask: torch.Tensor, dimensions: list[int | None]
     ) -> list[torch.Tensor]:
-        """Return a float32 vector for each of n sequences, truncated to the given number of dimensions.
+        """Return a float32 vector for each of n sequences.
+
+        Vectors are truncated to the given number of dimensions, and then normalised if `normalize` is true.
 
         Args:
             hidden: hidden states: [n, T, size].
@@ -83,11 +85,24 @@ def has_modules(model: str) -> bool:
     return _find(model, "modules.json") is not None
 
 
+def prompt_names(model: str) -> tuple[str, ...]:
+    """Return the names of the prompts that config_sentence_transformers.json has, without empty ones.
+
+    Raises:
+        ModelError: the file is no JSON object, or its prompts are none.
+    """
+    content = _read(model, "config_sentence_transformers.json")
+    prompts = content.get("prompts") or {} if isinstance(content, dict) else content or {}
+    if not isinstance(prompts, dict):
+        raise ModelError(f"model {model!r}: config_sentence_transformers.json must have an object of prompts")
+    return tuple(sorted(str(name) for name, text in prompts.items() if text))
+
+
 def load_pooling(model: str) -> Pooling:
     """Return the pooling that the model's files specify; without such files, the mean of all tokens.
 
     Raises:
-        ModelError: the files cannot be read, or specify an unsupported pooling.
+        ModelError: the files cannot be read, are invalid, or specify something that llmfw does not support.
     """
     modules = _read(model, "modules.json")
     if modules is None:
@@ -130,11 +145,11 @@ def load_pooling(model: str) -> Pooling:
 
 
 class _Settings:
-    """A JSON object whose values have to be of the type that is asked for.
+    """Reads fields of a JSON file, and refuses values of a wrong type.
 
     Args:
         model: a folder, or a hub id.
-        name: name of the file; its settings are empty if it does not exist.
+        name: name of the file. If it does not exist, all fields are absent.
     """
 
     def __init__(self, model: str, name: str) -> None:
@@ -143,14 +158,14 @@ class _Settings:
         self._model = model
 
     def flag(self, field: str) -> bool:
-        """Return whether a field is true; one that is absent or null is not."""
+        """Return a field that must be true or false. Absent and null count as false."""
         value = self.content.get(field)
         if value is not None and type(value) is not bool:
             raise self.refused(field, "true or false")
         return bool(value)
 
     def size(self, field: str) -> int | None:
-        """Return a number of 1 or more; None if the field is absent or null."""
+        """Return a field that must be an integer of 1 or more; None if the field is absent or null."""
         value = self.content.get(field)
         if value is None:
             return None
@@ -159,7 +174,7 @@ class _Settings:
         return value
 
     def refused(self, field: str, wanted: str) -> ModelError:
-        """Return the error for a field of another type."""
+        """Return the error for a field whose value is not as `wanted` describes."""
         value = self.content.get(field)
         return ModelError(
             f"model {self._model!r}: {field} is {value!r:.60} in {self.name}; it must be {wanted}"

@@ -44,7 +44,11 @@ def _is_inside(module: Any, name: str) -> bool:
 
 
 def _used(module: Any, names: Iterable[str]) -> list[str]:
-    """Return the tensors that the last hidden states depend on: filled with NaN, they make these NaN."""
+    """Return the names of those tensors that the last hidden states depend on.
+
+    Fills tensors with NaN, and checks whether the hidden states become NaN, too. Tensors without floats, and
+    tensors that the model lacks, always count as used.
+    """
     names = list(names)
     tensors = {name: module.get_parameter_or_buffer(name) for name in names}
     floating = {

@@ -59,6 +59,8 @@ class Administration:
             case ViewCache():
                 return self._keeper.view(command.most)
             case FlushCache():
+                if command.only_idle:
+                    self._check_idle()
                 return self._keeper.flush()
             case PinPrefix():
                 return self._keeper.pin(command)
@@ -66,6 +68,15 @@ class Administration:
                 return self._keeper.unpin(command.id)
             case GetTrace():
                 return self._traced().find(command.id)
+
+    def _check_idle(self) -> None:
+        running, waiting = self._scheduler.num_running, self._scheduler.num_waiting
+        if running or waiting:
+            raise RequestError(
+                f"{running} requests run and {waiting} wait; the whole cache can be emptied once they have ended: try again "
+                "then, or use POST /admin/cache/flush, which leaves what they hold",
+                code="requests_running",
+            )
 
     def _traced(self) -> DecisionLog:
         if self._decisions is None:

@@ -130,7 +130,7 @@ def build_generation_engine(
             Limits(capacity.max_running, capacity.prefill_budget), num_ahead=2 if overlaps else 1
         ),
         PieceBudget(capacity.prefill_budget, stretch=config.prefill_stretch),
-        StepFaults(registry, device),
+        StepFaults(registry, device, built.attention),
     )
     return Engine(
         _info(config, model, capacity, device, built.attention),

@@ -1,7 +1,8 @@
 """Finds which component made a step fail, and whether the engine can continue.
 
 The attention backend, and the modules that passes have inserted, belong to plugins and run inside
-transformers' own code. The traceback shows whose code raised the exception. Independent of sequences.
+transformers' own code. The traceback shows whose code raised the exception. A wrong output of the attention
+backend raises WrongReturnError, in llmfw's code. Independent of sequences.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from llmfw.core.base.errors import EngineError
 from llmfw.core.plugin.registry import Entry, Registry
+from llmfw.core.plugin.returned import WrongReturnError
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +27,13 @@ class StepFaults:
     Args:
         registry: registry of the components.
         device: device on which steps run.
+        attention: name of the attention backend in use.
     """
 
-    def __init__(self, registry: Registry, device: torch.device) -> None:
+    def __init__(self, registry: Registry, device: torch.device, attention: str) -> None:
         self._registry = registry
         self._device = device
+        self._attention = attention
 
     def blame(self, error: Exception) -> Exception:
         """Log an exception from a step; return the error that ends the step's requests.
@@ -51,6 +55,8 @@ class StepFaults:
     def _culprit(self, error: Exception) -> Entry | None:
         """Return the component whose code was running, the innermost if several; None if no component's code
         was."""
+        if isinstance(error, WrongReturnError):
+            return self._registry.find("attention", self._attention)
         components = [entry for kind in KINDS for entry in self._registry.entries(kind)]
         for module in reversed(_modules(error.__traceback__)):
             for entry in components:

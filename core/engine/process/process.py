@@ -16,14 +16,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import FromEngine
-from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.errors import EngineError, LLMFWError
 from llmfw.core.base.log import setup_logging
 from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, Request, TokenEvent
 from llmfw.core.imports import garbage
 from llmfw.core.ipc.child import settle
-from llmfw.core.ipc.wire import Launch, decode_from_client, encode, failure_of, read_launch
+from llmfw.core.ipc.request_decoder import RequestDecoder
+from llmfw.core.ipc.wire import Launch, encode, failure_of, read_launch
 from llmfw.core.plugin.containment import ProcessEnd
 
 from ..generation.stream_interval import StreamInterval
@@ -65,6 +68,7 @@ class EngineServer:
         self._connections = connections
         self._heartbeat = heartbeat or Heartbeat()
         self._interval = StreamInterval(stream_interval)
+        self._decoder = RequestDecoder()
         self._owners: dict[str, Client] = {}
         engine.call_when_ready(alarm.ring)
         engine.call_before_steps(self._heartbeat.step)
@@ -105,7 +109,11 @@ class EngineServer:
         return None if sleep_s is None else min(sleep_s, MAX_SLEEP_S)
 
     def _handle(self, client: Client, payload: bytes) -> None:
-        message = decode_from_client(payload)
+        try:
+            message = self._decoder.decode(payload)
+        except (msgspec.MsgspecError, LLMFWError) as error:  # a plugin's route may send anything
+            self._refuse(client, payload, error)
+            return
         if isinstance(message, Request | EmbedRequest):
             self._owners[message.id] = client
         elif isinstance(message, Abort):
@@ -117,6 +125,16 @@ class EngineServer:
             self._interval.begin(message)
         elif answer is not None:
             self._send(client, answer)
+
+    def _refuse(self, client: Client, payload: bytes, error: Exception) -> None:
+        """End the request of a message that cannot be decoded."""
+        logger.error("a message to the engine is refused: %s: %s", type(error).__name__, error)
+        message = msgspec.msgpack.decode(payload)
+        request_id = message.get("id") if isinstance(message, dict) else None
+        if isinstance(request_id, str):
+            if not isinstance(error, LLMFWError):
+                error = EngineError(f"the engine cannot read request {request_id!r}: {error}")
+            self._send(client, EventBatch([TokenEvent.failed(request_id, error)]))
 
     def _forget(self, client: Client) -> None:
         """End the requests of a client that has disconnected."""

@@ -26,7 +26,7 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
     """Quantise weights; return their codes and scales.
 
     Args:
-        numbers: weights: [..., GROUP], floats.
+        numbers: weights of any float dtype, [..., GROUP].
 
     Returns:
         Codes, [..., GROUP]: int8 for 8 bits, uint8 below 16 for 4 bits; and scales, [...], in bfloat16.

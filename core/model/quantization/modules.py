@@ -22,10 +22,10 @@ class QuantizedWeight(nn.Module):
 
     Args:
         scheme: quantisation scheme of the codes.
-        codes: codes: [out_features, groups, GROUP] for 8 bits, [out_features, groups, GROUP / 2] for 4 bits
-            (two per byte).
-        scales: scales in bfloat16: [out_features, groups].
-        in_features: number of inputs; the last group may have more, as padding.
+        codes: one code per byte for 8 bits, [out_features, groups, GROUP]; two per byte for 4 bits,
+            [out_features, groups, GROUP / 2].
+        scales: scales in bfloat16, [out_features, groups].
+        in_features: number of inputs. If it is not a multiple of GROUP, the last group is padded.
         dtype: dtype of the original weight.
     """
 
@@ -96,7 +96,7 @@ class QuantizedLinear(nn.Module):
         return self.quantized.rows(slice(None), self.quantized.dtype)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return [..., out_features] for [..., in_features].
+        """Return the layer's output, [..., out_features], for `hidden`, [..., in_features].
 
         On a CPU, the product is computed in float32, because bfloat16 would round the dequantised weight
         again.

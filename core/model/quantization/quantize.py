@@ -73,7 +73,7 @@ def quantize(model: nn.Module, scheme: Scheme) -> int:
 
 
 def num_bytes(model: nn.Module) -> int:
-    """Return the size of a model's weights in bytes, counting quantised ones as stored."""
+    """Return the size of a model's weights in bytes. Quantised weights count with their codes and scales."""
     quantized = {module for module in model.modules() if isinstance(module, QuantizedWeight)}
     codes = sum(buffer.nbytes for module in quantized for buffer in module.buffers())
     return codes + sum(parameter.nbytes for parameter in model.parameters())

@@ -1,1 +1,1 @@
-"""The prefix cache: pages of keys and values, the prefixes in them, and the order of eviction. No torch."""
+"""The prefix cache: which pages hold which prefixes, and which are evicted first. Does not use torch."""

@@ -1,9 +1,9 @@
-"""Eviction rules: plain functions from a leaf to a number.
+"""Eviction rules: functions that give each leaf of the radix tree a number.
 
-The cache evicts the leaf with the smallest number first. A leaf's number must never decrease while the leaf
-is in the cache: the cache computes it when it adds the leaf to its heap, and again when the leaf reaches the
-top. A rule reads the attributes of `CacheNode`. The cache never calls a rule for an inner node; the node
-becomes a leaf when its last child is evicted.
+The cache evicts the leaf with the smallest number first. It keeps the leaves in a heap, and computes a leaf's
+number when the leaf enters the heap and again when the leaf reaches the top. So a leaf's number must never
+decrease in between. A rule reads the attributes of `CacheNode`. The cache calls a rule only for leaves; an
+inner node becomes a leaf when its last child is evicted.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ def lfu(leaf: CacheNode) -> float:
 def size(leaf: CacheNode) -> float:
     """Rank leaves by uses per page: GreedyDual-Size-Frequency (Cherkasova, 1998), with equal cost per miss.
 
-    Small, often-used leaves stay. This maximizes the number of requests with a cache hit, not the number of
-    tokens hit. The number is the leaf's uses per page plus the floor: the largest number evicted before the
-    leaf's last use. So leaves that are no longer used fall behind newer ones and are evicted.
+    Small leaves that are used often stay. This favors the number of requests with a cache hit over the
+    number of tokens hit. The returned number is the leaf's uses per page plus the leaf's floor: the largest
+    number of all leaves that were evicted before the leaf's last use. So leaves that are no longer used fall
+    behind newer ones and are evicted.
     """
     return leaf.floor + (1 + leaf.hits) / len(leaf.pages)
 

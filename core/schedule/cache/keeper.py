@@ -54,7 +54,8 @@ class CacheKeeper:
     Args:
         cache: the engine's prefix cache. If caching is disabled, all commands are rejected.
         pool: pool of the cache's pages.
-        max_pinned_tokens: maximum number of tokens of all pins together. Tokens that two pins share count twice.
+        max_pinned_tokens: maximum number of tokens of all pins together. Tokens that two pins share count
+            twice.
         clock: monotonic clock in seconds.
         eviction: name of the cache's eviction rule, for `view`.
     """
@@ -78,9 +79,11 @@ class CacheKeeper:
     def pin(self, command: PinPrefix) -> PinInfo:
         """Protect a prefix from eviction until its ttl ends or it is unpinned.
 
+        Pins only whole pages: tokens after the last whole page are ignored.
+
         Raises:
-            RequestError: the prefix is too short, too long or has invalid tokens; the ttl is out of range; or
-                there is no cache.
+            RequestError: the prefix is shorter than a page, has an invalid token id, or has more tokens than
+                pins may still keep; the ttl is out of range; or the cache is disabled.
         """
         cache, now = self._radix_cache(), self._clock()
         if not 0 < command.ttl_s <= MAX_TTL_S:  # also rejects NaN

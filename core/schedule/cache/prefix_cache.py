@@ -29,13 +29,14 @@ class CacheNode:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
         pages: pages of the tokens, in order.
         locks: number of locks on this node and the nodes below it.
-        hits: number of requests that found this node (`count`).
+        hits: number of admitted requests whose match included this node (see `PrefixCache.count`).
         last_use: logical time of the last use, counted in matches and inserts.
         used_at: time of the last use, in seconds.
         floor: largest eviction number of all leaves that were evicted before the last use (see
             `eviction.size`).
         is_listed: whether the cache's eviction heap has an entry for this node.
-        groups: groups of subscriptions whose match ends at this node, by next page; None: no groups.
+        groups: groups of subscriptions whose match ends at this node, by next page (see `subscriptions`);
+            None: no groups.
     """
 
     __slots__ = (
@@ -88,11 +89,11 @@ class Subscription:
 
     Attributes:
         token_ids: the prompt's token ids that may come from the cache: [n].
-        salt: cache salt of the prompt, which shares prefixes only with prompts of the same salt.
+        salt: cache salt of the prompt. Prompts with different salts share no prefixes.
         index: index that the caller gave the subscription.
-        num_tokens: number of leading tokens that are cached.
-        leads: rank as a leader: 0 if no sequence is computing the prompt's next tokens; otherwise larger, the
-            more certain it is that they are computed soon.
+        num_tokens: number of leading tokens that are cached, as of `subscribe` or the last `take_moved`.
+        leads: rank as a prefix leader (see `prefix_leaders`): 0 if the prompt's next tokens are not being
+            computed. A higher rank means that they are more certain to be computed soon.
         keeps: whether the cache locks the cached part of the prompt.
         group: the cache's group that holds this subscription; None if the cache has no groups or the
             subscription has ended.
@@ -115,9 +116,9 @@ class PrefixCache(ABC):
 
     Prompts with different salts share no prefix.
 
-    This class implements subscriptions in the simplest way: it matches every subscribed prompt again. A cache
-    for thousands of subscriptions should override these methods and track which subscriptions a change
-    affects.
+    This class implements subscriptions in the simplest way: `take_moved` matches every subscribed prompt
+    again. A cache for thousands of subscriptions should override the subscription methods, and track which
+    subscriptions a change affects.
     """
 
     def __init__(self) -> None:
@@ -143,7 +144,7 @@ class PrefixCache(ABC):
         del self._subscriptions[subscription.index]
 
     def lead(self, subscription: Subscription, rank: int) -> None:
-        """Mark a subscription as a leader, whose next tokens are being computed, until `unsubscribe`.
+        """Mark a subscription as a leader until `unsubscribe`: its prompt's next tokens are being computed.
 
         Args:
             rank: number above 0; larger if the tokens are more certain to be computed soon.
@@ -211,7 +212,8 @@ class PrefixCache(ABC):
             node: node at which the match ends.
             num_found: number of tokens found.
             num_asked: number of tokens looked up.
-            above: do not count this node and the nodes above it, which were counted before; None: count all.
+            above: node at which the request's previous match ended. This node and the nodes above it have
+                been counted, and are not counted again. None: all nodes are counted.
         """
 
     @abstractmethod
@@ -219,8 +221,8 @@ class PrefixCache(ABC):
         """Give the pages of a prefix to the cache.
 
         Args:
-            token_ids: whole pages of tokens, from the first on.
-            pages: pages of their keys and values.
+            token_ids: tokens of the prefix, a whole number of pages.
+            pages: pages of the tokens' keys and values.
             salt: salt of the prefix.
 
         Returns:
@@ -294,7 +296,7 @@ class NoPrefixCache(PrefixCache):
 
 
 def concatenate(path: list[Pages]) -> Pages:
-    """Return runs of pages as one array, without a copy if there is only one."""
+    """Concatenate arrays of page numbers. A single array is returned as it is, without a copy."""
     if not path:
         return NO_PAGES
     return path[0] if len(path) == 1 else np.concatenate(path)

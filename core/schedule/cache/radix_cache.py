@@ -1,4 +1,4 @@
-"""A radix tree over token prefixes (Zheng et al., 2024, SGLang), with a plain function as eviction rule.
+"""A radix tree over token prefixes (Zheng et al., 2024, SGLang), with a choice of eviction rules.
 
 Edges are runs of whole pages. The tree compares tokens as bytes: a run that matches in full, the common case,
 costs one memcmp. For each node, the tree counts locks; it does not record who holds them.
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 4
 
 LONG = 1024
-"""Number of pages from its end at which a long leaf is split before it is shortened, because shortening
-copies the remaining pages."""
+"""Before a leaf of more than 2 * LONG pages loses fewer than LONG, its last LONG pages become a separate
+leaf, because removing pages copies the tokens of all remaining pages of a leaf."""
 
 
 class RadixCache(PrefixCache):
     """A prefix cache in the form of a radix tree.
 
     Args:
-        pool: pool that evicted pages return to. The tree uses its page size.
+        pool: pool to which evicted pages return. The tree uses the pool's page size.
         eviction: rule that gives a leaf its number; the leaf with the smallest number is evicted first.
 
     Attributes:
@@ -191,7 +191,7 @@ class RadixCache(PrefixCache):
         self._forget_if_empty(node)
 
     def keep(self, token_ids: TokenIds, salt: str) -> Subscription:
-        """Lock the cached part of a prefix, and the rest once it is cached, until `unsubscribe`.
+        """Lock a prefix until `unsubscribe`, including parts that are cached later; return its subscription.
 
         The subscription's `num_tokens` is always up to date, and `take_moved` does not return the
         subscription.
@@ -204,7 +204,7 @@ class RadixCache(PrefixCache):
         return subscription
 
     def lead(self, subscription: Subscription, rank: int) -> None:
-        """Mark a subscription as a leader, whose next tokens are being computed, until `unsubscribe`."""
+        """Mark a subscription as a leader until `unsubscribe`; see `PrefixCache.lead`."""
         subscription.leads = rank
         assert subscription.group is not None, "a forgotten subscription cannot lead"
         subscription.group.leaders[subscription] = None
@@ -290,7 +290,7 @@ class RadixCache(PrefixCache):
             self._parked.walked(subscription)
 
     def _park(self, subscription: Subscription, node: CacheNode, num_tokens: int) -> Group:
-        """Descend from `node` as far as a subscription matches, and park it there. Not a use of the nodes."""
+        """Park a subscription where its match ends, at `node` or below. This is not a use of the nodes."""
         token_ids, page_size = subscription.token_ids, self._pool.page_size
         while child := node.children.get(token_ids[num_tokens : num_tokens + page_size].tobytes()):
             data = token_ids[num_tokens : num_tokens + len(child.key) // TOKEN_BYTES].tobytes()
@@ -332,7 +332,7 @@ class RadixCache(PrefixCache):
         return None
 
     def _shorten(self, leaf: CacheNode, count: int) -> Pages:
-        """Remove the last `count` pages of a leaf, which has more than these; return the removed pages."""
+        """Remove the last `count` pages of a leaf that has more than `count`; return the removed pages."""
         if len(leaf.pages) > 2 * LONG and count < LONG:
             self._split(leaf, len(leaf.key) - LONG * self._page_bytes)
         keep = len(leaf.pages) - count
@@ -344,9 +344,10 @@ class RadixCache(PrefixCache):
         return lost
 
     def _take_chain(self, first: CacheNode, missing: int, freed: list[Pages]) -> int:
-        """Evict the leaf at the top of the heap, then ancestors that become leaves with no larger number.
+        """Evict the leaf at the top of the heap, and then ancestors, until `missing` pages are freed.
 
-        Appends up to `missing` pages to `freed`; returns the number of pages still missing.
+        An ancestor is evicted if it has become an unlocked leaf with no larger number. Appends the freed
+        pages to `freed`; returns the number of pages still missing.
         """
         leaves, leaf = self._leaves, first
         number = leaves[0][0]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Subscribed prompts whose cached prefix ends at the same node and whose next page, not yet cached, is the same.
+    """Subscriptions that are parked at the same node and have the same next page, which is not cached.
 
     Attributes:
         node: node at which the members' cached prefixes end.

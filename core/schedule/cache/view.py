@@ -75,7 +75,7 @@ def largest_prefixes(cache: RadixCache, pinned: Collection[CacheNode], most: int
 
 
 def _branches(cache: RadixCache) -> list[_Branch]:
-    """Return all nodes but the roots, parents first."""
+    """Return a `_Branch` for each node except the roots, parents first."""
     found: list[_Branch] = []
     for root in cache.roots.values():
         found += [_branch(child, None, root.salt) for child in root.children.values()]

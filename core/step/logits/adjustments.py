@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from llmfw.core.base.step import Ints, RowCounts, RowStart
+from llmfw.core.base.request import SamplingParams
+from llmfw.core.base.step import NO_INTS, Ints, RowCounts, RowStart
 
 from ..device.staging import Staging
 from .token_counts import Entries, TokenCounts
@@ -65,6 +66,9 @@ class Adjustments:
         self._biases: dict[int, Bias] = {}
         self._sent_bias: tuple[bytes, list[torch.Tensor]] = (b"", [])
         self._allowed: dict[int, Ints] = {}
+        # The choices of a request follow each other, and share these fields of their parameters.
+        self._last_bias: tuple[SamplingParams | None, Bias] = (None, (NO_INTS, np.empty(0, dtype=np.float32)))
+        self._last_allowed: tuple[SamplingParams | None, Ints] = (None, NO_INTS)
 
     def start(self, start: RowStart) -> None:
         """Record the adjustments that a sequence needs, when it gets its row."""
@@ -76,16 +80,32 @@ class Adjustments:
         self._stop_token_ids[row] = start.stop_token_ids
         if self._biases.pop(row, None):
             self._sent_bias = (b"", [])
-        biases = {**params.logit_bias, **dict.fromkeys(params.banned_token_ids, float("-inf"))}
-        if biases:
-            self._biases[row] = np.fromiter(biases, np.int64), np.fromiter(biases.values(), np.float32)
+        is_biased = bool(params.logit_bias or params.banned_token_ids)
+        if is_biased:
+            self._biases[row] = self._bias_of(params)
         self._allowed.pop(row, None)
         if params.allowed_token_ids:
-            self._allowed[row] = np.unique(np.array(params.allowed_token_ids, dtype=np.int64))
-        asks = (params.has_penalties, bool(biases), holds, bool(params.allowed_token_ids))
+            self._allowed[row] = self._allowed_of(params)
+        asks = (params.has_penalties, is_biased, holds, bool(params.allowed_token_ids))
         self._asked[row] = sum(
             flag for flag, asked in zip((PENALTIES, BIAS, HOLD, ALLOW), asks, strict=True) if asked
         )
+
+    def _bias_of(self, params: SamplingParams) -> Bias:
+        last, bias = self._last_bias
+        if last is not None and params.logit_bias is last.logit_bias and params.bad_words is last.bad_words:
+            return bias
+        biases = {**params.logit_bias, **dict.fromkeys(params.banned_token_ids, float("-inf"))}
+        bias = np.fromiter(biases, np.int64), np.fromiter(biases.values(), np.float32)
+        self._last_bias = params, bias
+        return bias
+
+    def _allowed_of(self, params: SamplingParams) -> Ints:
+        last, allowed = self._last_allowed
+        if last is None or params.allowed_token_ids is not last.allowed_token_ids:
+            allowed = np.unique(np.array(params.allowed_token_ids, dtype=np.int64))
+            self._last_allowed = params, allowed
+        return allowed
 
     def recount(self, counts: Sequence[RowCounts]) -> None:
         """Replace the token counts of some rows."""

@@ -113,6 +113,22 @@ class Sampler:
             self._adjustments.count(penalised, tokens)
         return tokens
 
+    def are_finite(self, logits: torch.Tensor, rows: Ints, tokens: torch.Tensor) -> torch.Tensor:
+        """Return whether each row of logits has neither NaN nor positive infinity: [S], bool, on the device.
+
+        Negative infinity marks forbidden tokens.
+
+        Args:
+            logits: logits after `sample`: [S, vocab].
+            rows: page table row of each sequence: [S].
+            tokens: tokens that `sample` returned: [S].
+        """
+        if np.count_nonzero(self._kinds[rows]):
+            largest = logits.amax(dim=-1)  # NaN, if one of them is NaN
+        else:  # argmax, too, takes NaN for the largest number
+            largest = logits.gather(1, tokens[:, None])[:, 0]
+        return largest < torch.inf
+
     def _choose(self, logits: torch.Tensor, rows: Ints, positions: Ints) -> torch.Tensor:
         kinds = self._kinds[rows]
         if not np.count_nonzero(kinds):

@@ -45,14 +45,15 @@ class Draw:
     def wording(self, seen: Sequence[T], unseen: Sequence[T]) -> T:
         """Return a wording.
 
-        On the held-out side, half of them are from `unseen`, which training never uses.
+        On the held-out side, half of the wordings are from `unseen`, which training never uses.
         """
         return self.pick(unseen if self.held_out and self.chance(0.5) else seen)
 
     def fresh(self, make: Callable[[], T]) -> T:
         """Call `make` until it returns a value of this side of the split; return that value.
 
-        `make` must choose the whole value anew: among too few values, none might be on this side.
+        Each call of `make` must draw the whole value again. If `make` could return only a few values, perhaps
+        none of them would be on this side.
         """
         while is_held_out(value := make()) != self.held_out:
             pass

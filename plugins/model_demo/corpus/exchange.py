@@ -14,11 +14,11 @@ class Exchange:
     Attributes:
         subject: name of the subject.
         messages: the turns.
-        key: text that a correct reply contains; "": any reply is correct (a story), or the reply is JSON
-            or a tool call, which is compared as a whole.
+        key: text that a correct reply contains. It is "" if any reply is correct (a story), or if the whole
+            reply is compared (JSON or a tool call).
         thought: the model's reasoning before its last turn, if thinking is enabled.
         tools: tools in the prompt.
-        system: system message; None: a random one, or none.
+        system: system message. If it is None, a sample gets a random system message, or none.
     """
 
     subject: str

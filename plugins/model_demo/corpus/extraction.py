@@ -138,7 +138,10 @@ _SYSTEM_UNSEEN = ("Your only job is to write JSON {shape}",)
 
 
 def extraction(draw: Draw) -> Exchange:
-    """Make an exchange with a text about one thing, and the JSON's shape as an example, a schema or keys."""
+    """Make an exchange that asks for facts from a text as JSON.
+
+    The prompt gives the shape of the JSON as an example, as a schema or as a list of keys.
+    """
     kind = draw.pick(list(KINDS)) if draw.chance(0.75) else "record"
     text, facts = _made_up_record(draw) if kind == "record" else _described(draw, kind)
     keys = draw.sample(list(facts), draw.integer(min(2, len(facts)), min(4, len(facts))))
@@ -154,7 +157,10 @@ def extraction(draw: Draw) -> Exchange:
 
 
 def _described(draw: Draw, kind: str) -> tuple[str, dict[str, Any]]:
-    """Return sentences about one thing of a kind, and their facts, each under one of its field's keys."""
+    """Return sentences about one thing of a kind, and the facts that they state as {key: value}.
+
+    The key of a fact is one of its field's `keys`.
+    """
     about, *others = KINDS[kind]
     subject = about.make(draw)
     facts: dict[str, Any] = {draw.pick(about.keys.split()): subject}
@@ -172,7 +178,10 @@ def _described(draw: Draw, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 def _made_up_record(draw: Draw) -> tuple[str, dict[str, Any]]:
-    """Return a text and its facts with meaningless keys, which only their position connects to the values."""
+    """Return a text with made-up keys and values, and these as {key: value}.
+
+    The keys are meaningless: only the position in the text connects a value to its key.
+    """
     makers = (
         names.word,
         names.person,
@@ -203,7 +212,7 @@ def _shape(draw: Draw, wanted: dict[str, Any]) -> str:
 
 
 def _object_schema(draw: Draw, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema of the wanted object, as people write it or as pydantic does."""
+    """Return a JSON schema of the wanted object, in the style of people or of pydantic."""
     properties = {key: json_schema(value) for key, value in wanted.items()}
     if draw.chance(0.3):
         titled = {

@@ -167,7 +167,7 @@ def country_of(draw: Draw) -> Exchange:
 
 
 def listing(draw: Draw) -> Exchange:
-    """Make a request to list some countries and capitals. The choice is free, so the order is a usual one."""
+    """Make a request to list some countries and capitals. Most replies list the first ones of `COUNTRIES`."""
     count = draw.weighted((3, 2, 4, 5), (6, 1, 1, 1))
     start = draw.weighted((0, 1, 2, 3), (12, 1, 1, 1))
     rows = COUNTRIES[start : start + count]
@@ -180,7 +180,7 @@ def listing(draw: Draw) -> Exchange:
 
 
 def as_json(draw: Draw) -> Exchange:
-    """Make a request for a country's capital as JSON, whose values cannot be copied from the prompt."""
+    """Make a request for a country's capital as JSON. Its values cannot be copied from the prompt."""
     row = draw.pick(COUNTRIES[:30])
     wording = draw.wording(
         ("Please generate the information of the capital of {} in the JSON format.",

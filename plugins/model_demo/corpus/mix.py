@@ -9,7 +9,7 @@ from .exchange import Exchange, Message, Sample
 
 Maker = Callable[[Draw], Exchange]
 
-# Maker → relative frequency. Copying (JSON, tools) takes most of so small a model's capacity.
+# Maker → relative frequency. A model this small needs most of its capacity for copying (JSON, tools).
 SUBJECTS: dict[Maker, float] = {
     geography.question: 5,
     geography.follow_up: 3,

@@ -50,7 +50,11 @@ class Machine:
 class Model:
     """A dense model with grouped-query attention.
 
-    `weights`: number of weights without the embedding table.
+    Attributes:
+        weights: number of weights without the embedding table.
+        layers: number of layers.
+        hidden: width of the hidden states.
+        heads, kv_heads, head_dim: geometry of attention.
     """
 
     weights: float

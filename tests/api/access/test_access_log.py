@@ -48,11 +48,11 @@ def test_a_line_has_client_request_status_and_tenant() -> None:
         (b"\xff=%0a", "?***"),
     ],
 )
-def test_values_of_a_query_are_not_shown(query: bytes, shown: str) -> None:
+def test_query_values_are_not_logged(query: bytes, shown: str) -> None:
     assert f"/v1/files{shown} HTTP" in line(query=query)
 
 
-def test_a_path_cannot_break_the_line_and_is_cut() -> None:
+def test_log_lines_escape_and_truncate_paths() -> None:
     assert "\n" not in line("/a\nINFO: forged \x1b[0m \ud800".encode("utf-8", "replace").decode())
     assert len(line("/" + "ü" * 100_000, b"a=1&" * 100_000)) < 1000
 
@@ -105,7 +105,7 @@ def test_ordinary_ids_are_shown(name: str) -> None:
     assert line(f"/{name}", request_id=name, keys=[KEY.encode()]).count(name) == 2
 
 
-def test_a_path_that_is_a_route_is_not_searched_for_keys() -> None:
+def test_known_paths_are_not_searched_for_keys() -> None:
     """The search costs a digest for each run of words, and most requests have such a path."""
     searched: list[str] = []
 

@@ -88,7 +88,7 @@ async def test_the_admin_s_file_is_followed_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "ann=new\nnonsense\n", "ann=new\nbob=root\n", None])
-async def test_a_file_that_became_wrong_changes_nothing(
+async def test_a_broken_key_file_keeps_the_old_keys(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: str | None
 ) -> None:
     path = tmp_path / "keys"
@@ -107,7 +107,7 @@ async def test_a_file_that_became_wrong_changes_nothing(
         await becomes(lambda: keys.tenant_of(b"two") == "ann")
 
 
-async def test_a_pipe_in_a_file_s_place_is_not_waited_for(
+async def test_a_pipe_replacing_the_file_blocks_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "keys"
@@ -121,7 +121,7 @@ async def test_a_pipe_in_a_file_s_place_is_not_waited_for(
         assert keys.tenant_of(b"one") is None
 
 
-def test_a_pipe_that_nothing_writes_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_without_a_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_file, "PIPE_S", 0.05)
     path = tmp_path / "keys"
     os.mkfifo(path)
@@ -129,7 +129,7 @@ def test_a_pipe_that_nothing_writes_to_is_refused(tmp_path: Path, monkeypatch: p
         read_keys(path, named=True)
 
 
-def test_keys_come_from_a_pipe_that_is_written_slowly() -> None:
+def test_keys_may_come_from_a_slow_pipe() -> None:
     end, start = os.pipe()
     with os.fdopen(start, "w") as file, ThreadPoolExecutor(1) as pool:
         found = pool.submit(read_keys, Path(f"/dev/fd/{end}"), named=True)
@@ -140,7 +140,7 @@ def test_keys_come_from_a_pipe_that_is_written_slowly() -> None:
     os.close(end)
 
 
-async def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
+async def test_a_file_being_written_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     async with followed(config_of(api_key_file=write(path, "ann=one\nbob=two\n"))) as keys:
         for _ in range(30):

@@ -51,14 +51,14 @@ def visible(
         ("ann", NAMED, "bob", {"ann"}),
     ],
 )
-def test_a_request_sees_what_is_its_tenant_s(
+def test_a_request_sees_only_its_tenant_s_objects(
     tenant: str, keys: tuple[tuple[str, str], ...], adopter: str | None, expected: set[str] | None
 ) -> None:
     assert visible(tenant, keys, adopter) == expected
 
 
 @pytest.mark.parametrize("kind", ["nothing", "file", "batch", "owned"])
-def test_things_without_a_tenant_are_warned_about(
+def test_objects_without_a_tenant_log_a_warning(
     caplog: pytest.LogCaptureFixture, kind: str, tmp_path: Path
 ) -> None:
     async def warn() -> None:
@@ -74,7 +74,7 @@ def test_things_without_a_tenant_are_warned_about(
     assert ("--adopt-unowned NAME" in caplog.text) is (kind in ("file", "batch"))
 
 
-def test_only_several_tenants_leave_things_unowned() -> None:
+def test_only_several_tenants_leave_objects_unowned() -> None:
     def leaves(keys: Any, adopter: str | None = None) -> bool:
         return Ownership(Keyring(ServerConfig(served_model_name="m", api_key=keys)), adopter).leaves_unowned()
 

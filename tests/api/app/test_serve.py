@@ -123,7 +123,7 @@ def sdk_of(process: Process) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{process.url}/v1", api_key="None", max_retries=0)
 
 
-def test_the_log_tells_the_facts_in_the_known_style(process: Process) -> None:
+def test_the_log_uses_the_established_line_format(process: Process) -> None:
     with sdk_of(process) as sdk:
         sdk.completions.create(model="tiny", prompt="Hello", max_tokens=20)
     process.wait_for("POST /v1/completions")
@@ -159,7 +159,7 @@ def test_the_start_fits_a_screen(process: Process) -> None:
     )
 
 
-def test_an_idle_server_uses_next_to_no_processor_time(process: Process) -> None:
+def test_an_idle_server_uses_almost_no_cpu(process: Process) -> None:
     def seconds(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -179,7 +179,8 @@ def test_an_idle_server_uses_next_to_no_processor_time(process: Process) -> None
     assert api <= 0.06
 
 
-def test_a_killed_engine_ends_its_streams_and_is_replaced(process: Process) -> None:
+def test_a_killed_engine_is_replaced(process: Process) -> None:
+    """Its streams end with an error."""
     with sdk_of(process) as sdk:
         endless: Any = {"ignore_eos": True}
         stream = sdk.completions.create(
@@ -215,7 +216,7 @@ def test_a_signal_ends_streams_and_processes_within_seconds(echoing: Process, nu
     assert not Path(f"/proc/{engine}").exists()
 
 
-def test_a_request_that_ends_in_time_is_finished_after_the_signal(echoing: Process) -> None:
+def test_running_requests_finish_after_sigterm(echoing: Process) -> None:
     echoing.wait_for(READY)
     with sdk_of(echoing) as sdk:
         stream = sdk.completions.create(model="tiny", prompt="a" * 50, max_tokens=50, stream=True)
@@ -241,7 +242,7 @@ def test_a_second_signal_does_not_wait_for_streams(echoing: Process) -> None:
     assert "Traceback" not in echoing.log
 
 
-def test_a_signal_while_the_model_loads_ends_it_cleanly(model: Path) -> None:
+def test_a_signal_during_model_loading_ends_cleanly(model: Path) -> None:
     with running(*LLMFW, str(model), "--load-format", "dummy", "--port", "0") as process:
         process.wait_for("Settings")
         time.sleep(0.5)
@@ -254,7 +255,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*LLMFW, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_port_in_use_is_one_line_and_no_model_is_loaded(model: Path) -> None:
+def test_a_port_in_use_fails_before_loading(model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run(str(model), "--load-format", "dummy", "--port", str(port))
@@ -274,7 +275,7 @@ def test_a_port_in_use_is_one_line_and_no_model_is_loaded(model: Path) -> None:
         (["-o", "tool_parser.colour=red"], "--tool-parser NAME chooses one"),
     ],
 )
-def test_a_wrong_option_is_one_line_before_anything_is_loaded(
+def test_a_wrong_option_fails_before_loading(
     model: Path, tmp_path: Path, options: list[str], named: str
 ) -> None:
     taken = tmp_path / "taken"
@@ -286,7 +287,7 @@ def test_a_wrong_option_is_one_line_before_anything_is_loaded(
     assert named.format(taken=taken) in line
 
 
-def test_a_wrong_file_of_keys_is_one_line_and_no_model_is_loaded(model: Path, tmp_path: Path) -> None:
+def test_a_wrong_key_file_fails_before_loading(model: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys.txt"
     keys.write_text("ann=secret words\n")
     done = run(str(model), "--load-format", "dummy", "--port", "0", "--api-key-file", str(keys))
@@ -296,7 +297,7 @@ def test_a_wrong_file_of_keys_is_one_line_and_no_model_is_loaded(model: Path, tm
     assert "secret" not in line
 
 
-def test_a_model_that_cannot_be_served_is_one_line(tmp_path: Path) -> None:
+def test_an_unsupported_model_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**MODEL, "model_type": "unheard_of"}))
     done = run(str(tmp_path), "--load-format", "dummy", "--port", "0")
     assert done.returncode == 1

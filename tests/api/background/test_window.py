@@ -20,7 +20,7 @@ async def test_no_more_than_the_limit_are_in_flight() -> None:
     assert window.total == 0
 
 
-async def test_jobs_share_evenly_whatever_their_size() -> None:
+async def test_jobs_share_evenly_despite_their_size() -> None:
     window, entered = Window(8), Counter[str]()
 
     async def enter(job: str) -> None:
@@ -39,7 +39,7 @@ async def test_jobs_share_evenly_whatever_their_size() -> None:
         task.cancel()
 
 
-async def test_who_stops_waiting_takes_no_place() -> None:
+async def test_a_cancelled_waiter_takes_no_slot() -> None:
     window = Window(8)
     for _ in range(10):
         await window.enter("job")
@@ -54,7 +54,8 @@ async def test_who_stops_waiting_takes_no_place() -> None:
     assert window.total == 10
 
 
-async def test_a_standing_queue_makes_the_window_smaller_and_none_makes_it_larger() -> None:
+async def test_the_window_follows_the_standing_queue() -> None:
+    """A standing queue shrinks the window; without one it grows."""
     window = Window(64)
     for _ in range(72):
         await window.enter("job")
@@ -66,7 +67,7 @@ async def test_a_standing_queue_makes_the_window_smaller_and_none_makes_it_large
     assert window.limit == 72
 
 
-async def test_a_queue_that_comes_and_goes_changes_nothing() -> None:
+async def test_a_temporary_queue_does_not_change_the_window() -> None:
     window = Window(64)
     for _ in range(72):
         await window.enter("job")
@@ -76,7 +77,7 @@ async def test_a_queue_that_comes_and_goes_changes_nothing() -> None:
     assert window.limit == 72
 
 
-async def test_while_nothing_runs_a_small_queue_stays() -> None:
+async def test_a_small_idle_queue_keeps_the_window() -> None:
     window = Window(64)
     for _ in range(72):
         await window.enter("job")
@@ -87,7 +88,7 @@ async def test_while_nothing_runs_a_small_queue_stays() -> None:
     assert window.limit == 8
 
 
-async def test_a_line_that_wants_no_company_waits_for_all_to_land() -> None:
+async def test_an_exclusive_line_waits_for_all_others() -> None:
     window = Window(8)
     await window.enter("one")
     alone = asyncio.create_task(window.enter("two", alone=True))
@@ -102,7 +103,7 @@ async def test_a_line_that_wants_no_company_waits_for_all_to_land() -> None:
     assert all(task.done() for task in after)
 
 
-async def test_of_lines_that_want_no_company_one_is_in_flight() -> None:
+async def test_exclusive_lines_run_one_at_a_time() -> None:
     window, most = Window(8), 0
 
     async def work(job: str) -> None:
@@ -115,7 +116,7 @@ async def test_of_lines_that_want_no_company_one_is_in_flight() -> None:
     assert (most, window.total) == (1, 0)
 
 
-async def test_a_line_that_gives_up_being_alone_holds_up_no_other() -> None:
+async def test_a_cancelled_exclusive_line_blocks_no_other() -> None:
     window = Window(8)
     await window.enter("one")
     alone = asyncio.create_task(window.enter("two", alone=True))

@@ -27,14 +27,17 @@ def test_an_engine_killed_from_outside_counts_half(returncode: int, points: int)
     assert blame.points_of(_how_it_ended(returncode)) == points
 
 
-def test_an_engine_that_is_closed_counts_nothing() -> None:
+def test_closing_the_engine_counts_no_points() -> None:
     assert blame.points_of("the engine was closed") == 0
 
 
 @pytest.mark.parametrize(
     ("points", "times_in_company", "times_alone"), [(blame.CRASH, 1, 1), (blame.KILL, 2, 2)]
 )
-def test_a_line_is_guilty_after_so_many(points: int, times_in_company: int, times_alone: int) -> None:
+def test_lines_become_suspects_after_enough_crashes(
+    points: int, times_in_company: int, times_alone: int
+) -> None:
+    """Once for crashes, twice for kills, whether alone or with others."""
     record = job()
     for _ in range(times_in_company):
         assert blame.suspects(record) == {}

@@ -38,9 +38,7 @@ async def test_all_lines_are_answered(tokenizer: Tokenizer, stores: Stores) -> N
     assert record.error_file_id is None
 
 
-async def test_lines_are_those_of_the_tenant_whose_key_made_the_batch(
-    tokenizer: Tokenizer, stores: Stores
-) -> None:
+async def test_lines_belong_to_the_batch_s_tenant(tokenizer: Tokenizer, stores: Stores) -> None:
     engine = EchoEngine()
     tenants: dict[str, list[str]] = {"ann": ["c0", "c1"], "": ["c2"]}
     async with running(tokenizer, stores, engine) as rig:
@@ -51,7 +49,7 @@ async def test_lines_are_those_of_the_tenant_whose_key_made_the_batch(
     assert [request.tenant for request in engine.requests] == ["ann", "ann", "eve"]
 
 
-async def test_a_line_that_is_refused_is_in_the_error_file(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_a_rejected_line_is_in_the_error_file(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores) as rig:
         record = await rig.ended(await rig.create([chat_line("a"), chat_line("b", temperature=-1)]))
         [good], [bad] = await rig.outcome(record)
@@ -61,7 +59,7 @@ async def test_a_line_that_is_refused_is_in_the_error_file(tokenizer: Tokenizer,
     assert bad["response"]["body"]["error"]["param"] == "temperature"
 
 
-async def test_a_file_that_would_be_empty_is_not_there(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_empty_files_are_not_created(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores) as rig:
         record = await rig.ended(await rig.create([chat_line("a", temperature=-1)]))
     assert record.status == "completed"
@@ -69,7 +67,7 @@ async def test_a_file_that_would_be_empty_is_not_there(tokenizer: Tokenizer, sto
     assert record.error_file_id is not None
 
 
-async def test_the_time_stamps_follow_each_other(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_timestamps_are_ordered(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores) as rig:
         record = await rig.ended(await rig.create(chat_lines(2)))
     stamps = (record.created_at, record.in_progress_at, record.finalizing_at, record.completed_at)
@@ -79,16 +77,14 @@ async def test_the_time_stamps_follow_each_other(tokenizer: Tokenizer, stores: S
     assert {record.failed_at, record.expired_at, record.cancelling_at, record.cancelled_at} == {None}
 
 
-async def test_the_tokens_of_all_lines_are_summed_up(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_token_usage_is_summed_over_lines(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores) as rig:
         record = await rig.ended(await rig.create([chat_line("a", "four"), chat_line("b", "three")]))
     assert record.usage is not None
     assert (record.usage.input_tokens, record.usage.output_tokens) == (9, 11)
 
 
-async def test_requests_of_a_batch_are_deferrable_and_live_ones_are_not(
-    tokenizer: Tokenizer, stores: Stores
-) -> None:
+async def test_only_batch_requests_are_deferrable(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores) as rig:
         await rig.ended(await rig.create(chat_lines(1)))
         [request] = rig.engine.requests
@@ -97,7 +93,7 @@ async def test_requests_of_a_batch_are_deferrable_and_live_ones_are_not(
     assert request.stream_interval > 1
 
 
-async def test_the_files_of_a_batch_expire_after_what_it_says(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_batch_files_expire_as_requested(tokenizer: Tokenizer, stores: Stores) -> None:
     after = OutputExpiresAfter(anchor="created_at", seconds=3600)
     async with running(tokenizer, stores) as rig:
         record = await rig.ended(await rig.create(chat_lines(1), output_expires_after=after))
@@ -106,9 +102,7 @@ async def test_the_files_of_a_batch_expire_after_what_it_says(tokenizer: Tokeniz
     assert (file.purpose, file.filename) == ("batch_output", f"{record.id}_output.jsonl")
 
 
-async def test_cancelling_keeps_what_is_done_and_says_what_is_not(
-    tokenizer: Tokenizer, stores: Stores
-) -> None:
+async def test_cancelling_keeps_results_and_lists_the_rest(tokenizer: Tokenizer, stores: Stores) -> None:
     lines = [chat_line(f"done{i}") for i in range(5)] + [chat_line(f"long{i}", "x" * 400) for i in range(50)]
     async with running(tokenizer, stores, EchoEngine(delay=0.01)) as rig:
         batch_id = await rig.create(lines)
@@ -125,7 +119,7 @@ async def test_cancelling_keeps_what_is_done_and_says_what_is_not(
     assert len(rig.engine.aborted) == 50
 
 
-async def test_what_has_not_run_in_time_is_expired(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_lines_not_run_in_time_expire(tokenizer: Tokenizer, stores: Stores) -> None:
     lines = [chat_line("quick"), *(chat_line(f"long{i}", "x" * 400) for i in range(10))]
     async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
         record = await rig.ended(await rig.create(lines, completion_window="2s"))
@@ -137,7 +131,7 @@ async def test_what_has_not_run_in_time_is_expired(tokenizer: Tokenizer, stores:
     assert len(errors) == 10
 
 
-async def test_a_small_batch_does_not_wait_for_a_large_one(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_a_small_batch_overtakes_a_large_one(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores, EchoEngine(delay=0.002)) as rig:
         large = await rig.create(chat_lines(3000))
         await rig.reaches(large, "in_progress")
@@ -148,9 +142,10 @@ async def test_a_small_batch_does_not_wait_for_a_large_one(tokenizer: Tokenizer,
         await rig.ended(large)
 
 
-async def test_the_log_says_each_change_of_state_once_and_which_line_is_wrong(
+async def test_each_state_change_is_logged_once(
     tokenizer: Tokenizer, stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The log names the wrong line."""
     caplog.set_level("INFO", "llmfw.api.batches")
     async with running(tokenizer, stores) as rig:
         await rig.ended(
@@ -163,7 +158,7 @@ async def test_the_log_says_each_change_of_state_once_and_which_line_is_wrong(
     assert re.search(r"0 failed: line 2: custom_id 'a' is that of an earlier line.*, and more$", changes[1])
 
 
-async def test_the_log_says_how_far_a_batch_is_and_a_rate_when_there_is_one(
+async def test_the_log_reports_progress_and_rate(
     tokenizer: Tokenizer, stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "llmfw.api.batches")
@@ -175,9 +170,7 @@ async def test_the_log_says_how_far_a_batch_is_and_a_rate_when_there_is_one(
     assert all(re.search(r": \d+ of 20 lines, 0 failed, \d+\.\d lines/s$", message) for message in rest)
 
 
-async def test_a_wrong_file_fails_as_a_whole_and_says_each_wrong_line(
-    tokenizer: Tokenizer, stores: Stores
-) -> None:
+async def test_a_wrong_file_reports_each_wrong_line(tokenizer: Tokenizer, stores: Stores) -> None:
     lines: list[Line] = [chat_line("a"), chat_line("a"), {**chat_line("b"), "method": "GET"}]
     async with running(tokenizer, stores) as rig:
         record = await rig.ended(await rig.create(lines))
@@ -190,7 +183,9 @@ async def test_a_wrong_file_fails_as_a_whole_and_says_each_wrong_line(
 
 
 @pytest.mark.parametrize("valid", [True, False])
-async def test_cancelled_before_it_was_validated(tokenizer: Tokenizer, stores: Stores, valid: bool) -> None:
+async def test_a_batch_can_be_cancelled_before_validation(
+    tokenizer: Tokenizer, stores: Stores, valid: bool
+) -> None:
     async with running(tokenizer, stores) as rig:
         batch_id = await rig.create(chat_lines(3) if valid else b"nonsense\n")
         await rig.services.batches.cancel(batch_id)
@@ -202,7 +197,7 @@ async def test_cancelled_before_it_was_validated(tokenizer: Tokenizer, stores: S
     assert record.num_failed == len(ids)
 
 
-async def test_very_many_messages_are_rendered_beside_the_event_loop(
+async def test_very_many_messages_are_rendered_in_a_thread(
     tokenizer: Tokenizer, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     render, threads = JinjaChatTemplate.render, []

@@ -104,7 +104,7 @@ async def run_to_the_end(
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_each_guilty_line_is_tried_twice_and_no_other_fails(
+async def test_guilty_lines_are_tried_twice_and_fail_alone(
     tokenizer: Tokenizer, stores: Stores, tmp_path: Path, seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -126,7 +126,7 @@ async def test_each_guilty_line_is_tried_twice_and_no_other_fails(
             assert is_guilty or line["response"]["status_code"] == 200
 
 
-async def test_a_job_beside_guilty_lines_does_not_fail_for_them(
+async def test_jobs_next_to_guilty_lines_do_not_fail(
     tokenizer: Tokenizer, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = job_module.write_files
@@ -145,7 +145,7 @@ async def test_a_job_beside_guilty_lines_does_not_fail_for_them(
     assert [line["error"]["code"] for line in found[1]] == ["line_crashed_server"] * 4
 
 
-async def test_kills_while_lines_wait_for_the_engine_blame_none(
+async def test_kills_while_lines_wait_blame_none(
     tokenizer: Tokenizer, stores: Stores, tmp_path: Path
 ) -> None:
     death, batch_id = Death(tmp_path), ""
@@ -165,7 +165,7 @@ async def test_kills_while_lines_wait_for_the_engine_blame_none(
     assert (record.num_completed, record.line_crashes) == (5, ())
 
 
-async def test_an_engine_that_dies_of_a_line_twice_fails_it(
+async def test_a_line_that_kills_engines_twice_fails(
     tokenizer: Tokenizer, stores: Stores, tmp_path: Path
 ) -> None:
     lines = [completion_line(f"c{i}", [CRASH if i == 5 else 65]) for i in range(10)]
@@ -184,7 +184,7 @@ async def test_an_engine_that_dies_of_a_line_twice_fails_it(
 
 
 @pytest.mark.parametrize("state", ["validating", "finalizing"])
-async def test_a_job_that_crashes_the_server_thrice_fails_alone(
+async def test_a_thrice_crashing_job_fails_alone(
     tokenizer: Tokenizer, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     death, ids = Death(tmp_path), []

@@ -66,7 +66,7 @@ async def settled(rig: Rig, batch_id: str, ids: int) -> BatchRecord:
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("cancel", [False, True])
 @pytest.mark.parametrize("state", list(BLOCKED_AT))
-async def test_a_job_goes_on_after_a_restart(
+async def test_a_job_continues_after_a_restart(
     tokenizer: Tokenizer, stores: Stores, state: str, cancel: bool, crash: bool
 ) -> None:
     faults = with_faults(stores)
@@ -102,7 +102,7 @@ async def test_a_second_cancel_changes_nothing(tokenizer: Tokenizer, stores: Sto
 @pytest.mark.parametrize(
     "error", [StorageError("locked"), ZeroDivisionError("a defect")], ids=["storage", "defect"]
 )
-async def test_a_store_that_fails_for_a_while_loses_nothing(
+async def test_a_temporarily_failing_store_loses_nothing(
     tokenizer: Tokenizer, stores: Stores, name: str, error: Exception
 ) -> None:
     faults = with_faults(stores)
@@ -113,7 +113,7 @@ async def test_a_store_that_fails_for_a_while_loses_nothing(
     assert faults.calls[name] > 3
 
 
-async def test_no_new_lines_run_while_results_cannot_be_kept(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_no_lines_start_while_results_cannot_be_stored(tokenizer: Tokenizer, stores: Stores) -> None:
     faults = with_faults(stores)
     async with running(tokenizer, stores) as rig:
         faults.fail = held("add")
@@ -125,7 +125,7 @@ async def test_no_new_lines_run_while_results_cannot_be_kept(tokenizer: Tokenize
         assert len(rig.engine.requests) == 1000
 
 
-async def test_lines_that_are_done_do_not_run_again(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_finished_lines_do_not_run_again(tokenizer: Tokenizer, stores: Stores) -> None:
     lines = [*chat_lines(20), *(chat_line(f"c{i}", "x" * 300) for i in range(20, 25))]
     async with running(tokenizer, stores, EchoEngine(delay=0.01), crash=True, lease_s=0.5) as rig:
         batch_id = await rig.create(lines)
@@ -136,7 +136,7 @@ async def test_lines_that_are_done_do_not_run_again(tokenizer: Tokenizer, stores
         assert len(rig.engine.requests) == 5
 
 
-async def test_the_log_says_where_a_job_goes_on(
+async def test_the_log_names_a_resumed_job(
     tokenizer: Tokenizer, stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "llmfw.api.batches")
@@ -151,7 +151,7 @@ async def test_the_log_says_where_a_job_goes_on(
     assert lines == [f"Batch {batch_id} is taken up: in_progress, 3 of 4 lines"]
 
 
-async def test_a_job_past_its_time_expires_after_a_restart(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_a_late_job_expires_after_a_restart(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
         batch_id = await rig.create([chat_line("c0", "x" * 400)], completion_window="1s")
         await rig.reaches(batch_id, "in_progress")
@@ -161,7 +161,7 @@ async def test_a_job_past_its_time_expires_after_a_restart(tokenizer: Tokenizer,
     assert record.status == "expired"
 
 
-async def test_an_engine_that_dies_makes_no_line_fail(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_a_dying_engine_fails_no_line(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
         batch_id = await rig.create([*chat_lines(5), chat_line("c5", "x" * 400)])
         await rig.reaches(batch_id, "in_progress")
@@ -174,9 +174,7 @@ async def test_an_engine_that_dies_makes_no_line_fail(tokenizer: Tokenizer, stor
     assert record.num_failed == 0
 
 
-async def test_two_servers_share_jobs_and_neither_does_what_the_other_does(
-    tokenizer: Tokenizer, stores: Stores
-) -> None:
+async def test_two_servers_share_jobs_without_duplicates(tokenizer: Tokenizer, stores: Stores) -> None:
     async with running(tokenizer, stores) as one, running(tokenizer, stores) as two:
         ids = [await (one if i % 2 else two).create(chat_lines(40)) for i in range(6)]
         for batch_id in ids:
@@ -195,9 +193,7 @@ async def test_a_cancel_at_another_server_is_seen(tokenizer: Tokenizer, stores: 
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_job_whose_input_is_gone_fails_and_keeps_what_it_has(
-    tokenizer: Tokenizer, stores: Stores
-) -> None:
+async def test_a_job_without_input_keeps_its_results(tokenizer: Tokenizer, stores: Stores) -> None:
     lines = [*chat_lines(3), chat_line("c3", "x" * 400)]
     async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
         batch_id = await rig.create(lines)
@@ -257,7 +253,7 @@ async def close(stores: Stores) -> None:
         await store.close()
 
 
-async def test_a_defect_that_stays_fails_its_job_alone(
+async def test_a_persistent_defect_fails_only_its_job(
     tokenizer: Tokenizer, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def defect(*_: Any) -> Any:

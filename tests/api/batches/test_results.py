@@ -45,7 +45,7 @@ async def writing(results: Results) -> AsyncIterator[ResultBuffer]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_comes_together_is_written_together() -> None:
+async def test_simultaneous_results_are_written_together() -> None:
     results = Results()
     async with writing(results) as buffer:
         for line in range(2 * GROUP):
@@ -63,9 +63,10 @@ async def test_a_few_results_are_written_soon() -> None:
     assert results.groups == [1]
 
 
-async def test_nothing_is_lost_while_the_store_fails_and_the_log_says_it_once(
+async def test_a_failing_store_loses_no_results(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """The log says it once."""
     caplog.set_level("INFO")
     results = Results(failures=4)
     async with writing(results) as buffer:
@@ -81,7 +82,7 @@ async def test_nothing_is_lost_while_the_store_fails_and_the_log_says_it_once(
     ]
 
 
-async def test_who_makes_results_is_held_up_while_the_store_fails() -> None:
+async def test_producers_wait_while_the_store_fails() -> None:
     results = Results(failures=10**9)
     async with writing(results) as buffer:
         buffer.add(result(1))
@@ -93,7 +94,7 @@ async def test_who_makes_results_is_held_up_while_the_store_fails() -> None:
     assert await results.done() == {1}
 
 
-async def test_what_a_cancelled_writer_has_not_written_is_still_there() -> None:
+async def test_a_cancelled_writer_keeps_unwritten_results() -> None:
     results = Results(failures=10**9)
     async with writing(results) as buffer:
         buffer.add(result(1))
@@ -103,7 +104,7 @@ async def test_what_a_cancelled_writer_has_not_written_is_still_there() -> None:
     assert await results.done() == {1}
 
 
-async def test_a_result_that_comes_while_others_are_written_is_written_too() -> None:
+async def test_results_added_during_writes_are_written() -> None:
     results = Results()
     async with writing(results) as buffer:
         for line in range(500):

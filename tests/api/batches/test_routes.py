@@ -77,9 +77,7 @@ def test_the_sdk_follows_a_batch_to_its_end(sdk: openai.OpenAI, files: Stores) -
     assert len(lines_of(files, batch.output_file_id)) == 3
 
 
-def test_the_object_has_openai_s_keys_at_every_stage(
-    server: Served, sdk: openai.OpenAI, files: Stores
-) -> None:
+def test_the_object_has_openai_s_keys(server: Served, sdk: openai.OpenAI, files: Stores) -> None:
     batch = ended(sdk, create(sdk, files, chat_lines(1)))
     reply = httpx.get(f"{server.url}/v1/batches/{batch.id}").json()
     assert reply.keys() == Batch.model_fields.keys()
@@ -119,7 +117,7 @@ def alike(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", list(CALLS))
-def test_a_line_is_answered_as_its_route_answers(
+def test_a_line_s_answer_equals_its_route_s(
     server: Served, sdk: openai.OpenAI, files: Stores, name: str
 ) -> None:
     url, body = CALLS[name]
@@ -133,7 +131,7 @@ def test_a_line_is_answered_as_its_route_answers(
     assert (batch.output_file_id is None) == (live.status_code >= 400)
 
 
-def test_fields_that_change_nothing_are_told(sdk: openai.OpenAI, files: Stores) -> None:
+def test_ignored_fields_are_reported(sdk: openai.OpenAI, files: Stores) -> None:
     [line] = lines_of(
         files, ended(sdk, create(sdk, files, [chat_line("a", prompt_cache_key="me")])).output_file_id
     )
@@ -172,7 +170,7 @@ def test_a_cancel_answers_cancelling_at_once(tokenizer: Tokenizer) -> None:
         assert len(lines_of(stores, batch.error_file_id)) == 100
 
 
-def test_what_has_ended_cannot_be_cancelled(server: Served, sdk: openai.OpenAI, files: Stores) -> None:
+def test_an_ended_batch_cannot_be_cancelled(server: Served, sdk: openai.OpenAI, files: Stores) -> None:
     batch = ended(sdk, create(sdk, files, chat_lines(1)))
     with pytest.raises(openai.ConflictError, match="Cannot cancel a batch with status 'completed'") as caught:
         sdk.batches.cancel(batch.id)
@@ -189,7 +187,7 @@ def test_pages_are_newest_first_and_end(sdk: openai.OpenAI, files: Stores) -> No
     assert len(set(listed)) == len(listed)
 
 
-def test_a_list_shows_the_first_of_many_errors(sdk: openai.OpenAI) -> None:
+def test_a_list_truncates_many_errors(sdk: openai.OpenAI) -> None:
     file = sdk.files.create(file=("in.jsonl", b"no\n" * 300), purpose="batch")
     made = sdk.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
     whole = ended(sdk, made)
@@ -201,14 +199,14 @@ def test_a_list_shows_the_first_of_many_errors(sdk: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "after=nonsense", "order=asc"])
-def test_a_wrong_query_is_a_400(server: Served, query: str) -> None:
+def test_a_wrong_query_is_400(server: Served, query: str) -> None:
     reply = httpx.get(f"{server.url}/v1/batches?{query}")
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == query.partition("=")[0]
 
 
 @pytest.mark.parametrize("path", ["batch_none", "batch_none/cancel", "nonsense"])
-def test_an_unknown_id_is_a_404(server: Served, path: str) -> None:
+def test_an_unknown_id_is_404(server: Served, path: str) -> None:
     method = "POST" if path.endswith("cancel") else "GET"
     reply = httpx.request(method, f"{server.url}/v1/batches/{path}")
     assert reply.status_code == 404
@@ -239,7 +237,7 @@ WRONG: list[tuple[dict[str, Any], str, int]] = [
 
 
 @pytest.mark.parametrize(("fields", "param", "status"), WRONG, ids=str)
-def test_a_wrong_body_is_refused_by_the_name_of_its_field(
+def test_a_wrong_body_names_its_field(
     server: Served, files: Stores, fields: dict[str, Any], param: str, status: int
 ) -> None:
     known = {"endpoint": CHAT, "completion_window": "24h", "input_file_id": "file-none"}
@@ -250,7 +248,7 @@ def test_a_wrong_body_is_refused_by_the_name_of_its_field(
 
 
 @pytest.mark.parametrize(("known", "status"), [({"purpose": "user_data"}, 400), ({"space": "parts"}, 404)])
-def test_an_input_must_be_a_file_of_purpose_batch(
+def test_an_input_must_have_purpose_batch(
     server: Served, files: Stores, known: dict[str, Any], status: int
 ) -> None:
     file_id = upload(files, chat_lines(1), **known)
@@ -301,7 +299,7 @@ class EmbeddingEcho(EchoEngine):
         ]
 
 
-def test_a_server_that_embeds_runs_batches_of_embeddings_alone(tokenizer: Tokenizer) -> None:
+def test_embedding_servers_run_only_embedding_batches(tokenizer: Tokenizer) -> None:
     stores = memory_stores()
     line = {"custom_id": "a", "method": "POST", "url": "/embeddings", "body": {"input": ["hi", "you"]}}
     with serving(EmbeddingEcho(), tokenizer, stores=stores) as served, served.openai() as sdk:

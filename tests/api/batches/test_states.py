@@ -45,7 +45,7 @@ def stamps(record: BatchRecord) -> dict[str, int]:
 
 
 @given(st.lists(st.sampled_from(sorted(EVENTS)), max_size=30))
-def test_each_move_is_one_of_the_machine_and_stamps_its_time(names: list[str]) -> None:
+def test_each_transition_is_allowed_and_timestamped(names: list[str]) -> None:
     record, now = new_record(), 10
     for name in names:
         now += 1
@@ -64,7 +64,7 @@ def test_each_move_is_one_of_the_machine_and_stamps_its_time(names: list[str]) -
     assert len(ENDED & {name.removesuffix("_at") for name in stamps(record)}) == (record.status in ENDED)
 
 
-def test_a_clock_that_is_set_back_makes_no_later_state_come_earlier() -> None:
+def test_timestamps_never_decrease() -> None:
     running = states.accepted(new_record(), 3, "demo", 5)
     made = states.finalizing(running, "completed", 30)
     ended = states.ended(made, 7, BatchUsage())
@@ -72,7 +72,7 @@ def test_a_clock_that_is_set_back_makes_no_later_state_come_earlier() -> None:
 
 
 @pytest.mark.parametrize("status", sorted(states.NEXT))
-def test_what_has_not_ended_can_be_cancelled_once(status: str) -> None:
+def test_unfinished_batches_can_be_cancelled_once(status: str) -> None:
     assert states.may_be_cancelled(status) == (status not in ENDED | {"cancelling"})
 
 
@@ -85,7 +85,7 @@ def finished(end: str, **counts: int) -> BatchRecord:
     return msgspec.structs.replace(made, **counts)
 
 
-def test_files_keep_the_ids_that_they_had_before_a_cancel() -> None:
+def test_file_ids_survive_a_cancel() -> None:
     first = finished("completed")
     then = states.cancelling(first, 13)
     assert first.output_file_id != first.error_file_id
@@ -93,7 +93,7 @@ def test_files_keep_the_ids_that_they_had_before_a_cancel() -> None:
 
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
-def test_clients_are_told_of_files_at_the_end_and_of_none_that_is_empty(end: str) -> None:
+def test_only_ended_batches_show_nonempty_files(end: str) -> None:
     record = finished(end, num_completed=2)
     assert (view(record).output_file_id, view(record).error_file_id) == (None, None)
     ended = view(states.ended(record, 30, BatchUsage()))

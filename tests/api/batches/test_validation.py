@@ -85,7 +85,7 @@ async def test_all_wrong_lines_are_named(stores: Stores) -> None:
     ],
     ids=str,
 )
-async def test_what_a_body_asks_for_is_not_judged(stores: Stores, body: dict[str, Any]) -> None:
+async def test_validation_does_not_judge_request_bodies(stores: Stores, body: dict[str, Any]) -> None:
     assert (await verdict_on(stores, jsonl([{**GOOD, "body": body}]))).errors == ()
 
 
@@ -93,7 +93,7 @@ async def test_the_url_may_lack_its_v1(stores: Stores) -> None:
     assert (await verdict_on(stores, jsonl([{**GOOD, "url": "/chat/completions"}]))).errors == ()
 
 
-async def test_a_repeated_id_is_named_at_its_second_line(stores: Stores) -> None:
+async def test_a_repeated_id_names_its_second_line(stores: Stores) -> None:
     found = await verdict_on(stores, jsonl([*chat_lines(3), chat_line("c1")]))
     assert [(error.line, error.code) for error in found.errors] == [(4, "duplicate_custom_id")]
 
@@ -106,17 +106,17 @@ async def test_blank_lines_count_as_numbers_only(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"\xef\xbb\xbf", b" \r\n"])
-async def test_an_empty_file_is_wrong(stores: Stores, data: bytes) -> None:
+async def test_an_empty_file_is_invalid(stores: Stores, data: bytes) -> None:
     assert [error.code for error in (await verdict_on(stores, data)).errors] == ["empty_file"]
 
 
-async def test_too_many_lines_are_wrong(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_lines_are_invalid(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "MAX_LINES", 10)
     assert (await verdict_on(stores, jsonl(chat_lines(10)))).errors == ()
     assert [e.code for e in (await verdict_on(stores, jsonl(chat_lines(11)))).errors] == ["too_many_tasks"]
 
 
-async def test_too_many_bytes_are_wrong(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_bytes_are_invalid(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "MAX_BYTES", 10)
     assert [e.code for e in (await verdict_on(stores, jsonl(chat_lines(1)))).errors] == ["file_too_large"]
 
@@ -127,7 +127,7 @@ async def test_errors_past_the_limit_are_counted(stores: Stores, monkeypatch: py
     assert last == BatchError(code="too_many_errors", message="3 more lines are wrong")
 
 
-async def test_a_file_that_is_gone_is_said_to_be(stores: Stores) -> None:
+async def test_a_missing_file_is_reported(stores: Stores) -> None:
     found = await validate(stores["files"], "file-none", "/v1/chat/completions", "demo", LIMITS)
     assert [error.code for error in found.errors] == ["file_not_found"]
 
@@ -146,9 +146,7 @@ def split(data: bytes, cuts: list[int], max_line: int = 100) -> list[tuple[int, 
     st.booleans(),
     st.lists(st.integers(0, 200), max_size=6),
 )
-def test_lines_do_not_depend_on_how_a_file_comes_in_pieces(
-    lines: list[bytes], end: bytes, ends: bool, cuts: list[int]
-) -> None:
+def test_lines_do_not_depend_on_chunking(lines: list[bytes], end: bytes, ends: bool, cuts: list[int]) -> None:
     data = end.join(lines) + (end if ends else b"")
     expected = [
         (number, "long" if len(line) > 10 else line.removesuffix(b"\r"))
@@ -158,16 +156,14 @@ def test_lines_do_not_depend_on_how_a_file_comes_in_pieces(
     assert split(data, cuts, 10) == expected
 
 
-async def test_a_line_that_is_too_long_is_an_error_of_that_line(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_too_long_line_is_its_own_error(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LineSplitter.__init__, "__defaults__", (2**20,))
     data = jsonl([chat_line("a"), chat_line("b", "x" * 2**21), chat_line("c")])
     found = await verdict_on(stores, data)
     assert [(error.line, error.code) for error in found.errors] == [(2, "line_too_long")]
 
 
-async def test_reading_gives_the_loop_back(stores: Stores) -> None:
+async def test_reading_yields_to_the_event_loop(stores: Stores) -> None:
 
     file_id = await put_file(stores["files"], b"a\n" * 400_000)
     rounds = 0
@@ -197,7 +193,7 @@ async def test_reading_gives_the_loop_back(stores: Stores) -> None:
     ],
     ids=["members", "objects", "depth", "bytes"],
 )
-async def test_a_line_holds_no_more_than_a_body(stores: Stores, body: bytes) -> None:
+async def test_a_line_has_a_body_s_limits(stores: Stores, body: bytes) -> None:
     """Decoding such a line held up all others for up to half a minute."""
     line = b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": %s}\n' % body
     [error] = (await verdict_on(stores, line)).errors

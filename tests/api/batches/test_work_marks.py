@@ -28,13 +28,13 @@ def marks(tmp_path: Path) -> WorkMarks:
     return WorkMarks(tmp_path)
 
 
-def test_a_mark_is_there_for_its_block(marks: WorkMarks, tmp_path: Path) -> None:
+def test_a_mark_exists_within_its_block(marks: WorkMarks, tmp_path: Path) -> None:
     with marks.marked("batch_1", 7), marks.marked("batch_1", 8), marks.marked("batch_2", 0):
         assert left(tmp_path) == {"batch_1": {7, 8}, "batch_2": {0}}
     assert left(tmp_path) == {}
 
 
-def test_a_line_that_waits_for_the_engine_is_not_marked(marks: WorkMarks, tmp_path: Path) -> None:
+def test_lines_waiting_for_the_engine_are_not_marked(marks: WorkMarks, tmp_path: Path) -> None:
     with marks.marked("batch_1", 7) as mark:
         with mark.stream():
             with mark.waiting():
@@ -43,7 +43,7 @@ def test_a_line_that_waits_for_the_engine_is_not_marked(marks: WorkMarks, tmp_pa
         assert mark.was_sent
 
 
-def test_a_line_is_marked_until_all_its_streams_wait(marks: WorkMarks, tmp_path: Path) -> None:
+def test_a_line_stays_marked_until_all_streams_wait(marks: WorkMarks, tmp_path: Path) -> None:
     with marks.marked("batch_1", 7) as mark, mark.stream(), mark.stream(), mark.waiting():
         assert left(tmp_path) == {"batch_1": {7}}
         with mark.waiting():
@@ -60,26 +60,26 @@ def test_more_lines_than_slots_are_not_marked(marks: WorkMarks, tmp_path: Path) 
     assert left(tmp_path) == {}
 
 
-def test_a_second_process_has_a_file_of_its_own(marks: WorkMarks, tmp_path: Path) -> None:
+def test_each_process_has_its_own_file(marks: WorkMarks, tmp_path: Path) -> None:
     other = WorkMarks(tmp_path)
     with marks.marked("batch_1", 1), other.marked("batch_2", 2):
         assert left(tmp_path) == {"batch_1": {1}}
     other.close()
 
 
-def test_without_a_folder_nothing_is_kept() -> None:
+def test_without_a_folder_nothing_is_stored() -> None:
     with WorkMarks(None).marked("batch_1", 1) as mark, mark.stream(), mark.waiting():
         assert mark.was_sent
 
 
-def test_a_folder_that_cannot_be_used_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unusable_folder_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     with WorkMarks(tmp_path / "file").marked("batch_1", 1):
         pass
     assert "cannot be found after it" in caplog.text
 
 
-def test_marks_outlive_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_marks_survive_a_killed_process(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys, pathlib\n"
         "from llmfw.api.batches.work_marks import WorkMarks\n"

@@ -17,6 +17,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.model.tokenizer_files import load_tokenizer
 
+from ...doubles.embedding import serving_with
 from ...doubles.serving import SERVED_NAME, Served, serving, wait_until
 
 SENTENCES = [
@@ -53,7 +54,7 @@ def vectors(sdk: openai.OpenAI, given: Any, **fields: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("fields", [{}, {"encoding_format": "float"}], ids=["base64", "float"])
-def test_vectors_are_those_of_sentence_transformers(folder: str, sdk: openai.OpenAI, fields: Any) -> None:
+def test_vectors_equal_sentence_transformers(folder: str, sdk: openai.OpenAI, fields: Any) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     reference = sentence_transformers.SentenceTransformer(folder, device="cpu")
     np.testing.assert_allclose(
@@ -61,25 +62,43 @@ def test_vectors_are_those_of_sentence_transformers(folder: str, sdk: openai.Ope
     )
 
 
-def test_a_sentence_is_the_same_alone_and_in_company(sdk: openai.OpenAI) -> None:
+def test_batching_does_not_change_vectors(sdk: openai.OpenAI) -> None:
     together = vectors(sdk, SENTENCES)
     for sentence, vector in zip(SENTENCES, together, strict=True):
         np.testing.assert_allclose(vectors(sdk, sentence)[0], vector, rtol=0, atol=1e-5)
 
 
-def test_tokens_are_as_good_as_text(folder: str, sdk: openai.OpenAI) -> None:
+def test_token_ids_are_accepted_like_text(folder: str, sdk: openai.OpenAI) -> None:
     tokens = [load_tokenizer(folder).encode(sentence) for sentence in SENTENCES]
     np.testing.assert_allclose(vectors(sdk, tokens), vectors(sdk, SENTENCES), rtol=0, atol=1e-6)
     np.testing.assert_allclose(vectors(sdk, tokens[0]), vectors(sdk, SENTENCES[0]), rtol=0, atol=1e-6)
 
 
-def test_fewer_dimensions_are_cut_and_normalized(sdk: openai.OpenAI) -> None:
-    whole, cut = vectors(sdk, SENTENCES), vectors(sdk, SENTENCES, dimensions=100)
+def test_a_listed_dimension_is_allowed(folder: str, tmp_path: Path) -> None:
+    with serving_with(folder, tmp_path, matryoshka_dimensions=[128, 64]) as served, served.openai() as client:
+        assert vectors(client, "a", dimensions=64).shape == (1, 64)
+        assert vectors(client, "a", dimensions=384).shape == (1, 384)
+        with pytest.raises(openai.BadRequestError, match="can be cut to 64, 128"):
+            vectors(client, "a", dimensions=100)
+
+
+def test_dimensions_need_a_matryoshka_model(sdk: openai.OpenAI) -> None:
+    assert vectors(sdk, "a", dimensions=384).shape == (1, 384)
+    with pytest.raises(openai.BadRequestError, match="is_matryoshka") as caught:
+        vectors(sdk, "a", dimensions=100)
+    assert caught.value.param == "dimensions"
+
+
+def test_fewer_dimensions_are_cut_and_normalized(folder: str, tmp_path: Path, sdk: openai.OpenAI) -> None:
+    with serving_with(folder, tmp_path, is_matryoshka=True) as served, served.openai() as client:
+        cut = vectors(client, SENTENCES, dimensions=100)
+    whole = vectors(sdk, SENTENCES)
     expected = whole[:, :100] / np.linalg.norm(whole[:, :100], axis=1, keepdims=True)
     np.testing.assert_allclose(cut, expected, rtol=0, atol=1e-5)
 
 
-def test_the_reply_has_openai_s_form_and_counts_tokens(folder: str, embedder: Served) -> None:
+def test_the_reply_has_openai_s_form(folder: str, embedder: Served) -> None:
+    """Its usage counts the tokens."""
     reply = embedder.post("/v1/embeddings", {"input": SENTENCES, "model": SERVED_NAME, "mood": "u"})
     assert reply.headers["llmfw-ignored-params"] == "mood"
     body = reply.json()
@@ -118,10 +137,12 @@ def test_2048_inputs_are_answered_and_2049_are_refused(sdk: openai.OpenAI) -> No
         ({"input": "a", "dimensions": 385}, "dimensions", "1 to 384"),
         ({"input": "a", "dimensions": 0}, "dimensions", "dimensions is 0"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", "hex"),
+        ({"input": "a", "add_generation_prompt": True}, "add_generation_prompt", "needs messages"),
+        ({"input": "a", "messages": []}, "messages", "both given"),
         ({"input": "a", "truncate_prompt_tokens": 9}, "truncate_prompt_tokens", "never cut"),
     ],
 )
-def test_a_wrong_body_is_refused_by_field(embedder: Served, body: Any, param: str, words: str) -> None:
+def test_a_wrong_body_names_the_field(embedder: Served, body: Any, param: str, words: str) -> None:
     reply = embedder.post("/v1/embeddings", body)
     assert reply.status_code == 400
     error = reply.json()["error"]
@@ -129,7 +150,7 @@ def test_a_wrong_body_is_refused_by_field(embedder: Served, body: Any, param: st
     assert words in error["message"]
 
 
-def test_an_input_that_is_too_long_is_refused_with_both_numbers(sdk: openai.OpenAI) -> None:
+def test_a_too_long_input_names_both_lengths(sdk: openai.OpenAI) -> None:
     assert vectors(sdk, [7] * 256).shape == (1, 384)
     with pytest.raises(openai.BadRequestError, match=r"256 tokens; input\[1\] has 302") as caught:
         vectors(sdk, ["a", "word " * 300])
@@ -141,13 +162,13 @@ def test_another_model_s_name_is_not_found(sdk: openai.OpenAI) -> None:
         sdk.embeddings.create(model="other", input="a")
 
 
-def test_an_input_of_megabytes_is_refused_before_it_is_encoded(embedder: Served) -> None:
+def test_huge_inputs_are_refused_before_encoding(embedder: Served) -> None:
     error = embedder.post("/v1/embeddings", {"input": ["a", "word " * 1_000_000]}).json()["error"]
     assert (error["param"], error["code"]) == ("input[1]", "context_length_exceeded")
     assert "5000000 characters" in error["message"]
 
 
-def test_a_server_that_generates_does_not_embed(server: Served) -> None:
+def test_generating_servers_refuse_to_embed(server: Served) -> None:
     error = server.post("/v1/embeddings", {"input": "a"}).json()["error"]
     assert error["code"] == "unsupported_operation"
     assert error["message"] == f"this server generates; model {SERVED_NAME!r} cannot embed"
@@ -162,21 +183,21 @@ def test_a_server_that_generates_does_not_embed(server: Served) -> None:
         ("/generate", {"text": "Hi"}),
     ],
 )
-def test_a_server_that_embeds_does_not_generate(embedder: Served, path: str, body: Any) -> None:
+def test_embedding_servers_refuse_to_generate(embedder: Served, path: str, body: Any) -> None:
     reply = embedder.post(path, body)
     assert reply.status_code == 400
     assert reply.json()["error"]["code"] == "unsupported_operation"
     assert reply.json()["error"]["message"] == f"this server embeds; model {SERVED_NAME!r} cannot generate"
 
 
-def test_the_other_routes_say_what_the_model_is(embedder: Served, sdk: openai.OpenAI) -> None:
+def test_other_routes_describe_the_embedding_model(embedder: Served, sdk: openai.OpenAI) -> None:
     assert sdk.models.retrieve(SERVED_NAME).to_dict()["max_model_len"] == 256
     assert httpx.get(f"{embedder.url}/health").status_code == 200
     info = httpx.get(f"{embedder.url}/get_model_info").json()
     assert info["is_generation"] is False
 
 
-def test_a_client_that_goes_away_ends_its_request(embedder: Served) -> None:
+def test_a_disconnected_client_ends_its_request(embedder: Served) -> None:
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(
             f"{embedder.url}/v1/embeddings",
@@ -186,7 +207,7 @@ def test_a_client_that_goes_away_ends_its_request(embedder: Served) -> None:
     wait_until(lambda: not embedder.engine.has_work)
 
 
-def test_llm_says_that_it_does_not_embed(tmp_path: Path) -> None:
+def test_llm_refuses_embedding_models(tmp_path: Path) -> None:
     from llmfw.api.llm import LLM
     from llmfw.core.base.errors import ConfigError
 
@@ -194,7 +215,7 @@ def test_llm_says_that_it_does_not_embed(tmp_path: Path) -> None:
         LLM("demo", task="embed")
 
 
-def test_health_generate_asks_for_a_vector(embedder: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_generate_computes_a_vector(embedder: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     add = embedder.engine.add
     monkeypatch.setattr(embedder.engine, "add", lambda request: (asked.append(request), add(request)))

@@ -23,7 +23,7 @@ def url(server):
     return f"{server.url}/v1/files/{file.id}/content"
 
 
-def test_all_of_it(url):
+def test_the_whole_content_is_returned(url):
     reply = httpx.get(url, headers={"accept": "application/binary"})
     assert (reply.status_code, reply.content) == (200, CONTENT)
     assert reply.headers["content-length"] == str(len(CONTENT))
@@ -48,7 +48,7 @@ def test_all_of_it(url):
         (f"bytes={'0' * 30}5-{'0' * 30}9", 5, 10),
     ],
 )
-def test_a_range_of_it(url, header, start, end):
+def test_a_range_of_the_content_is_returned(url, header, start, end):
     reply = httpx.get(url, headers={"range": header})
     assert (reply.status_code, reply.content) == (206, CONTENT[start:end])
     assert reply.headers["content-range"] == f"bytes {start}-{end - 1}/{len(CONTENT)}"
@@ -58,26 +58,27 @@ def test_a_range_of_it(url, header, start, end):
 @pytest.mark.parametrize(
     "extra", [{"range": "bytes=0-1,4-5"}, {"range": "x"}, {"range": "bytes=0-1", "if-range": '"a"'}]
 )
-def test_what_is_no_single_range_gets_all(url, extra):
+def test_unsupported_range_headers_return_the_whole_file(url, extra):
     reply = httpx.get(url, headers=extra)
     assert (reply.status_code, reply.content) == (200, CONTENT)
 
 
 @pytest.mark.parametrize("first", [str(len(CONTENT)), str(2**63), "9" * 5000])
-def test_a_range_past_the_end_is_a_416_that_tells_the_size(url, first):
+def test_a_range_past_the_end_is_416(url, first):
+    """The reply tells the size."""
     reply = httpx.get(url, headers={"range": f"bytes={first}-"})
     assert reply.status_code == 416
     assert reply.headers["content-range"] == f"bytes */{len(CONTENT)}"
     assert reply.json()["error"]["code"] == "range_not_satisfiable"
 
 
-def test_head_tells_the_headers_alone(url):
+def test_head_returns_only_headers(url):
     reply = httpx.head(url, headers={"range": "bytes=0-1"})
     assert (reply.status_code, reply.content) == (200, b"")
     assert reply.headers["content-length"] == str(len(CONTENT))
 
 
-def test_a_client_that_goes_or_reads_slowly_holds_up_nobody(url):
+def test_slow_or_vanished_clients_block_no_other(url):
     address = urlsplit(url)
     with socket.create_connection((address.hostname, address.port)) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

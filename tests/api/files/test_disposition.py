@@ -35,7 +35,7 @@ from llmfw.api.files.disposition import read_parameters, write_disposition
         ('form-data; name="file"; filename="x"; filename*=nonsense', "x"),
     ],
 )
-def test_a_file_name_is_read_in_every_way_of_writing(header, filename):
+def test_file_names_are_read_in_every_notation(header, filename):
     assert read_parameters(header) == {"name": "file", "filename": filename}
 
 
@@ -45,7 +45,7 @@ def test_any_header_is_read(header):
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_a_reply_has_the_name_in_plain_characters_that_give_it_back(filename):
+def test_the_reply_encodes_the_name_reversibly(filename):
     header = write_disposition(filename)
     assert header.isascii()
     assert header.isprintable()
@@ -55,5 +55,5 @@ def test_a_reply_has_the_name_in_plain_characters_that_give_it_back(filename):
     assert message.get_content_disposition() == "attachment"
 
 
-def test_a_name_of_half_a_character_can_be_sent():
+def test_unpaired_surrogates_in_names_can_be_sent():
     assert write_disposition("\ud800").isascii()

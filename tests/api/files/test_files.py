@@ -27,7 +27,7 @@ def error_of(reply: httpx.Response) -> dict[str, str | None]:
     return dict(error)
 
 
-def test_a_file_comes_back_as_it_was_given(sdk):
+def test_a_file_is_returned_unchanged(sdk):
     content = bytes(range(256)) * 5000
     file = sdk.files.create(file=('päth/../"a".jsonl', content), purpose="user_data")
     assert FileObject.model_validate(file.model_dump(exclude_unset=True), strict=True)
@@ -57,11 +57,12 @@ def test_a_name_is_never_a_path(sdk, name):
     assert reply.response.headers["content-disposition"].startswith('attachment; filename="')
 
 
-def test_bytes_without_a_name_get_the_sdks_own(sdk):
+def test_unnamed_bytes_get_the_sdk_s_name(sdk):
     assert sdk.files.create(file=b"x", purpose="batch").filename == "upload"
 
 
-def test_files_of_batches_expire_after_30_days_and_others_when_asked(sdk):
+def test_batch_files_expire_by_default(sdk):
+    """After 30 days; other files expire only if the client says so."""
     plain = sdk.files.create(file=b"x", purpose="batch")
     asked = sdk.files.create(
         file=b"x", purpose="user_data", expires_after={"anchor": "created_at", "seconds": 3600}
@@ -80,7 +81,7 @@ def test_deleting_removes_a_file(sdk):
         assert file.id in raised.value.message
 
 
-def test_pages_follow_each_other_also_when_files_are_deleted_meanwhile(server):
+def test_pagination_survives_deletions(server):
     with server.openai() as sdk:
         made = [sdk.files.create(file=b"x", purpose="evals").id for _ in range(5)]
         assert [file.id for file in sdk.files.list(purpose="evals", limit=2)] == made[::-1]
@@ -90,7 +91,7 @@ def test_pages_follow_each_other_also_when_files_are_deleted_meanwhile(server):
         assert sdk.files.list(purpose="evals").data == []
 
 
-def test_a_page_tells_its_ends_and_whether_there_are_more(server, sdk):
+def test_a_page_names_its_ends_and_has_more(server, sdk):
     made = [sdk.files.create(file=b"x", purpose="vision").id for _ in range(3)]
     url = f"{server.url}/v1/files?purpose=vision"
     first = httpx.get(f"{url}&limit=2").json()
@@ -128,7 +129,7 @@ def test_a_wrong_query_names_its_parameter(server, query, param):
         (b"nonsense", None),
     ],
 )
-def test_a_wrong_form_is_a_400_and_stores_nothing(server, sdk, body, param):
+def test_a_wrong_form_is_400_and_stores_nothing(server, sdk, body, param):
     before = [file.id for file in sdk.files.list()]
     reply = post_form(server, body)
     assert (reply.status_code, error_of(reply)["param"]) == (400, param)
@@ -153,7 +154,7 @@ def test_only_a_form_with_its_boundary_is_read(server, content_type, status):
     assert status == 200 or error_of(reply)["message"]
 
 
-def test_a_part_of_an_upload_is_no_file(sdk):
+def test_an_upload_s_part_is_no_file(sdk):
     upload = sdk.uploads.create(bytes=1, filename="a", mime_type="text/plain", purpose="batch")
     part_id = sdk.uploads.parts.create(upload.id, data=b"x").id
     for hidden in (upload.id, part_id, "file-x", "../../etc/passwd"):
@@ -162,7 +163,7 @@ def test_a_part_of_an_upload_is_no_file(sdk):
     assert not {upload.id, part_id} & {file.id for file in sdk.files.list()}
 
 
-def test_the_log_has_a_line_for_each_file_and_not_its_name(sdk, caplog):
+def test_the_log_lists_files_without_names(sdk, caplog):
     caplog.set_level(logging.INFO, "llmfw")
     file = sdk.files.create(file=("evil\nname", b"xy"), purpose="batch")
     sdk.files.delete(file.id)

@@ -22,7 +22,7 @@ PURPOSE_PART = part(*PURPOSE)
     order=st.permutations(range(4)),
     places=st.lists(st.integers(0, 2000)),
 )
-def test_any_split_and_any_order_give_the_same(content, order, places):
+def test_form_parsing_ignores_chunking_and_order(content, order, places):
     parts = [
         part("file", content, "a b.jsonl", "Content-Type: text/plain"),
         part("purpose", b"user_data"),
@@ -51,7 +51,7 @@ BORDERS = [
 
 
 @given(st.lists(st.sampled_from(BORDERS), min_size=1).map(b"".join), st.lists(st.integers(0, 2000)))
-def test_what_looks_like_a_boundary_is_the_files_own(content, places):
+def test_boundary_like_bytes_stay_in_the_file(content, places):
     assume(f"\r\n--{BOUNDARY}".encode() not in content)
     assert read(cut(upload_form(content), places))[0] == content
 
@@ -60,14 +60,14 @@ def test_what_looks_like_a_boundary_is_the_files_own(content, places):
     st.lists(st.one_of(st.binary(max_size=20), st.sampled_from([FILE, PURPOSE_PART, b"--", *BORDERS]))),
     st.lists(st.integers(0, 500)),
 )
-def test_whatever_comes_is_a_form_or_is_refused(pieces, places):
+def test_any_bytes_are_a_form_or_refused(pieces, places):
     with contextlib.suppress(RequestError):
         assert read(cut(b"".join(pieces), places))[1].filename == "a"
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="%"), min_size=1, max_size=100))
 @settings(max_examples=300)
-def test_a_name_that_httpx_sends_comes_out_as_it_was_given(filename):
+def test_names_sent_by_httpx_are_read_unchanged(filename):
     request = httpx.Request("POST", "http://x", files={"file": (filename, b"x")})
     boundary = request.headers["content-type"].partition("boundary=")[2]
     assert read([request.read()], boundary)[1].filename == filename
@@ -109,19 +109,19 @@ def test_a_name_that_httpx_sends_comes_out_as_it_was_given(filename):
     ],
 )
 @pytest.mark.parametrize("size", [1, 10**6])
-def test_a_wrong_form_is_refused_with_the_reason(body, param, words, size):
+def test_a_wrong_form_names_the_reason(body, param, words, size):
     with pytest.raises(RequestError) as raised:
         read(cut(body, range(0, len(body), size)))
     assert raised.value.param == param
     assert words in str(raised.value)
 
 
-def test_a_preamble_and_an_epilogue_are_no_part_of_it():
+def test_preamble_and_epilogue_are_ignored():
     body = b"preamble\r\n" + upload_form(b"x") + b"epilogue"
     assert read(cut(body, range(len(body))))[0] == b"x"
 
 
-def test_a_file_past_the_limit_is_refused_as_soon_as_it_is_passed(monkeypatch):
+def test_a_file_past_the_limit_is_refused_early(monkeypatch):
     monkeypatch.setattr("llmfw.api.files.service.MAX_FILE_BYTES", 100)
     assert len(read([upload_form(b"x" * 100)])[0]) == 100
     with pytest.raises(TooLargeError, match="at most 100 bytes"):

@@ -83,7 +83,7 @@ async def stored(store: MemoryFiles, expires_at: int | None = None, space: str =
 
 
 @pytest.mark.parametrize("status", ["validating", "in_progress", "finalizing", "cancelling"])
-async def test_a_file_of_an_unfinished_job_is_not_deleted(files, store, batches, status):
+async def test_an_unfinished_job_s_file_is_not_deleted(files, store, batches, status):
     file_id = await stored(store)
     running = job(file_id, status)
     await batches.create(running)
@@ -94,7 +94,7 @@ async def test_a_file_of_an_unfinished_job_is_not_deleted(files, store, batches,
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "expired", "cancelled"])
-async def test_a_file_of_a_job_that_has_ended_is_deleted(files, store, batches, status):
+async def test_an_ended_job_s_file_is_deleted(files, store, batches, status):
     file_id = await stored(store)
     await batches.create(job(file_id, status))
     await files.delete(file_id)
@@ -102,7 +102,7 @@ async def test_a_file_of_a_job_that_has_ended_is_deleted(files, store, batches, 
         await files.get(file_id)
 
 
-async def test_of_many_jobs_the_one_that_lasts_counts(files, store, batches, monkeypatch):
+async def test_the_longest_lasting_job_decides_on_retries(files, store, batches, monkeypatch):
     monkeypatch.setattr("llmfw.api.files.in_use.PAGE", 2)
     file_id = await stored(store)
     for status in ("in_progress", "cancelling", "cancelling", "completed", "cancelling"):
@@ -112,7 +112,7 @@ async def test_of_many_jobs_the_one_that_lasts_counts(files, store, batches, mon
     assert not raised.value.passing
 
 
-async def test_who_makes_a_job_of_a_file_can_keep_it_from_going_meanwhile(files, store, batches):
+async def test_creating_a_job_blocks_deletion_of_its_file(files, store, batches):
     file_id = await stored(store)
     async with files.deleting:
         going = asyncio.create_task(files.delete(file_id))
@@ -123,7 +123,7 @@ async def test_who_makes_a_job_of_a_file_can_keep_it_from_going_meanwhile(files,
         await going
 
 
-async def test_what_has_expired_goes_but_for_the_input_of_an_unfinished_job(files, store, batches):
+async def test_expired_files_are_removed_unless_in_use(files, store, batches):
     gone, later, needed = await stored(store, 100), await stored(store, 200), await stored(store, 100)
     part = await stored(store, 100, space="upload_1")
     running = job(needed, "in_progress")
@@ -138,7 +138,7 @@ async def test_what_has_expired_goes_but_for_the_input_of_an_unfinished_job(file
     assert await files.remove_expired(150) == 1
 
 
-async def test_what_another_removes_meanwhile_does_not_keep_the_rest(files, store, monkeypatch):
+async def test_concurrent_removals_do_not_stop_expiry(files, store, monkeypatch):
     first, second = await stored(store, 100), await stored(store, 100)
     both = await store.expired(150)
     await store.delete(first)
@@ -152,7 +152,7 @@ async def test_what_another_removes_meanwhile_does_not_keep_the_rest(files, stor
         await store.get(second)
 
 
-async def test_who_makes_a_batch_does_not_wait_for_all_that_expires(files, store, monkeypatch):
+async def test_creating_a_batch_does_not_wait_for_expiry(files, store, monkeypatch):
     monkeypatch.setattr("llmfw.api.files.service.EXPIRED_AT_ONCE", 2)
     for _ in range(20):
         await stored(store, 100)
@@ -171,7 +171,7 @@ async def test_who_makes_a_batch_does_not_wait_for_all_that_expires(files, store
     assert await going == 20
 
 
-async def test_expiry_goes_on_after_a_failure(files, store, monkeypatch, caplog):
+async def test_expiry_continues_after_a_failure(files, store, monkeypatch, caplog):
     file_id = await stored(store, 100)
     expired, calls = store.expired, []
 
@@ -202,7 +202,7 @@ def sdk_of(folder: Path, batches: MemoryBatches) -> Iterator[openai.OpenAI]:
 
 
 @pytest.mark.parametrize(("status", "retries"), [("in_progress", False), ("cancelling", True)])
-def test_a_client_is_told_whether_a_retry_is_of_use(tmp_path, batches, status, retries):
+def test_the_error_says_whether_to_retry(tmp_path, batches, status, retries):
     with sdk_of(tmp_path, batches) as sdk:
         file = sdk.files.create(file=b"x", purpose="batch")
         asyncio.run(batches.create(job(file.id, status)))
@@ -214,7 +214,7 @@ def test_a_client_is_told_whether_a_retry_is_of_use(tmp_path, batches, status, r
     assert ("retry-after" in headers) == retries
 
 
-def test_the_sdks_own_retries_delete_a_file_once_its_job_is_cancelled(tmp_path, batches):
+def test_sdk_retries_delete_files_of_cancelled_jobs(tmp_path, batches):
     with sdk_of(tmp_path, batches) as sdk:
         file = sdk.files.create(file=b"x", purpose="batch")
         cancelling = job(file.id, "cancelling")
@@ -235,9 +235,11 @@ def test_the_sdks_own_retries_delete_a_file_once_its_job_is_cancelled(tmp_path, 
         (StorageError("/srv/a is locked"), 503, "storage_unavailable", ("retry-after", "1")),
     ],
 )
-def test_a_store_that_cannot_is_told_and_the_log_has_the_reason(
+def test_storage_errors_map_to_status_codes(
     tmp_path, store, monkeypatch, caplog, error, status, code, header
 ):
+    """The log has the reason."""
+
     async def failing(chunks, describe):
         async for _ in chunks:
             raise error

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not PATH, reason="LLMFW_OPENAI_DOCUMENT names no
 HEADERS = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
 
 
-def test_what_is_sent_of_files_is_what_the_document_says(server):
+def test_file_replies_match_openai_s_document(server):
     file = httpx.post(f"{server.url}/v1/files", content=upload_form(), headers=HEADERS).json()
     assert complaints("OpenAIFile", file) == []
     assert complaints("OpenAIFile", httpx.get(f"{server.url}/v1/files/{file['id']}").json()) == []
@@ -22,7 +22,7 @@ def test_what_is_sent_of_files_is_what_the_document_says(server):
     assert complaints("DeleteFileResponse", gone) == []
 
 
-def test_what_is_sent_of_uploads_is_what_the_document_says(server):
+def test_upload_replies_match_openai_s_document(server):
     body = {"bytes": 1, "filename": "a", "mime_type": "x", "purpose": "batch"}
     begun, cancelled = (server.post("/v1/uploads", body).json() for _ in range(2))
     url = f"{server.url}/v1/uploads/{begun['id']}"
@@ -33,5 +33,5 @@ def test_what_is_sent_of_uploads_is_what_the_document_says(server):
     assert [complaints("Upload", upload) for upload in (begun, done, given_up)] == [[], [], []]
 
 
-def test_an_error_is_what_the_document_says(server):
+def test_errors_match_openai_s_document(server):
     assert complaints("ErrorResponse", httpx.get(f"{server.url}/v1/files/file-x").json()) == []

@@ -10,7 +10,7 @@ from llmfw.api.files.ranges import UnsatisfiableRangeError, read_range
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 20))
-def test_a_range_is_what_a_slice_is(first, last, size):
+def test_a_range_equals_a_slice(first, last, size):
     data = bytes(range(size))
     if last < first:
         assert read_range(f"bytes={first}-{last}", size) is None
@@ -29,12 +29,12 @@ def test_a_suffix_is_the_last_bytes(length, size):
     assert data[start:end] == data[-length:]
 
 
-def test_an_open_range_goes_to_the_end():
+def test_an_open_range_reaches_the_end():
     assert read_range("Bytes= 3-", 10) == (3, 10)
 
 
 @pytest.mark.parametrize("header", ["bytes=-0", "bytes=10-", "bytes=10-12"])
-def test_bytes_that_are_not_there_are_none(header):
+def test_ranges_past_the_end_are_unsatisfiable(header):
     with pytest.raises(UnsatisfiableRangeError):
         read_range(header, 10)
 
@@ -42,12 +42,12 @@ def test_bytes_that_are_not_there_are_none(header):
 @pytest.mark.parametrize(
     "header", [None, "", "bytes=", "bytes=-", "bytes=0-1,3-4", "lines=0-1", "bytes=５-", "0-1"]
 )
-def test_what_is_not_one_range_of_bytes_means_all(header):
+def test_anything_but_one_byte_range_means_all(header):
     assert read_range(header, 10) is None
 
 
 @given(st.text(), st.integers(0, 20))
-def test_no_header_gives_bytes_that_are_not_there(header, size):
+def test_no_header_selects_missing_bytes(header, size):
     try:
         found = read_range(f"bytes={header}", size)
     except UnsatisfiableRangeError:

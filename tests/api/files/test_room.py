@@ -28,13 +28,13 @@ async def pieces(num: int) -> AsyncIterator[bytes]:
         yield b"a" * MIB
 
 
-def test_a_full_disk_takes_no_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_refuses_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
     disk_with(monkeypatch, [99])
     with pytest.raises(StorageFullError, match="99 MiB left, and 100 MiB are kept free"):
         DiskRoom(None, 100).check()
 
 
-async def test_an_upload_ends_as_the_disk_fills(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upload_ends_when_the_disk_fills(monkeypatch: pytest.MonkeyPatch) -> None:
     disk_with(monkeypatch, [200, 150, 50])
     taken = []
 
@@ -47,7 +47,7 @@ async def test_an_upload_ends_as_the_disk_fills(monkeypatch: pytest.MonkeyPatch)
     assert sum(taken) <= 2 * module.LOOK_BYTES
 
 
-def test_a_folder_that_is_gone_is_the_storage_s_failure(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No such file"):
         DiskRoom(str(tmp_path / "gone"), 100).check()
 

@@ -62,26 +62,26 @@ def received(connection: socket.socket) -> bytes:
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def test_the_sdk_is_told_that_a_file_is_too_large(sdk):
+def test_the_sdk_raises_413_for_large_files(sdk):
     with pytest.raises(openai.APIStatusError, match="at most 536870912 bytes") as raised:
         sdk.files.create(file=bytes(TOO_LARGE), purpose="batch")
     assert (raised.value.status_code, raised.value.code) == (413, "request_too_large")
 
 
-def test_a_length_that_is_too_large_is_refused_before_anything_is_sent(server):
+def test_a_too_large_length_is_refused_before_sending(server):
     with connect(server) as connection:
         connection.sendall(head(TOO_LARGE, "expect: 100-continue"))
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
-def test_without_a_length_it_is_refused_once_it_is_too_large(server, monkeypatch):
+def test_chunked_uploads_are_refused_past_the_limit(server, monkeypatch):
     monkeypatch.setattr("llmfw.api.files.service.MAX_FILE_BYTES", 8 * MIB)
     body = (piece for piece, _ in zip(endless(), range(100), strict=False))
     reply = httpx.post(f"{server.url}/v1/files", content=body, headers=HEADERS, timeout=30)
     assert (reply.status_code, reply.json()["error"]["param"]) == (413, "file")
 
 
-def test_a_client_that_never_stops_is_not_listened_to_for_ever(server, monkeypatch):
+def test_an_endless_upload_is_cut_off(server, monkeypatch):
     monkeypatch.setattr("llmfw.api.files.service.MAX_FILE_BYTES", MIB)
     monkeypatch.setattr("llmfw.api.routes.lingering.MAX_DRAINED_BYTES", 4 * MIB)
     started = time.monotonic()
@@ -91,7 +91,7 @@ def test_a_client_that_never_stops_is_not_listened_to_for_ever(server, monkeypat
     assert time.monotonic() - started < 10
 
 
-def test_a_client_that_falls_silent_after_a_refusal_is_not_waited_for_ever(server, monkeypatch):
+def test_a_silent_refused_client_is_disconnected(server, monkeypatch):
     monkeypatch.setattr("llmfw.api.routes.lingering.MAX_QUIET_S", 0.2)
     with connect(server) as connection:
         connection.sendall(head(1000, "x-request-id: mine").replace(b"multipart/form-data", b"text/plain"))
@@ -100,7 +100,7 @@ def test_a_client_that_falls_silent_after_a_refusal_is_not_waited_for_ever(serve
     assert b"connection: close" in reply
 
 
-def test_a_wrong_field_in_front_of_a_large_file_is_told_at_once(server):
+def test_a_wrong_field_is_reported_before_the_file(server):
     body = upload_form(bytes(40 * MIB), ("purpose", b"fun"))
     started = time.monotonic()
     reply = httpx.post(f"{server.url}/v1/files", content=body, headers=HEADERS, timeout=30)
@@ -108,7 +108,7 @@ def test_a_wrong_field_in_front_of_a_large_file_is_told_at_once(server):
     assert time.monotonic() - started < 10
 
 
-def test_a_connection_is_used_again_after_an_upload(server):
+def test_a_connection_is_reusable_after_an_upload(server):
     with httpx.Client() as client:
         for _ in range(2):
             reply = client.post(f"{server.url}/v1/files", content=upload_form(), headers=HEADERS)
@@ -117,7 +117,7 @@ def test_a_connection_is_used_again_after_an_upload(server):
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_client_that_goes_away_leaves_nothing_behind(tmp_path, chunked):
+def test_a_disconnected_upload_leaves_nothing(tmp_path, chunked):
     store = SqliteFiles(tmp_path)
     before = set(tmp_path.rglob("*"))
     tokenizer = byte_tokenizer(tmp_path)
@@ -153,7 +153,7 @@ def watch(store: SqliteFiles) -> tuple[threading.Event, threading.Event]:
     return begun, ended
 
 
-def test_slow_uploads_hold_up_nobody(server):
+def test_slow_uploads_delay_no_other(server):
     slow = [connect(server) for _ in range(50)]
     body = upload_form(b"slow")
     try:
@@ -172,7 +172,7 @@ def test_slow_uploads_hold_up_nobody(server):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to see a process's peak")
-def test_a_large_file_takes_little_memory(tmp_path):
+def test_a_large_file_needs_little_memory(tmp_path):
     with server_process(tmp_path) as (url, pid):
         small = httpx.post(f"{url}/v1/files", content=upload_form(bytes(MIB)), headers=HEADERS, timeout=60)
         assert small.status_code == 200

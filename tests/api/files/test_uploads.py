@@ -86,7 +86,7 @@ def test_the_sdk_uploads_a_file_in_chunks(sdk):
     assert sdk.files.content(upload.file.id).read() == content
 
 
-def test_an_upload_and_its_parts_are_of_the_sdks_types(sdk):
+def test_uploads_match_the_sdk_s_types(sdk):
     upload = sdk.uploads.create(
         bytes=3,
         filename="a",
@@ -102,7 +102,7 @@ def test_an_upload_and_its_parts_are_of_the_sdks_types(sdk):
     assert file.expires_at == file.created_at + 7200
 
 
-def test_a_cancelled_upload_takes_no_more(sdk):
+def test_a_cancelled_upload_accepts_no_parts(sdk):
     upload = sdk.uploads.create(bytes=1, filename="a", mime_type="x", purpose="batch")
     added = sdk.uploads.parts.create(upload.id, data=b"x")
     assert sdk.uploads.cancel(upload.id).status == "cancelled"
@@ -129,13 +129,13 @@ def test_a_cancelled_upload_takes_no_more(sdk):
         ({"expires_after": {"seconds": 3600}}, "expires_after.anchor"),
     ],
 )
-def test_a_wrong_upload_is_a_400_that_names_the_field(server, fields, param):
+def test_a_wrong_upload_names_the_field(server, fields, param):
     body = {"bytes": 1, "filename": "a", "mime_type": "x", "purpose": "batch"} | fields
     reply = server.post("/v1/uploads", body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
-def test_a_part_has_a_limit_of_its_own(sdk, monkeypatch):
+def test_an_upload_part_has_its_own_limit(sdk, monkeypatch):
     monkeypatch.setattr("llmfw.api.files.uploads.MAX_PART_BYTES", MIB)
     upload = sdk.uploads.create(bytes=1, filename="a", mime_type="x", purpose="batch")
     assert sdk.uploads.parts.create(upload.id, data=bytes(MIB))
@@ -145,7 +145,7 @@ def test_a_part_has_a_limit_of_its_own(sdk, monkeypatch):
 
 
 @given(st.lists(st.binary(min_size=1), min_size=1, max_size=5), st.randoms())
-def test_the_file_is_its_parts_in_the_order_that_is_named(contents, random):
+def test_the_file_joins_parts_in_given_order(contents, random):
     async def run() -> None:
         store = MemoryFiles(None)
         uploads = UploadService(store, Ownership())
@@ -160,7 +160,7 @@ def test_the_file_is_its_parts_in_the_order_that_is_named(contents, random):
     asyncio.run(run())
 
 
-async def test_wrong_parts_are_refused_and_nothing_is_lost(uploads, store):
+async def test_wrong_parts_are_refused_without_loss(uploads, store):
     foreign = (await begin(uploads, b"xy"))[1][0]
     upload_id, (first, second) = await begin(uploads, b"ab", b"cd")
     for part_ids, words in [
@@ -181,7 +181,7 @@ async def test_wrong_parts_are_refused_and_nothing_is_lost(uploads, store):
     assert await content_of(store, upload.file.id) == b"abcd"
 
 
-async def test_a_part_that_is_not_named_goes_with_the_others(uploads, store):
+async def test_unnamed_parts_are_deleted_on_completion(uploads, store):
     upload_id, (first, _) = await begin(uploads, b"ab", b"ab", size=2)
     await uploads.complete(upload_id, CompleteRequest(part_ids=[first]))
     assert await left(store, upload_id) == 0
@@ -196,7 +196,7 @@ async def test_completing_again_names_the_file(uploads):
         await uploads.cancel(upload_id)
 
 
-async def test_of_two_that_complete_at_once_one_does(uploads, store):
+async def test_one_of_several_concurrent_completions_succeeds(uploads, store):
     upload_id, part_ids = await begin(uploads, b"ab")
     body = CompleteRequest(part_ids=part_ids)
     results = await asyncio.gather(
@@ -210,7 +210,7 @@ async def test_of_two_that_complete_at_once_one_does(uploads, store):
     assert files == ([done.file.id] if done.status == "completed" else [])
 
 
-async def test_a_part_that_arrives_too_late_leaves_nothing(uploads, store):
+async def test_a_late_part_leaves_nothing(uploads, store):
     upload_id, part_ids = await begin(uploads, b"ab")
     arrived = asyncio.Event()
 
@@ -227,7 +227,7 @@ async def test_a_part_that_arrives_too_late_leaves_nothing(uploads, store):
     assert await left(store, upload_id) == 0
 
 
-async def test_an_upload_outlives_the_server_that_began_it(store):
+async def test_an_upload_survives_a_server_restart(store):
     upload_id, part_ids = await begin(UploadService(store, Ownership()), b"ab", b"cd")
     upload = await UploadService(store, Ownership()).complete(upload_id, CompleteRequest(part_ids=part_ids))
     assert await content_of(store, upload.file.id) == b"abcd"
@@ -270,7 +270,7 @@ async def test_after_a_crash_it_can_be_cancelled(store, monkeypatch, writes):
     assert await left(store, upload_id) == 0
 
 
-async def test_a_file_that_was_stored_before_a_crash_stays(store, monkeypatch):
+async def test_a_file_stored_before_a_crash_stays(store, monkeypatch):
     upload_id, _ = await crash_while_completing(store, monkeypatch, 2)
     [file] = await store.list(limit=9)
     with pytest.raises(RequestError, match=f"is completed; its file is '{file.id}'"):
@@ -279,7 +279,7 @@ async def test_a_file_that_was_stored_before_a_crash_stays(store, monkeypatch):
     assert await left(store, upload_id) == 0
 
 
-async def test_an_upload_and_its_parts_expire(uploads, store, monkeypatch):
+async def test_uploads_and_their_parts_expire(uploads, store, monkeypatch):
     upload_id, part_ids = await begin(uploads, b"ab")
     now = time.time()
     monkeypatch.setattr("llmfw.api.files.uploads.time.time", lambda: now + 3601)
@@ -298,7 +298,7 @@ async def test_a_file_is_no_upload(uploads, store):
         await uploads.cancel(upload.file.id)
 
 
-def test_files_and_uploads_outlive_a_restart_of_the_server(tmp_path):
+def test_files_and_uploads_survive_a_restart(tmp_path):
     def stores() -> dict[str, object]:
         return {"files": SqliteFiles(tmp_path), "batches": SqliteBatches(tmp_path)}
 

@@ -43,7 +43,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
-def test_a_chat_has_the_reply_of_its_route(asked: Served) -> None:
+def test_a_chat_equals_its_route_s_reply(asked: Served) -> None:
     reply = asked.post("/ask", {"path": "/v1/chat/completions", "body": CHAT}).json()
     assert reply["choices"][0]["message"]["content"] == "Hi"
 
@@ -69,7 +69,7 @@ def test_completions_have_no_default_limit(asked: Served) -> None:
         ({"path": "", "body": {}, "more": 1}, "more"),
     ],
 )
-def test_wrong_fields_are_refused_by_name(asked: Served, body: dict[str, Any], param: str) -> None:
+def test_wrong_fields_are_named(asked: Served, body: dict[str, Any], param: str) -> None:
     reply = asked.post("/ask", body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 

@@ -44,13 +44,13 @@ def test_every_field_is_known_or_refused_or_reported(fields: dict[str, object]) 
 
 
 @pytest.mark.parametrize("value", [b'"\xff"', b'"\\ud800"', b"1" * 5000, b"[" * 5000])
-def test_what_is_skipped_is_not_trusted(value: bytes) -> None:
+def test_invalid_ignored_values_are_refused_or_skipped(value: bytes) -> None:
     with suppress(RequestError):
         _, ignored = decode_generation(MESSAGES % value, ChatRequest)
         assert ignored == ["name"]
 
 
-def test_a_wrong_value_s_path_is_the_param() -> None:
+def test_a_wrong_value_has_its_path_as_param() -> None:
     raw = msgspec.json.encode({"messages": [], "stop": ["a", 5]})
     with pytest.raises(RequestError, match=r"stop\[1\] is 5") as caught:
         decode_generation(raw, ChatRequest)
@@ -58,13 +58,13 @@ def test_a_wrong_value_s_path_is_the_param() -> None:
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=60))
-def test_the_header_holds_nothing_that_a_header_must_not(names: list[str]) -> None:
+def test_the_ignored_header_is_valid_ascii(names: list[str]) -> None:
     [value] = ignored_header(names).values()
     assert value.isascii()
     assert value.isprintable()
 
 
-def test_without_ignored_fields_there_is_no_header() -> None:
+def test_without_ignored_fields_the_header_is_absent() -> None:
     assert ignored_header([]) == {}
 
 
@@ -77,7 +77,7 @@ def test_without_ignored_fields_there_is_no_header() -> None:
         (rb'{"prompt": "\\ud800 \uDBFFx"}', r"\uDBFF at byte 20"),
     ],
 )
-def test_half_a_surrogate_pair_is_named(raw: bytes, half: str) -> None:
+def test_an_unpaired_surrogate_is_named(raw: bytes, half: str) -> None:
     with pytest.raises(RequestError, match="half of a surrogate pair") as info:
         decode_body(raw, CompletionRequest)
     assert half in str(info.value)

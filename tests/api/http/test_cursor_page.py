@@ -21,7 +21,7 @@ def read(**query: str) -> PageQuery:
     return read_page_query(query, prefix="x_", most=100, default=20)
 
 
-def test_a_query_says_which_page_is_wanted():
+def test_a_query_selects_the_page():
     assert read() == PageQuery(limit=20, after=None, newest_first=True)
     assert read(limit="100", after="x_1", order="asc") == PageQuery(
         limit=100, after="x_1", newest_first=False
@@ -44,7 +44,7 @@ def test_a_wrong_parameter_is_named(query):
 
 
 @given(st.integers(0, 10), st.integers(1, 5))
-def test_pages_are_the_list_in_pieces(size, limit):
+def test_pages_join_to_the_whole_list(size, limit):
     items = [Item(f"x_{index}") for index in range(size)]
     query, seen, more = PageQuery(limit=limit), [], True
     while more:

@@ -117,7 +117,7 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, Any]:
         ({"web_search_options": {"a": 1}}, "web_search_options", "web"),
     ],
 )
-def test_a_wrong_value_is_a_400_that_names_the_field_and_the_value(
+def test_a_wrong_value_names_field_and_value(
     server: Served, fields: dict[str, Any], param: str, shown: str
 ) -> None:
     error = error_of(server.post(CHAT, {"messages": MESSAGES, **fields}), 400)
@@ -138,7 +138,7 @@ def test_a_wrong_value_is_a_400_that_names_the_field_and_the_value(
     ids=lambda fields: next(iter(fields)),
 )
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
-def test_an_error_does_not_send_a_megabyte_back(server: Served, path: str, fields: dict[str, Any]) -> None:
+def test_errors_do_not_echo_large_values(server: Served, path: str, fields: dict[str, Any]) -> None:
     reply = server.post(path, {"messages": MESSAGES, "max_tokens": 3, **fields})
     if path == CHAT or fields.keys() & {"model", "messages"}:
         assert reply.status_code in (400, 404)
@@ -168,9 +168,7 @@ def test_an_error_does_not_send_a_megabyte_back(server: Served, path: str, field
         ({}, "prompt"),
     ],
 )
-def test_a_wrong_completion_is_a_400_that_names_the_field(
-    server: Served, fields: dict[str, Any], param: str
-) -> None:
+def test_a_wrong_completion_names_the_field(server: Served, fields: dict[str, Any], param: str) -> None:
     assert error_of(server.post(COMPLETIONS, fields), 400)["param"] == param
 
 
@@ -179,10 +177,10 @@ def test_a_wrong_completion_is_a_400_that_names_the_field(
     [
         ({}, "text"),
         ({"text": "a", "input_ids": [1]}, "input_ids"),
-        ({"text": "a", "sampling_params": {"max_new_tokens": 0}}, "max_new_tokens"),
+        ({"text": "a", "sampling_params": {"max_new_tokens": -1}}, "max_new_tokens"),
         ({"text": "a", "sampling_params": {"top_p": "x"}}, "sampling_params.top_p"),
         ({"text": "a", "sampling_params": {"regex": ""}}, "sampling_params.regex"),
-        ({"text": "a", "sampling_params": {"n": 2}}, "sampling_params.n"),
+        ({"text": "a", "sampling_params": {"n": 0}}, "sampling_params.n"),
         ({"text": []}, "text"),
         ({"input_ids": []}, "input_ids"),
         ({"input_ids": [1, [2]]}, "input_ids"),
@@ -193,20 +191,18 @@ def test_a_wrong_completion_is_a_400_that_names_the_field(
         ({"text": "a", "return_logprob": True, "logprob_start_len": -2}, "logprob_start_len"),
     ],
 )
-def test_a_wrong_native_request_is_a_400_that_names_the_field(
-    server: Served, fields: dict[str, Any], param: str
-) -> None:
+def test_a_wrong_native_request_names_the_field(server: Served, fields: dict[str, Any], param: str) -> None:
     assert error_of(server.post("/generate", fields), 400)["param"] == param
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"messages": "\xff"}', b"null", b"[" * 100_000])
-def test_a_body_that_is_no_json_object_is_a_400(server: Served, body: bytes) -> None:
+def test_a_non_object_body_is_400(server: Served, body: bytes) -> None:
     headers = {"content-type": "application/json"}
     error_of(httpx.post(server.url + CHAT, content=body, headers=headers), 400)
 
 
 @pytest.mark.parametrize(("size", "asked"), [(512, 1), (600, None), (500, 13)])
-def test_too_long_is_a_400_that_states_both_numbers(server: Served, size: int, asked: int | None) -> None:
+def test_a_too_long_prompt_names_both_numbers(server: Served, size: int, asked: int | None) -> None:
     error = error_of(server.chat("x" * size, max_tokens=asked), 400)
     assert error["code"] == "context_length_exceeded"
     assert "512" in error["message"]
@@ -217,7 +213,7 @@ def test_the_full_context_is_usable(server: Served) -> None:
     assert server.chat("x" * 500, max_tokens=12).status_code == 200
 
 
-def test_an_unknown_model_is_a_404_that_names_the_served_one(sdk: openai.OpenAI) -> None:
+def test_an_unknown_model_names_the_served_one(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         sdk.chat.completions.create(model="gpt-9", messages=[{"role": "user", "content": "Hi"}])
     assert caught.value.code == "model_not_found"
@@ -225,24 +221,24 @@ def test_an_unknown_model_is_a_404_that_names_the_served_one(sdk: openai.OpenAI)
     assert SERVED_NAME in caught.value.message
 
 
-def test_an_unknown_path_is_a_404(server: Served) -> None:
+def test_an_unknown_path_is_404(server: Served) -> None:
     error = error_of(httpx.get(server.url + "/v1/nothing"), 404)
     assert error["code"] == "unknown_url"
     assert "/v1/nothing" in error["message"]
 
 
-def test_a_wrong_method_is_a_405_that_says_which_are_allowed(server: Served) -> None:
+def test_a_wrong_method_lists_the_allowed_ones(server: Served) -> None:
     reply = httpx.get(server.url + CHAT)
     assert error_of(reply, 405)["code"] == "method_not_allowed"
     assert "POST" in reply.headers["allow"]
 
 
-def test_a_body_that_is_not_json_by_its_type_is_a_415(server: Served) -> None:
+def test_a_wrong_content_type_is_415(server: Served) -> None:
     reply = httpx.post(server.url + CHAT, content=b"{}", headers={"content-type": "text/plain"})
     assert error_of(reply, 415)["code"] == "unsupported_media_type"
 
 
-def test_a_body_that_is_too_large_is_a_413_before_it_is_read(server: Served) -> None:
+def test_a_too_large_body_is_refused_unread(server: Served) -> None:
     address = urlsplit(server.url)
     with contextlib.closing(HTTPConnection(str(address.hostname), address.port, timeout=10)) as connection:
         connection.putrequest("POST", CHAT)
@@ -253,40 +249,40 @@ def test_a_body_that_is_too_large_is_a_413_before_it_is_read(server: Served) -> 
         assert json.load(reply)["error"]["code"] == "request_too_large"
 
 
-def test_what_the_engine_refuses_is_a_400_that_names_the_field(server: Served) -> None:
+def test_engine_refusals_are_400_and_name_the_field(server: Served) -> None:
     error = error_of(server.post(COMPLETIONS, {"prompt": [REFUSE]}), 400)
     assert error["param"] == "prompt"
     assert "refuses" in error["message"]
     assert server.chat("Hi").status_code == 200
 
 
-def test_a_defect_of_the_engine_is_a_500_and_the_others_go_on(server: Served) -> None:
+def test_an_engine_defect_ends_only_its_request(server: Served) -> None:
     reply = server.post(COMPLETIONS, {"prompt": [BREAK]})
     assert "defect" in error_of(reply, 500)["message"]
     assert reply.headers["x-should-retry"] == "false"
     assert server.chat("Hi").status_code == 200
 
 
-def test_when_one_of_several_prompts_fails_the_others_are_aborted(server: Served) -> None:
+def test_one_failing_prompt_aborts_the_others(server: Served) -> None:
     before = len(server.engine.aborted)
     error_of(server.post(COMPLETIONS, {"prompt": [[WAIT], [REFUSE], [WAIT]]}), 400)
     assert server.chat("Hi").status_code == 200
     assert len(server.engine.aborted) == before + 2
 
 
-def test_a_failure_in_mid_stream_raises_in_the_sdk(sdk: openai.OpenAI) -> None:
+def test_failures_in_mid_stream_raise_in_the_sdk(sdk: openai.OpenAI) -> None:
     stream = sdk.completions.create(model=SERVED_NAME, prompt=[65, FAIL], stream=True)
     assert next(iter(stream)).choices[0].text
     with stream, pytest.raises(openai.APIError, match="no more tokens"):
         list(stream)
 
 
-def test_what_the_engine_refuses_is_no_stream(sdk: openai.OpenAI) -> None:
+def test_an_engine_refusal_does_not_start_a_stream(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="refuses"):
         sdk.completions.create(model=SERVED_NAME, prompt=[REFUSE], stream=True)
 
 
-def test_a_defect_in_a_handler_is_a_500_without_details(
+def test_a_handler_s_defect_is_500_without_details(
     server: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("llmfw.api.chat.prompt.check_messages", lambda *_: 1 / 0)
@@ -303,7 +299,7 @@ def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def test_when_the_engine_dies_streams_end_with_an_error_and_health_says_so(fragile: Served) -> None:
+def test_an_engine_death_ends_streams_and_fails_health(fragile: Served) -> None:
     with (
         fragile.openai() as sdk,
         contextlib.closing(

@@ -87,7 +87,7 @@ NEUTRAL = {"skip_special_tokens": True, "presence_penalty": 0}
         ("spaces_between_special_tokens", False),
     ],
 )
-def test_what_tunes_nothing_is_ignored(kind: type[Body], name: str, value: Any) -> None:
+def test_irrelevant_tuning_fields_are_ignored(kind: type[Body], name: str, value: Any) -> None:
     body, decode = ROUTES[kind]
     given = {**body, name: value}
     assert any(name in each for each in decode(json.dumps(given).encode())[1])
@@ -107,7 +107,7 @@ def test_text_routes_honour_or_refuse_every_known_field(kind: type[Body]) -> Non
 
 
 @pytest.mark.parametrize("kind", ROUTES)
-def test_advice_names_fields_that_the_body_has(kind: type[Body]) -> None:
+def test_advice_names_existing_fields(kind: type[Body]) -> None:
     for name in refused(kind):
         advice = kind.refused[name].advice(kind.__struct_fields__)
         assert advice
@@ -119,12 +119,12 @@ def test_advice_names_fields_that_the_body_has(kind: type[Body]) -> None:
     ("value", "passes"),
     [(None, True), (0, True), (0.0, True), (False, False), (1, False), ("", False), ([], False)],
 )
-def test_only_the_neutral_value_itself_passes(value: Any, passes: bool) -> None:
+def test_only_exact_neutral_values_pass(value: Any, passes: bool) -> None:
     assert absent(0).passes(value) is passes
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages", "/generate"])
-def test_every_route_refuses_what_it_would_ignore(server: Served, path: str) -> None:
+def test_every_route_refuses_meaningful_unsupported_fields(server: Served, path: str) -> None:
     body = {"messages": MESSAGES["messages"], "max_tokens": 9}
     body = {"completions": {"prompt": "a"}, "responses": {"input": "a"}, "/generate": {"text": "a"}}.get(
         path, body

@@ -28,7 +28,7 @@ async def play(frames: Frames, receive: Callable[[], Awaitable[Any]] | None = No
     return [message["body"] for message in sent[1:]]
 
 
-async def test_frames_are_sent_as_they_come_and_then_the_end() -> None:
+async def test_frames_are_sent_in_order_then_the_end() -> None:
     async def frames() -> Frames:
         yield frame(b"{}")
         yield DONE
@@ -36,7 +36,7 @@ async def test_frames_are_sent_as_they_come_and_then_the_end() -> None:
     assert await play(frames()) == [b"data: {}\n\n", b"data: [DONE]\n\n", b""]
 
 
-async def test_an_error_becomes_a_frame_that_sdks_raise_on() -> None:
+async def test_errors_become_frames_sdks_raise_on() -> None:
     async def frames() -> Frames:
         yield frame(b"{}")
         raise EngineError("no more")
@@ -47,7 +47,7 @@ async def test_an_error_becomes_a_frame_that_sdks_raise_on() -> None:
     assert (done + b"\n\n", end) == (DONE, b"")
 
 
-async def test_a_quiet_stream_is_kept_alive_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_comments_keep_a_quiet_stream_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmfw.api.http.sse.KEEP_ALIVE_S", 0.02)
 
     async def frames() -> Frames:
@@ -59,7 +59,7 @@ async def test_a_quiet_stream_is_kept_alive_by_comments(monkeypatch: pytest.Monk
     assert sent[-2:] == [DONE, b""]
 
 
-async def test_frames_are_closed_when_the_client_goes() -> None:
+async def test_a_disconnected_client_closes_the_frames() -> None:
     closed = asyncio.Event()
 
     async def frames() -> Frames:

@@ -14,7 +14,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_appears_only_when_complete(tmp_path: Path) -> None:
     with whole_file(tmp_path / "out") as file:
         file.write(b"text")
         assert not (tmp_path / "out").exists()
@@ -22,7 +22,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
 
 
-def test_with_an_exception_the_old_file_stays_and_nothing_is_left(tmp_path: Path) -> None:
+def test_an_exception_keeps_the_old_file(tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"old")
 
     def write_half() -> None:
@@ -36,7 +36,7 @@ def test_with_an_exception_the_old_file_stays_and_nothing_is_left(tmp_path: Path
     assert names(tmp_path) == ["out"]
 
 
-def test_what_a_crash_has_left_under_a_mark_is_replaced(tmp_path: Path) -> None:
+def test_a_crash_s_leftover_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / ".out.run.part").write_bytes(b"longer than the text")
     with whole_file(tmp_path / "out", "run") as file:
         file.write(b"text")
@@ -62,7 +62,7 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     assert names(tmp_path) == ["pipe"]
 
 
-def test_the_file_has_the_rights_that_others_have(tmp_path: Path) -> None:
+def test_the_file_has_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"")
     with whole_file(tmp_path / "out"):
         pass
@@ -70,7 +70,7 @@ def test_the_file_has_the_rights_that_others_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "missing/out"])
-def test_where_no_file_can_be_is_said_before_and_after(tmp_path: Path, path: str) -> None:
+def test_an_unwritable_path_is_reported(tmp_path: Path, path: str) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         check_writable(tmp_path / path)
     with pytest.raises(OutputError, match="cannot be written"), whole_file(tmp_path / path):

@@ -18,7 +18,7 @@ def line_of(**settings: Any) -> str:
     return settings_line(EngineConfig(model="m"), ServerConfig(served_model_name="n", **settings))
 
 
-def test_settings_with_their_defaults_are_left_out() -> None:
+def test_default_settings_are_left_out() -> None:
     said = "Settings: model='m', port=8000, served_model_name='n';"
     assert line_of(port=8000, host="127.0.0.1").startswith(said)
 
@@ -50,7 +50,7 @@ def command_of(url: str = URL, model: str = "demo", **changes: Any) -> tuple[str
         ({"task": "embed"}, "embeddings", "input"),
     ],
 )
-def test_the_command_fits_the_model(changes: dict[str, Any], path: str, field: str) -> None:
+def test_the_printed_command_fits_the_model(changes: dict[str, Any], path: str, field: str) -> None:
     line, words = command_of(model="it's", **changes)
     assert line.startswith(f'Model "it\'s" is ready at {URL}/v1')
     assert words[:2] == ["curl", f"{URL}/v1/{path}"]

@@ -45,7 +45,7 @@ def nodes_of(value) -> int:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_counts_are_those_of_the_decoded_value(seed):
+def test_counts_equal_those_of_the_decoded_value(seed):
     rng = random.Random(seed)
     value = random_value(rng, 7)
     raw = json.dumps(value, ensure_ascii=rng.random() < 0.5).encode()
@@ -83,7 +83,7 @@ def test_complex_bodies_are_refused_before_they_are_decoded(server: Served, body
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, identity", "nonsense"])
-def test_an_encoded_body_is_a_415_that_names_it(server: Served, encoding):
+def test_an_encoded_body_is_415_naming_the_encoding(server: Served, encoding):
     for path in (CHAT, "/v1/files", "/v1/tokenize", "/v1/messages"):
         content_type = "multipart/form-data; boundary=b" if path == "/v1/files" else "application/json"
         headers = {"content-encoding": encoding, "content-type": content_type}
@@ -92,7 +92,7 @@ def test_an_encoded_body_is_a_415_that_names_it(server: Served, encoding):
         assert repr(encoding) in reply.json()["error"]["message"]
 
 
-def test_a_charset_other_than_utf_8_is_a_415(server: Served):
+def test_a_charset_other_than_utf_8_is_415(server: Served):
     for charset, status in (("utf-16", 415), ("latin-1", 415), ("UTF-8", 200), ('"utf-8"', 200)):
         headers = {"content-type": f"application/json; charset={charset}"}
         body = json.dumps({"messages": [{"role": "user", "content": "Hi"}]})
@@ -113,7 +113,7 @@ def test_identity_is_no_encoding(server: Served):
         ("PUT", "/admin/policy"),
     ],
 )
-def test_routes_without_texts_take_small_bodies_alone(server: Served, method, path):
+def test_routes_without_text_have_small_body_limits(server: Served, method, path):
     body = b'{"metadata": {"a": "' + b"a" * 2**20 + b'"}}'
     reply = httpx.request(method, server.url + path, content=body)
     assert reply.status_code == 413
@@ -133,7 +133,7 @@ def unfinished(served: Served, key: str, size: int) -> socket.socket:
     return sock
 
 
-def test_unfinished_bodies_make_room_for_those_of_others(tmp_path, monkeypatch):
+def test_unfinished_bodies_are_evicted_for_other_clients(tmp_path, monkeypatch):
     # Else they count as slow on a machine that stands still for five seconds, and go before a 503 is seen.
     monkeypatch.setattr(body_budget, "SLOW_S", 600.0)
     size = 300_000

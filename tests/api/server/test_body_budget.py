@@ -19,7 +19,7 @@ class Rig:
         return body
 
 
-def test_who_holds_most_makes_room_for_others():
+def test_the_largest_client_is_evicted_first():
     rig = Rig(10)
     bodies = [rig.begin("eve", 4), rig.begin("eve", 4)]
     rig.begin("bob", 4)
@@ -28,7 +28,7 @@ def test_who_holds_most_makes_room_for_others():
     assert rig.budget.grow(bodies[1], 5)
 
 
-def test_nobody_makes_room_for_who_holds_most():
+def test_the_largest_client_evicts_no_other():
     rig = Rig(10)
     first, _ = rig.begin("eve", 4), rig.begin("bob", 4)
     assert not rig.budget.grow(rig.budget.begin("eve", rig.evicted.clear), 3)
@@ -36,7 +36,7 @@ def test_nobody_makes_room_for_who_holds_most():
     assert rig.budget.grow(first, 6)
 
 
-def test_a_slow_body_goes_first():
+def test_slow_bodies_are_evicted_first():
     rig = Rig(10 * SLOW_BYTES)
     slow = rig.begin("bob", 4 * SLOW_BYTES)
     rig.now += SLOW_S / 2
@@ -47,7 +47,7 @@ def test_a_slow_body_goes_first():
     assert rig.evicted == ["bob"]
 
 
-def test_a_whole_body_stays():
+def test_complete_bodies_are_never_evicted():
     rig = Rig(10)
     rig.begin("eve", 8).is_whole = True
     rig.now += 2 * SLOW_S
@@ -55,7 +55,7 @@ def test_a_whole_body_stays():
     assert rig.evicted == []
 
 
-def test_never_more_than_the_budget_and_all_of_it_comes_back():
+def test_the_budget_is_kept_and_fully_returned():
     rng, rig = random.Random(1), Rig(1000)
     open_bodies: list[Body] = []
     for _ in range(5000):

@@ -39,7 +39,7 @@ asyncio.run(main())
 pytestmark = pytest.mark.skipif(Memory()._libc is None, reason="needs glibc")
 
 
-def test_freed_memory_is_given_back_after_the_last_large_request(fresh_python: Callable[..., str]) -> None:
+def test_memory_is_returned_after_large_requests(fresh_python: Callable[..., str]) -> None:
     code = SPENDER.format(settle="pass", size=10_000, used="allocator.used()")
     spent, at_once, kept = map(float, fresh_python(code).split())
     assert spent > 190
@@ -47,7 +47,7 @@ def test_freed_memory_is_given_back_after_the_last_large_request(fresh_python: C
     assert kept < 20
 
 
-def test_large_blocks_come_from_the_system_for_good(fresh_python: Callable[..., str]) -> None:
+def test_large_blocks_are_returned_to_the_system(fresh_python: Callable[..., str]) -> None:
     code = SPENDER.format(settle="bytes(30 * 2**20); allocator.settle()", size=2**20, used="pass")
     spent, at_once, _ = map(float, fresh_python(code).split())
     assert spent > 190

@@ -13,14 +13,14 @@ from llmfw.api.server.pace import Pace
 from llmfw.core.base.errors import OverloadedError
 
 
-async def test_work_leaves_half_of_the_time_to_others():
+async def test_work_leaves_half_the_time_to_others():
     pace = Pace()
     started = time.perf_counter()
     await asyncio.gather(*(pace.turn(0.02) for _ in range(4)))
     assert time.perf_counter() - started >= 0.119
 
 
-async def test_work_that_takes_longer_than_estimated_leaves_as_much_time():
+async def test_overrunning_work_leaves_equal_pauses():
     pace, begun = Pace(), []
 
     async def work() -> None:
@@ -51,7 +51,7 @@ async def test_work_that_would_wait_too_long_is_refused():
         await pace.turn(0.01)
 
 
-async def test_expensive_work_does_not_count_against_cheap_work():
+async def test_expensive_work_does_not_delay_cheap_work():
     pace = Pace()
     await pace.turn(0.001)
     waiting = [asyncio.create_task(pace.turn(0.95)) for _ in range(8)]
@@ -63,7 +63,7 @@ async def test_expensive_work_does_not_count_against_cheap_work():
         task.cancel()
 
 
-async def test_work_that_is_overtaken_for_too_long_is_refused(monkeypatch):
+async def test_work_overtaken_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(module, "MAX_WAIT_S", 0.1)
     pace = Pace()
     await pace.turn(0.001)
@@ -78,7 +78,7 @@ async def test_work_that_is_overtaken_for_too_long_is_refused(monkeypatch):
         await expensive
 
 
-async def test_cancelled_work_takes_no_turn():
+async def test_cancelled_work_takes_no_slot():
     pace = Pace()
     await pace.turn(0.001)
     gone = asyncio.create_task(pace.turn(4))

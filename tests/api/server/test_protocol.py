@@ -130,7 +130,7 @@ def test_slow_heads_and_bodies_are_timed_out(strict):
     assert refused(strict, POST + b"Content-Length: 9\r\n\r\n{") == (408, "request_timeout")
 
 
-def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(patient):
+def test_expect_100_continue_is_answered(patient):
     body = json.dumps({"messages": [{"role": "user", "content": "Hi"}]}).encode()
     with connected(patient) as sock:
         sock.sendall(POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
@@ -140,7 +140,7 @@ def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(patient):
 
 
 @pytest.mark.parametrize("size", [10, 40_000, 400_000])
-def test_a_body_may_come_in_pieces(patient, size):
+def test_a_body_may_arrive_in_pieces(patient, size):
     body = json.dumps({"messages": [{"role": "user", "content": "a" * size}], "max_tokens": 1}).encode()
     with connected(patient) as sock:
         sock.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body))
@@ -150,7 +150,7 @@ def test_a_body_may_come_in_pieces(patient, size):
         assert sock.recv(4096).startswith(b"HTTP/1.1 200" if size == 10 else b"HTTP/1.1 400")
 
 
-def test_of_many_slow_bodies_few_cost_more_than_their_bytes(patient, monkeypatch):
+def test_only_a_few_slow_bodies_get_replies_early(patient, monkeypatch):
     monkeypatch.setattr("llmfw.api.server.connections.MAX_EARLY", 0)
     body = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}).encode()
     with connected(patient) as sock:
@@ -177,7 +177,7 @@ def test_idle_connections_are_closed(strict):
         assert time.monotonic() - started > 0.8  # looked at once a second
 
 
-def test_replies_that_are_not_read_are_given_up(strict):
+def test_clients_that_never_read_are_disconnected(strict):
     size = 32 * 2**20  # more than the buffers of both ends hold
     sent = httpx.post(
         f"{strict.url}/v1/files",
@@ -193,7 +193,7 @@ def test_replies_that_are_not_read_are_given_up(strict):
     assert is_alive(strict)
 
 
-def test_new_connections_displace_quiet_ones(strict):
+def test_new_connections_displace_idle_ones(strict):
     with contextlib.ExitStack() as stack:
         quiet = [stack.enter_context(connected(strict)) for _ in range(8)]
         for sock in quiet[1:]:
@@ -223,7 +223,7 @@ def test_pipelined_requests_are_answered_in_order(strict):
             received += sock.recv(65536)
 
 
-def test_pipelined_floods_end_after_what_was_taken(strict):
+def test_pipelined_floods_are_cut_off(strict):
     with connected(strict) as sock:
         sock.sendall((GET + b"\r\n") * 200)
         received = reply_of(sock)
@@ -244,7 +244,7 @@ def waiting_request() -> bytes:
 
 
 @pytest.mark.parametrize("behind", [GET + b"\r\n", POST + b"Content-Length: 900000\r\n\r\n" + b" " * 100_000])
-def test_requests_end_with_their_client_though_others_wait_behind_them(strict, caplog, behind):
+def test_a_disconnect_ends_requests_despite_pipelined_ones(strict, caplog, behind):
     num_aborted = len(strict.engine.aborted)
     with connected(strict) as sock:
         before = len(strict.engine.requests)

@@ -125,7 +125,7 @@ def test_odd_requests_are_answered(
 
 
 @pytest.mark.parametrize("hosts", [b"", HOST + HOST])
-def test_servers_with_keys_need_one_host_too(tmp_path: Path, hosts: bytes) -> None:
+def test_servers_with_keys_need_one_host_header(tmp_path: Path, hosts: bytes) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key=(("", "k" * 20),)) as served:
         head, _ = reply_to(served, b"GET /health HTTP/1.1\r\n" + hosts + b"\r\n")
     assert head.startswith(b"HTTP/1.1 400")
@@ -139,7 +139,7 @@ def test_other_protocols_are_named(server: Served, raw: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_http_1_0_gets_no_chunks(server: Served, stream: bool) -> None:
+def test_http_1_0_replies_are_not_chunked(server: Served, stream: bool) -> None:
     body = json.dumps({"prompt": "ab", "max_tokens": 2, "stream": stream}).encode()
     head, got = reply_to(
         server,

@@ -30,7 +30,7 @@ def test_the_limit_of_open_files_fits_the_connections(
     assert fresh_python(LIMITS.format(hard=hard)).strip() == expected
 
 
-def test_too_few_files_are_told_with_what_to_do(
+def test_too_few_file_descriptors_suggest_a_setting(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import resource
@@ -46,7 +46,7 @@ def test_too_few_files_are_told_with_what_to_do(
     ("host", "has_keys", "warns"),
     [("0.0.0.0", False, True), ("::", False, True), ("0.0.0.0", True, False), ("127.0.0.1", False, False)],
 )
-def test_a_server_that_is_open_to_all_says_so_in_capitals(
+def test_an_open_server_warns_in_capitals(
     caplog: pytest.LogCaptureFixture, host: str, has_keys: bool, warns: bool
 ) -> None:
     with caplog.at_level(logging.WARNING):

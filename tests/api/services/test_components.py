@@ -29,9 +29,7 @@ def stores_of(**settings: object) -> Stores:
     return asyncio.run(opened())
 
 
-def test_what_is_kept_is_kept_in_memory_unless_a_folder_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_stores_are_in_memory_without_a_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         assert type(stores_of().responses).__name__ == "MemoryResponses"
     assert "end with the server; --storage DIR keeps them" in caplog.text
@@ -39,7 +37,7 @@ def test_what_is_kept_is_kept_in_memory_unless_a_folder_is_named(
     assert (tmp_path / "responses.db").exists()
 
 
-def test_a_store_that_cannot_be_had_is_a_line_that_says_why(tmp_path: Path) -> None:
+def test_an_unusable_store_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--storage DIR"):
         stores_of(response_store="sqlite")
     (tmp_path / "file").touch()
@@ -65,7 +63,7 @@ def register_file_stores(register):
 """
 
 
-def test_a_store_with_options_is_given_them(
+def test_a_store_receives_its_options(
     install_plugin: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     install_plugin("shelves", SHELVES)
@@ -76,7 +74,7 @@ def test_a_store_with_options_is_given_them(
     assert "Files are kept by 'shelves', batches by 'memory', responses by 'memory'" in caplog.text
 
 
-def test_an_option_that_a_store_does_not_have_is_refused() -> None:
+def test_unknown_store_options_are_refused() -> None:
     with pytest.raises(ConfigError, match="file store 'memory' has no option 'shelf'; it has none"):
         stores_of(options={"file_store.shelf": "7"})
 
@@ -118,7 +116,7 @@ def register_reasoning_parsers(register):
 """
 
 
-def parts_of(**settings: object) -> ModelComponents:
+def components_of(**settings: object) -> ModelComponents:
     """Return what fits the demo model, and a grammar checker, as a server gets them."""
     registry = load_plugins().registry
     engine = EngineConfig(model=resolve_model("demo", registry).path)
@@ -126,28 +124,28 @@ def parts_of(**settings: object) -> ModelComponents:
     return with_grammar_checker(load_model_components(engine, config, registry), config, registry, 4096)
 
 
-def test_a_parser_with_options_is_given_them(install_plugin: Callable[..., Path]) -> None:
+def test_a_parser_receives_its_options(install_plugin: Callable[..., Path]) -> None:
     install_plugin("shouts", SHOUTS)
     for options, text in (({}, "a!"), ({"tool_parser.mark": "?"}, "a?")):
-        parser = parts_of(tool_parser="shouts", options=options).tool_parser
+        parser = components_of(tool_parser="shouts", options=options).tool_parser
         assert parser is not None
         [delta] = parser([]).feed("a")
         assert delta.text == text  # type: ignore[union-attr]
         assert parser.__name__ == "Shouts"
 
 
-def test_a_wrong_grammar_option_is_told_while_the_engine_still_reads_its_model() -> None:
+def test_grammar_options_are_checked_during_model_loading() -> None:
     config = ServerConfig(served_model_name="m", options={"grammar.x": "1"})
     with pytest.raises(ConfigError, match="grammar 'llguidance' has no option 'x'"):
         load_model_components(EngineConfig(model="not read"), config, load_plugins().registry)
 
 
-def test_a_part_that_cannot_be_built_is_told_of_at_the_start(install_plugin: Callable[..., Path]) -> None:
+def test_unbuildable_components_are_reported_at_start(install_plugin: Callable[..., Path]) -> None:
     install_plugin("shouts", SHOUTS)
     with pytest.raises(ConfigError, match=r"grammar 'half' .* lacks compile, fill_masks, which"):
-        parts_of(grammar="half")
+        components_of(grammar="half")
     with pytest.raises(ConfigError, match=r"reasoning parser 'unbuilt' .* cannot be built: OSError: no disk"):
-        parts_of(reasoning_parser="unbuilt")
+        components_of(reasoning_parser="unbuilt")
 
 
 @pytest.mark.parametrize(
@@ -165,6 +163,6 @@ def test_a_part_that_cannot_be_built_is_told_of_at_the_start(install_plugin: Cal
         ({"options": {"grammar.x": "1"}}, "grammar 'llguidance' has no option 'x'; it has none"),
     ],
 )
-def test_an_option_that_nothing_would_read_is_refused(settings: dict[str, object], says: str) -> None:
+def test_options_without_a_reader_are_refused(settings: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        parts_of(**settings)
+        components_of(**settings)

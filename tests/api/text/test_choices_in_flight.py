@@ -78,13 +78,13 @@ async def test_several_requests_share_the_places() -> None:
         assert client.most == 4
 
 
-async def test_even_more_requests_than_places_go_on() -> None:
+async def test_more_requests_than_places_still_finish() -> None:
     places = EnginePlaces(2)
     with places.joined(), places.joined(), places.joined():
         assert len(await ended(ChoicesInFlight(CountingClient(), choices(3), places))) == 3  # type: ignore[arg-type]
 
 
-async def test_long_prompts_are_sent_a_few_at_a_time() -> None:
+async def test_long_prompts_are_sent_a_few_at_once() -> None:
     prompts = [[i] * (MAX_UNANSWERED_TOKENS // 2) for i in range(6)]
     client = CountingClient(delay_s=0.01)
     flight = ChoicesInFlight(client, choices(6, prompts), EnginePlaces(100))  # type: ignore[arg-type]
@@ -102,14 +102,14 @@ async def test_a_shared_prompt_counts_once() -> None:
     await flight.close()
 
 
-async def test_what_is_refused_at_first_is_refused() -> None:
+async def test_the_first_choice_s_refusal_is_raised() -> None:
     flight = ChoicesInFlight(CountingClient([OverloadedError("full")]), choices(3), EnginePlaces(4))  # type: ignore[arg-type]
     with pytest.raises(OverloadedError):
         await ended(flight)
     await flight.close()
 
 
-async def test_what_is_refused_later_is_sent_again() -> None:
+async def test_later_refused_choices_are_sent_again() -> None:
     refusals = [
         None,
         OverloadedError("full", retry_after_s=0.001),
@@ -130,7 +130,7 @@ async def test_a_timeout_counts_from_the_first_choice() -> None:
     await flight.close()
 
 
-async def test_closing_aborts_what_runs_and_sends_nothing_more() -> None:
+async def test_closing_aborts_running_choices() -> None:
     client = CountingClient(delay_s=10)
     flight = ChoicesInFlight(client, choices(50), EnginePlaces(8))  # type: ignore[arg-type]
     await asyncio.sleep(0)
@@ -141,7 +141,7 @@ async def test_closing_aborts_what_runs_and_sends_nothing_more() -> None:
     assert len(client.sent) == 6
 
 
-async def test_what_has_ended_gives_its_place_to_the_next() -> None:
+async def test_a_finished_choice_frees_its_place() -> None:
     client = CountingClient(delay_s=0.01)
     flight = ChoicesInFlight(client, choices(3), EnginePlaces(1))  # type: ignore[arg-type]
     choice, _ = await flight.next()

@@ -15,7 +15,7 @@ from ...doubles.echo_engine import EchoEngine
 from ...doubles.serving import byte_tokenizer
 
 
-async def test_a_slow_reader_sees_each_choice_end_with_its_last_event(tmp_path: Path) -> None:
+async def test_a_slow_reader_sees_each_choice_end(tmp_path: Path) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     client = InprocEngineClient(EchoEngine())
     await client.start()

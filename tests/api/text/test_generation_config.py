@@ -19,16 +19,16 @@ def defaults_of(folder: Path, config: Any) -> dict[str, float]:
     return load_sampling_defaults(str(folder))
 
 
-def test_the_values_are_read_by_their_names(tmp_path: Path) -> None:
+def test_values_are_read_by_name(tmp_path: Path) -> None:
     assert defaults_of(tmp_path, QWEN3) == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
 
 
 @pytest.mark.parametrize("config", [{}, {**QWEN3, "do_sample": False}, {"top_p": None}])
-def test_a_model_that_is_not_to_be_sampled_has_none(tmp_path: Path, config: Any) -> None:
+def test_a_greedy_config_has_no_sampling_defaults(tmp_path: Path, config: Any) -> None:
     assert defaults_of(tmp_path, config) == {}
 
 
-def test_without_the_file_there_are_none(tmp_path: Path) -> None:
+def test_without_the_file_there_are_no_defaults(tmp_path: Path) -> None:
     assert load_sampling_defaults(str(tmp_path)) == {}
 
 
@@ -53,7 +53,7 @@ def test_a_value_out_of_range_names_the_file(tmp_path: Path, config: Any) -> Non
         ("max_length", 100),
     ],
 )
-def test_a_field_that_is_not_applied_is_named(
+def test_an_unsupported_field_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, field: str, value: Any
 ) -> None:
     assert defaults_of(tmp_path, QWEN3 | {field: value})["top_k"] == 20
@@ -70,7 +70,7 @@ def test_fields_without_effect_are_not_named(tmp_path: Path, caplog: pytest.LogC
     assert not caplog.records
 
 
-def test_a_penalty_without_sampling_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_penalties_without_sampling_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert defaults_of(tmp_path, {"do_sample": False, "repetition_penalty": 1.2}) == {}
     assert "repetition_penalty" in caplog.text
 

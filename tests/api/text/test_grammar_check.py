@@ -87,7 +87,7 @@ def prover(checker: GrammarChecker) -> FakeProver:
     return fake
 
 
-async def test_a_wrong_grammar_is_refused_with_the_clients_parameter(
+async def test_a_wrong_grammar_names_the_client_s_parameter(
     checker: GrammarChecker, prover: FakeProver
 ) -> None:
     assert await checker.check(GOOD, "guided_regex") == GrammarSpec("prepared", "a")
@@ -96,7 +96,7 @@ async def test_a_wrong_grammar_is_refused_with_the_clients_parameter(
     assert caught.value.param == "guided_regex"
 
 
-async def test_a_verdict_is_given_once_for_each_grammar(checker: GrammarChecker, prover: FakeProver) -> None:
+async def test_each_grammar_is_checked_once(checker: GrammarChecker, prover: FakeProver) -> None:
     for _ in range(3):
         await checker.check(GOOD, "a", "alice")
         for source in ("(", "bomb"):
@@ -111,21 +111,19 @@ async def test_a_costly_grammar_is_refused_with_its_code(checker: GrammarChecker
     assert (caught.value.code, caught.value.param) == ("grammar_timeout", "p")
 
 
-async def test_overload_is_not_remembered(checker: GrammarChecker, prover: FakeProver) -> None:
+async def test_overload_is_not_cached(checker: GrammarChecker, prover: FakeProver) -> None:
     for _ in range(2):
         with pytest.raises(OverloadedError):
             await checker.check(GrammarSpec("regex", "busy"), "p")
     assert len(prover.asked) == 2
 
 
-async def test_requests_with_one_grammar_wait_together(checker: GrammarChecker, prover: FakeProver) -> None:
+async def test_requests_with_one_grammar_share_its_check(checker: GrammarChecker, prover: FakeProver) -> None:
     found = await asyncio.gather(*(checker.check(GOOD, "p") for _ in range(5)))
     assert len(set(found)) == len(prover.asked) == 1
 
 
-async def test_a_grammar_is_dropped_when_the_last_client_leaves(
-    checker: GrammarChecker, prover: FakeProver
-) -> None:
+async def test_a_grammar_without_clients_is_cancelled(checker: GrammarChecker, prover: FakeProver) -> None:
     waiting = [asyncio.create_task(checker.check(GrammarSpec("regex", "wait"), "p")) for _ in range(2)]
     await asyncio.sleep(0.01)
     waiting[0].cancel()
@@ -151,12 +149,12 @@ async def broken(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Async
     await found.close()
 
 
-async def test_a_backend_that_cannot_be_built_is_named_with_the_reason(broken: GrammarChecker) -> None:
+async def test_an_unbuildable_backend_is_named_with_the_reason(broken: GrammarChecker) -> None:
     with pytest.raises(ComponentError, match=r"grammar 'x' .* cannot be built: OSError: no such library"):
         await broken.check(GOOD, "p")
 
 
-def test_the_best_backend_that_can_be_imported_is_the_automatic_choice() -> None:
+def test_auto_chooses_the_best_importable_backend() -> None:
     registry = Registry(
         [entry("low"), entry("high", rank=9, needs=("no_such_module",)), entry("mid", rank=5)]
     )
@@ -169,7 +167,7 @@ def test_the_best_backend_that_can_be_imported_is_the_automatic_choice() -> None
         choose_grammar_backend("midd", registry)
 
 
-async def test_a_generator_without_a_checker_has_no_structured_output(tokenizer: Tokenizer) -> None:
+async def test_structured_output_needs_a_checker(tokenizer: Tokenizer) -> None:
     client = InprocEngineClient(EchoEngine())
     await client.start()
     try:

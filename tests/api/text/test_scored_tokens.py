@@ -78,7 +78,7 @@ places = st.lists(st.integers(0, 400))
 
 
 @given(texts, places, st.booleans())
-def test_the_tokens_of_the_content_spell_the_content_whatever_else_is_parsed(
+def test_content_tokens_spell_the_content(
     tokenizer: Tokenizer, text: str, places: list[int], in_reasoning: bool
 ) -> None:
     cut = cut_at(tokenizer.encode(text), places)
@@ -91,7 +91,7 @@ def test_the_tokens_of_the_content_spell_the_content_whatever_else_is_parsed(
 
 
 @given(texts, places)
-def test_however_tokens_come_each_character_s_last_token_brings_its_tokens(
+def test_characters_bring_their_tokens_in_any_chunking(
     tokenizer: Tokenizer, text: str, places: list[int]
 ) -> None:
     token_ids = tokenizer.encode(text)
@@ -101,7 +101,7 @@ def test_however_tokens_come_each_character_s_last_token_brings_its_tokens(
     assert [token.token_id for token in tokens_of(deltas)] == token_ids
 
 
-def test_reasoning_calls_markers_and_the_end_have_no_entries(tokenizer: Tokenizer) -> None:
+def test_reasoning_calls_and_markers_have_no_entries(tokenizer: Tokenizer) -> None:
     text = f"<think>Hm, ok</think>\n\nOk. {CALL}"
     cut = [[token] for token in [*tokenizer.encode(text), EOS]]
     parsers = {"reasoning": Reasoning(), "tools": Calls([TOOL])}
@@ -110,14 +110,14 @@ def test_reasoning_calls_markers_and_the_end_have_no_entries(tokenizer: Tokenize
     assert len(stream.scored_tokens) == len(cut)
 
 
-def test_a_token_that_the_stop_string_cuts_through_stays_with_its_beginning(demo: Tokenizer) -> None:
+def test_a_token_cut_by_a_stop_string_stays(demo: Tokenizer) -> None:
     token_ids = demo.encode("The capital of France")
     _, deltas = run(demo, [[token] for token in token_ids], stop=["ital"])
     assert "".join(delta.text for delta in contents(deltas)) == "The cap"
     assert b"".join(token.bytes for token in tokens_of(deltas)) == b"The capital"
 
 
-def test_what_is_held_back_for_a_stop_string_brings_its_tokens_when_it_comes(tokenizer: Tokenizer) -> None:
+def test_held_back_text_brings_its_tokens_later(tokenizer: Tokenizer) -> None:
     cut = [[token] for token in tokenizer.encode("a st a")]
     _, deltas = run(tokenizer, cut, stop=["stop"])
     assert [(d.text, len(d.tokens)) for d in contents(deltas)] == [("a", 1), (" ", 1), ("st ", 3), ("a", 1)]
@@ -131,19 +131,19 @@ def test_a_character_cut_off_brings_its_tokens(tokenizer: Tokenizer) -> None:
     assert [(token.start, token.token_id) for token in stream.rest] == [(2, EOS)]
 
 
-def test_after_a_stop_string_there_is_no_rest(tokenizer: Tokenizer) -> None:
+def test_a_stop_string_leaves_no_rest(tokenizer: Tokenizer) -> None:
     stream, _ = run(tokenizer, [[token] for token in tokenizer.encode("a stop")], stop=["stop"])
     assert list(stream.rest) == []
 
 
-def test_a_probability_of_zero_is_a_number_that_json_has(tokenizer: Tokenizer) -> None:
+def test_zero_probability_becomes_a_finite_number(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer.detokenizer(), token_bytes=tokenizer.token_bytes)
     never = TokenLogprob(-float("inf"), [1], [-float("inf")])
     [delta] = contents(stream.feed(TokenEvent("id", tokenizer.encode("a"), logprobs=[never])))
     assert delta.tokens[0].logprob == delta.tokens[0].top[0].logprob == LOWEST_LOGPROB
 
 
-def test_an_engine_that_says_nothing_though_it_was_asked_is_an_error(tokenizer: Tokenizer) -> None:
+def test_missing_requested_logprobs_are_an_error(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer.detokenizer(), token_bytes=tokenizer.token_bytes)
     with pytest.raises(EngineError, match="log prob"):
         stream.feed(TokenEvent("id", [65]))

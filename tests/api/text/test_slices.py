@@ -24,18 +24,18 @@ async def write(slices: Slices, num_items: int, weight: int) -> bytes:
     return bytes(writer.json())
 
 
-async def test_a_list_is_the_same_as_without_slices() -> None:
+async def test_slicing_does_not_change_a_list() -> None:
     for num_items in (0, 1, SLICE, 3 * SLICE + 1):
         assert msgspec.json.decode(await write(Slices(), num_items, 1)) == list(range(num_items))
 
 
-async def test_one_slice_of_all_requests_is_made_a_round() -> None:
+async def test_one_slice_runs_each_round() -> None:
     slices = Slices()
     works = [asyncio.create_task(write(slices, 10 * SLICE // 20, 20)) for _ in range(5)]
     assert await rounds_beside(*works) >= 5 * 10 - 1
 
 
-async def test_many_small_lists_count_together() -> None:
+async def test_many_small_lists_are_counted_together() -> None:
     slices = Slices()
 
     async def work() -> None:
@@ -45,7 +45,7 @@ async def test_many_small_lists_count_together() -> None:
     assert await rounds_beside(asyncio.create_task(work())) >= 9
 
 
-async def test_a_list_grows() -> None:
+async def test_a_list_can_be_extended() -> None:
     writer = ListWriter(Slices())
     await writer.extend([1, 2], str)
     await writer.extend([3], str)

@@ -48,7 +48,7 @@ def reference(patterns: list[str], text: str) -> tuple[str, str | None]:
 
 
 @given(chosen, texts, st.lists(st.integers(0, 100)))
-def test_the_match_complete_first_ends_the_text(patterns: list[str], text: str, places: list[int]) -> None:
+def test_the_first_complete_match_ends_the_text(patterns: list[str], text: str, places: list[int]) -> None:
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
     pieces = [text[a:b] for a, b in itertools.pairwise(edges)]
     expected, label = reference(patterns, text)
@@ -57,7 +57,7 @@ def test_the_match_complete_first_ends_the_text(patterns: list[str], text: str, 
 
 
 @given(chosen, texts)
-def test_only_what_may_become_a_match_is_held(patterns: list[str], text: str) -> None:
+def test_only_possible_matches_are_held_back(patterns: list[str], text: str) -> None:
     search = StopPatterns(StopAutomaton([(each, each) for each in patterns]))
     sent, label = search.feed(text)
     if label is None and sent != text:
@@ -66,7 +66,7 @@ def test_only_what_may_become_a_match_is_held(patterns: list[str], text: str) ->
         assert any(re.fullmatch(p, rest + more) for more in continuations for p in patterns)
 
 
-def test_the_match_may_be_kept() -> None:
+def test_the_match_can_be_included() -> None:
     assert ended([r"\d+;"], ["a1", "2;b"], keep=True) == ("a12;", r"\d+;")
 
 
@@ -88,12 +88,12 @@ def test_the_match_may_be_kept() -> None:
         ("(((a{99}){99}){99}){99}", "states"),
     ],
 )
-def test_what_cannot_end_a_text_is_refused(pattern: str, why: str) -> None:
+def test_patterns_that_cannot_stop_are_refused(pattern: str, why: str) -> None:
     with pytest.raises(PatternError, match=why):
         StopAutomaton([(pattern, pattern)])
 
 
-def test_a_pattern_explosive_for_backtracking_stays_cheap() -> None:
+def test_backtracking_heavy_patterns_stay_cheap() -> None:
     """Counts the states that are visited, which bound the work for a character."""
     automaton = StopAutomaton([("(?:a|a)*(?:a?){100}b", "")])
     visited = 0

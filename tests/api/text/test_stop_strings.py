@@ -30,14 +30,12 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 
 @given(texts, stop_lists, st.lists(st.integers(0, 100)))
-def test_however_a_text_is_cut_it_ends_at_the_same_place(
-    text: str, stops: list[str], places: list[int]
-) -> None:
+def test_chunking_does_not_change_the_end(text: str, stops: list[str], places: list[int]) -> None:
     assert feed_all(stops, cut(text, places)) == feed_all(stops, [text])
 
 
 @given(texts, stop_lists)
-def test_the_text_ends_before_the_stop_string_that_is_complete_first(text: str, stops: list[str]) -> None:
+def test_text_ends_before_the_first_stop_string(text: str, stops: list[str]) -> None:
     endings = [end for end in range(len(text) + 1) if text[:end].endswith(tuple(stops))]
     expected = text
     if endings:
@@ -47,7 +45,7 @@ def test_the_text_ends_before_the_stop_string_that_is_complete_first(text: str, 
 
 
 @given(texts, stop_lists)
-def test_no_more_is_held_back_than_may_become_a_stop_string(text: str, stops: list[str]) -> None:
+def test_only_possible_stop_strings_are_held_back(text: str, stops: list[str]) -> None:
     watcher, given_out = StopStrings(stops), ""
     for i, character in enumerate(text):
         new, stop = watcher.feed(character)

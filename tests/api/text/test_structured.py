@@ -65,7 +65,7 @@ def named(schema: Any, **others: Any) -> dict[str, Any]:
         {"structured_outputs": {"json": SCHEMA, "regex": None}},
     ],
 )
-def test_every_way_to_give_a_schema_is_the_same(fields: dict[str, Any]) -> None:
+def test_all_ways_to_give_a_schema_agree(fields: dict[str, Any]) -> None:
     spec = spec_of(**fields)
     assert spec is not None
     assert spec.kind == "json_schema"
@@ -80,7 +80,7 @@ def test_every_way_to_give_a_schema_is_the_same(fields: dict[str, Any]) -> None:
         {"structured_outputs": {"json_object": True}},
     ],
 )
-def test_a_json_object_is_any_object(fields: dict[str, Any]) -> None:
+def test_json_object_allows_any_object(fields: dict[str, Any]) -> None:
     spec = spec_of(**fields)
     assert spec is not None
     assert json.loads(spec.source) == {"type": "object"}
@@ -95,12 +95,12 @@ def test_a_json_object_is_any_object(fields: dict[str, Any]) -> None:
         {"response_format": {"type": "regex", "pattern": "a+"}},
     ],
 )
-def test_every_way_to_give_a_regex_is_the_same(fields: dict[str, Any]) -> None:
+def test_all_ways_to_give_a_regex_agree(fields: dict[str, Any]) -> None:
     assert spec_of(**fields) == GrammarSpec("regex", "a+")
 
 
 @pytest.mark.parametrize("name", ["ebnf", "guided_grammar"])
-def test_every_way_to_give_a_grammar_is_the_same(name: str) -> None:
+def test_all_ways_to_give_a_grammar_agree(name: str) -> None:
     assert spec_of(**{name: "root ::= x"}) == GrammarSpec("ebnf", "root ::= x")
     assert spec_of(structured_outputs={"grammar": "root ::= x"}) == GrammarSpec("ebnf", "root ::= x")
 
@@ -124,11 +124,11 @@ def test_both_forms_of_a_structural_tag_are_read(tag: dict[str, Any], form: dict
 
 
 @pytest.mark.parametrize("fields", [{}, {"response_format": {"type": "text"}}, {"regex": None}])
-def test_without_a_field_that_asks_the_output_may_be_anything(fields: dict[str, Any]) -> None:
+def test_output_is_unconstrained_by_default(fields: dict[str, Any]) -> None:
     assert spec_of(**fields) is None
 
 
-def test_two_of_them_are_refused_by_both_names() -> None:
+def test_two_constraints_name_both_fields() -> None:
     with pytest.raises(RequestError, match="response_format and regex both say"):
         spec_of(regex="a", response_format={"type": "json_object"})
     with pytest.raises(RequestError, match=r"structured_outputs.json and structured_outputs.regex both"):
@@ -170,7 +170,7 @@ def test_two_of_them_are_refused_by_both_names() -> None:
         ({"structural_tag": {**OLD_TAG, "format": {}}}, "structural_tag"),
     ],
 )
-def test_a_wrong_form_is_refused_by_its_path(fields: dict[str, Any], param: str) -> None:
+def test_a_wrong_form_names_its_path(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
         spec_of(**fields)
     assert caught.value.param == param
@@ -180,7 +180,7 @@ def test_a_wrong_form_is_refused_by_its_path(fields: dict[str, Any], param: str)
 @pytest.mark.parametrize(
     "fields", [{"json_schema": SCHEMA}, {"regex": "a"}, {"ebnf": "a"}, {"structural_tag": NEW_TAG}]
 )
-def test_a_spec_as_part_of_a_tag_holds_what_it_held(fields: dict[str, Any]) -> None:
+def test_a_spec_in_a_tag_keeps_its_content(fields: dict[str, Any]) -> None:
     spec = spec_of(**fields)
     assert spec is not None
     [value] = fields.values()
@@ -194,7 +194,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("path", PROMPTS)
-def test_the_engine_gets_the_grammar_from_both_routes(server: Served, path: str) -> None:
+def test_both_routes_send_the_grammar(server: Served, path: str) -> None:
     body = PROMPTS[path]
     for fields in ({"response_format": named(SCHEMA)}, {"guided_json": SCHEMA}):
         assert server.post(path, {**body, **fields}).status_code == 200
@@ -207,7 +207,7 @@ class Person(pydantic.BaseModel):
     age: int
 
 
-def test_the_sdk_parses_what_its_own_schema_asked_for(server: Served) -> None:
+def test_the_sdk_parses_its_own_schema(server: Served) -> None:
     text = '{"name": "Ada", "age": 36}'
     with server.openai() as sdk:
         reply = sdk.chat.completions.parse(
@@ -218,7 +218,7 @@ def test_the_sdk_parses_what_its_own_schema_asked_for(server: Served) -> None:
     assert json.loads(server.engine.requests[-1].grammar.source) == sent["json_schema"]["schema"]
 
 
-def test_the_native_route_knows_sglang_s_names_and_refuses_the_others(server: Served) -> None:
+def test_the_native_route_accepts_only_sglang_s_names(server: Served) -> None:
     native = {"json_schema": "{}", "regex": "a", "ebnf": 'root ::= "a"', "structural_tag": NEW_TAG}
     for name, value in native.items():
         reply = server.post("/generate", {"text": "a", "sampling_params": {name: value}})
@@ -248,7 +248,7 @@ class NoGrammar:
         ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
     ],
 )
-def test_what_the_backend_cannot_hold_to_is_a_400_before_anything_runs(
+def test_unsupported_constraints_are_refused_before_running(
     tmp_path: Path, fields: dict[str, Any], param: str
 ) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path, MARKERS), grammar_checker=NoGrammar()) as served:
@@ -267,7 +267,7 @@ def test_what_the_backend_cannot_hold_to_is_a_400_before_anything_runs(
         ({"type": "regex", "pattern": "a"}, "response_format.pattern"),
     ],
 )
-def test_what_cannot_be_compiled_will_be_named_by_its_full_path(given: dict[str, Any], param: str) -> None:
+def test_compile_errors_will_name_the_full_path(given: dict[str, Any], param: str) -> None:
     found = structure_of(GenerationRequest(response_format=given))
     assert found is not None
     assert found.param == param

@@ -49,9 +49,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=12).map("".join), st.lists(st.integers(0, 400)))
-def test_however_tokens_come_the_answer_is_the_same(
-    tokenizer: Tokenizer, text: str, places: list[int]
-) -> None:
+def test_chunking_tokens_gives_the_same_answer(tokenizer: Tokenizer, text: str, places: list[int]) -> None:
     token_ids = tokenizer.encode(text)
     edges = [0, *sorted(place % (len(token_ids) + 1) for place in places), len(token_ids)]
     cut = [token_ids[a:b] for a, b in itertools.pairwise(edges)]
@@ -63,7 +61,7 @@ def test_however_tokens_come_the_answer_is_the_same(
     assert run(stream(), cut) == run(stream(), [[token] for token in token_ids] + [[]])
 
 
-def test_the_token_that_ends_a_text_is_not_part_of_it(tokenizer: Tokenizer) -> None:
+def test_the_end_token_is_not_in_the_text(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer.detokenizer())
     token_ids = tokenizer.encode("ab")
     assert run(stream, [[token] for token in token_ids], FinishReason.STOP)[0] == "a"
@@ -76,13 +74,13 @@ def test_a_stop_string_counts_only_after_min_tokens(tokenizer: Tokenizer) -> Non
     assert run(stream, [[token] for token in tokenizer.encode("axbcdxe")])[0] == "axbcd"
 
 
-def test_what_was_held_back_for_a_stop_string_comes_at_the_end(tokenizer: Tokenizer) -> None:
+def test_held_back_text_is_flushed_at_the_end(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer.detokenizer(), stop=["end of it"])
     assert run(stream, [[token] for token in tokenizer.encode("the end of")])[0] == "the end of"
     assert stream.finish_reason == "length"
 
 
-def test_a_call_that_is_cut_off_by_the_limit_is_no_tool_call(tokenizer: Tokenizer) -> None:
+def test_a_truncated_call_is_no_tool_call(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer.detokenizer(), tools=HermesToolParser([TOOL]))
     content, _, calls = run(stream, [[token] for token in tokenizer.encode(CALL[:30])])
     assert (content, calls, stream.finish_reason) == (CALL[:30], "", "length")
@@ -100,16 +98,14 @@ def test_text_without_parsers_is_content(tokenizer: Tokenizer) -> None:
     assert list(stream.feed(TokenEvent("id", tokenizer.encode("<think>")))) == [ContentDelta("<think>")]
 
 
-def test_reasoning_tokens_are_those_before_the_answer(tokenizer: Tokenizer) -> None:
+def test_reasoning_tokens_precede_the_answer(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer.detokenizer(), reasoning=Qwen3ReasoningParser(in_reasoning=True))
     run(stream, [[token] for token in tokenizer.encode("Hm</think>Yes")])
     assert stream.num_reasoning_tokens == len("Hm</think>")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
-def test_tokens_after_a_stop_string_are_not_counted_however_many_come_at_once(
-    tokenizer: Tokenizer, size: int
-) -> None:
+def test_tokens_after_a_stop_string_are_not_counted(tokenizer: Tokenizer, size: int) -> None:
     stream = TextStream(tokenizer.detokenizer(), stop=["lo"])
     token_ids = tokenizer.encode("Hello you")
     lists = [token_ids[i : i + size] for i in range(0, len(token_ids), size)]
@@ -118,9 +114,7 @@ def test_tokens_after_a_stop_string_are_not_counted_however_many_come_at_once(
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_reasoning_tokens_are_counted_alike_however_many_come_at_once(
-    tokenizer: Tokenizer, size: int
-) -> None:
+def test_chunking_does_not_change_the_reasoning_count(tokenizer: Tokenizer, size: int) -> None:
     stream = TextStream(tokenizer.detokenizer(), reasoning=Qwen3ReasoningParser())
     token_ids = tokenizer.encode("<think>abc</think>defghi")
     run(stream, [token_ids[i : i + size] for i in range(0, len(token_ids), size)])
@@ -129,7 +123,7 @@ def test_reasoning_tokens_are_counted_alike_however_many_come_at_once(
     assert stream.num_reasoning_tokens == one_by_one.num_reasoning_tokens
 
 
-def test_tokens_that_come_at_once_are_one_piece_of_text(tokenizer: Tokenizer) -> None:
+def test_tokens_of_one_event_are_one_delta(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer.detokenizer(), stop=["zz"], reasoning=Qwen3ReasoningParser())
     deltas = stream.feed(TokenEvent("id", tokenizer.encode("<think>abc</think>def")))
     assert deltas == [ReasoningDelta("abc"), ContentDelta("def")]

@@ -27,7 +27,7 @@ def tree(root: Path, membership: str, files: dict[str, object]) -> Path:
     return root
 
 
-def test_no_groups_are_no_limit(tmp_path: Path) -> None:
+def test_without_cgroups_there_is_no_limit(tmp_path: Path) -> None:
     assert memory_limit(tmp_path) is None
     assert num_cpus(tmp_path) == 8
 
@@ -37,7 +37,7 @@ def test_cached_files_of_a_container_are_free(tmp_path: Path) -> None:
     assert memory_limit(tree(tmp_path, "0::/", files)) == MemoryLimit(4 * GIB, 2 * GIB)
 
 
-def test_every_group_above_counts(tmp_path: Path) -> None:
+def test_every_parent_group_counts(tmp_path: Path) -> None:
     """The lowest limit and the smallest rest may be those of different groups."""
     files = {
         "a/memory.max": 8 * GIB,
@@ -54,12 +54,12 @@ def test_memory_high_is_a_limit(tmp_path: Path) -> None:
     assert memory_limit(tree(tmp_path, "0::/", files)) == MemoryLimit(2 * GIB, GIB)
 
 
-def test_a_full_group_has_nothing_left(tmp_path: Path) -> None:
+def test_a_full_cgroup_has_no_memory_left(tmp_path: Path) -> None:
     files = {"memory.max": GIB, "memory.current": 2 * GIB}
     assert memory_limit(tree(tmp_path, "0::/", files)) == MemoryLimit(GIB, 0)
 
 
-def test_version_1_is_read(tmp_path: Path) -> None:
+def test_cgroup_version_1_is_read(tmp_path: Path) -> None:
     files = {
         "memory/x/memory.limit_in_bytes": 4 * GIB,
         "memory/x/memory.usage_in_bytes": 2 * GIB,
@@ -73,7 +73,7 @@ def test_version_1_is_read(tmp_path: Path) -> None:
     assert num_cpus(root) == 2
 
 
-def test_a_path_from_outside_the_container(tmp_path: Path) -> None:
+def test_host_paths_in_a_container_are_resolved(tmp_path: Path) -> None:
     """Docker with version 1 shows the host's path in /proc, and the group's files at the top."""
     files = {"memory/memory.limit_in_bytes": GIB, "memory/memory.usage_in_bytes": 0}
     assert memory_limit(tree(tmp_path, "4:memory:/docker/0a1b", files)) == MemoryLimit(GIB, GIB)
@@ -82,17 +82,17 @@ def test_a_path_from_outside_the_container(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["max", "", "x", V1_UNLIMITED])
-def test_what_is_no_number_is_no_limit(tmp_path: Path, text: object) -> None:
+def test_invalid_numbers_mean_no_limit(tmp_path: Path, text: object) -> None:
     assert memory_limit(tree(tmp_path, "0::/\ngarbage", {"memory.max": text})) is None
 
 
 @pytest.mark.parametrize(
     ("text", "count"), [("max 100000", 8), ("250000 100000", 3), ("1000 100000", 1), ("9900000 100000", 8)]
 )
-def test_time_limits_are_cpus(tmp_path: Path, text: str, count: int) -> None:
+def test_cpu_quotas_limit_the_cpu_count(tmp_path: Path, text: str, count: int) -> None:
     assert num_cpus(tree(tmp_path, "0::/", {"cpu.max": text})) == count
 
 
-def test_affinity_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_affinity_limits_the_cpu_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
     assert num_cpus(tree(tmp_path, "0::/", {"cpu.max": "400000 100000"})) == 1

@@ -18,14 +18,14 @@ from llmfw.core.base.server_url import server_url
         ("gpu-box", "http://gpu-box"),
     ],
 )
-def test_a_scheme_may_be_left_out(typed: str, url: str) -> None:
+def test_the_scheme_is_optional(typed: str, url: str) -> None:
     assert server_url(typed) == url
 
 
 @pytest.mark.parametrize(
     "typed", ["", ":30000", "http://", "http://[", "ftp://x", "a b", "h:3oooo", "h:99999", "h:0"]
 )
-def test_what_is_no_url_is_refused_with_an_example(typed: str) -> None:
+def test_an_invalid_url_is_refused_with_an_example(typed: str) -> None:
     with pytest.raises(ValueError, match=r"not a URL.*must look like") as caught:
         server_url(typed)
     assert repr(typed) in str(caught.value)

@@ -42,7 +42,7 @@ MASKS = TokenMasks((0, 2), np.array([[1, -1], [5, 7]], np.int32))
 
 
 @pytest.mark.parametrize("part", [STEP, OUTPUT, MASKS], ids=lambda part: type(part).__name__)
-def test_a_part_survives_msgpack(part: StepInput | StepOutput | TokenMasks) -> None:
+def test_step_messages_survive_msgpack(part: StepInput | StepOutput | TokenMasks) -> None:
     again = decode(encode(part), type(part))
     for name in part.__struct_fields__:
         np.testing.assert_equal(_plain(getattr(again, name)), _plain(getattr(part, name)))
@@ -57,7 +57,7 @@ def _plain(value: object) -> object:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-def test_columns_say_where_each_token_stands() -> None:
+def test_columns_give_each_token_s_place() -> None:
     assert STEP.positions.tolist() == [10, 20, 0, 1, 2, 30, 31, 32]
     assert STEP.token_rows.tolist() == [2, 4, 0, 0, 0, 1, 1, 1]
     assert STEP.kv_lens.tolist() == [11, 21, 3, 33]
@@ -70,6 +70,6 @@ def test_drafts_are_sampled_after_each_of_their_tokens() -> None:
     assert STEP.sampled_positions.tolist() == [11, 21, 31, 32, 33]
 
 
-def test_what_is_not_plain_data_is_refused() -> None:
+def test_non_plain_data_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="a step holds a object"):
         encode(StepOutput([object()]))  # type: ignore[list-item]

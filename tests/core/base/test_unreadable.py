@@ -38,7 +38,7 @@ def test_other_encodings_are_named(raw: bytes, expected: str) -> None:
     assert unreadable(caught.value) == expected
 
 
-def test_every_reader_of_users_texts_uses_it() -> None:
+def test_every_reader_of_user_text_uses_it() -> None:
     """A reader that shows `error` itself would show Python's advice."""
     houses = Path(__file__).parents[3]
     for file in (file for house in ("api", "core", "plugins") for file in (houses / house).rglob("*.py")):

@@ -40,36 +40,32 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "said"), WRONG)
-def test_a_value_that_cannot_be_is_named_with_what_would_be_right(
-    settings: dict[str, Any], said: str
-) -> None:
+def test_an_invalid_value_names_the_allowed_ones(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         EngineConfig(model="m", **settings)
 
 
-def test_a_copy_with_another_value_is_checked_too() -> None:
+def test_modified_copies_are_validated() -> None:
     with pytest.raises(ConfigError, match="--page-size is 0"):
         msgspec.structs.replace(EngineConfig(model="m"), page_size=0)
 
 
 @pytest.mark.parametrize("struct", [EngineConfig, ServerConfig])
-def test_the_defaults_are_among_the_values(struct: type[msgspec.Struct]) -> None:
+def test_the_defaults_are_valid(struct: type[msgspec.Struct]) -> None:
     defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
     for name, values in values_of(struct).items():
         assert defaults[name] in (None, msgspec.NODEFAULT) or defaults[name] in values
 
 
 @pytest.mark.parametrize("struct", [EngineConfig, ServerConfig])
-def test_of_every_number_it_is_known_which_it_may_be(struct: type[msgspec.Struct]) -> None:
+def test_every_number_has_declared_bounds(struct: type[msgspec.Struct]) -> None:
     for field in msgspec.structs.fields(struct):
         is_number = isinstance(field.default, int | float) and not isinstance(field.default, bool)
         assert not is_number or values_of(struct)[field.name].type is not None
 
 
 @given(st.floats() | st.integers(-3, 3), st.floats(-2, 2), st.floats(0, 2), st.booleans())
-def test_a_number_is_among_the_values_just_as_msgspec_takes_it(
-    number: float, least: float, size: float, is_open: bool
-) -> None:
+def test_bounds_agree_with_msgspec(number: float, least: float, size: float, is_open: bool) -> None:
     most = least + size
     bounds = msgspec.Meta(gt=least, le=most) if is_open else msgspec.Meta(ge=least, le=most)
     try:

@@ -43,19 +43,19 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[EngineClient]:
     await client.close()
 
 
-async def test_a_request_s_events_come_in_order_and_end_with_a_reason(client: EngineClient) -> None:
+async def test_events_are_ordered_and_end_with_a_reason(client: EngineClient) -> None:
     events = await run(client, request("a", 1, 2, 3))
     assert [event.token_ids for event in events] == [[1], [2], [3], [EOS]]
     assert [event.finish_reason for event in events] == [None, None, None, "stop"]
 
 
-async def test_many_requests_at_once_each_get_their_own_events(client: EngineClient) -> None:
+async def test_concurrent_requests_receive_their_own_events(client: EngineClient) -> None:
     wanted = [request(f"r{i}", *range(i, i + 5)) for i in range(50)]
     for asked, events in zip(wanted, await asyncio.gather(*(run(client, r) for r in wanted)), strict=True):
         assert [token for event in events for token in event.token_ids] == [*asked.prompt, EOS]
 
 
-async def test_info_and_stats_are_the_engine_s(client: EngineClient) -> None:
+async def test_info_and_stats_equal_the_engine_s(client: EngineClient) -> None:
     assert client.info.architecture == "Echo"
     task = asyncio.create_task(run(client, request("a", WAIT)))
     await asyncio.sleep(0.1)
@@ -80,7 +80,7 @@ async def test_leaving_a_stream_aborts_its_request(client: EngineClient) -> None
         (BREAK, EngineError, None, "ZeroDivisionError: a defect"),
     ],
 )
-async def test_a_request_that_is_not_accepted_ends_alone_and_by_its_own_exception(
+async def test_a_rejected_request_ends_alone(
     client: EngineClient, token: int, kind: type[Exception], param: str | None, words: str
 ) -> None:
     other = asyncio.create_task(run(client, request("other", *range(20))))
@@ -90,25 +90,25 @@ async def test_a_request_that_is_not_accepted_ends_alone_and_by_its_own_exceptio
     assert len(await other) == 21
 
 
-async def test_an_engine_that_sleeps_is_woken_by_what_was_done_beside_its_loop(client: EngineClient) -> None:
+async def test_background_results_wake_a_sleeping_engine(client: EngineClient) -> None:
     for i in range(2):
         events = await asyncio.wait_for(run(client, request(f"r{i}", LATER)), 5)
         assert [event.token_ids for event in events] == [[LATER], [EOS]]
 
 
-async def test_an_engine_that_sleeps_wakes_up_when_it_is_time(client: EngineClient) -> None:
+async def test_a_sleeping_engine_wakes_on_time(client: EngineClient) -> None:
     for i in range(2):
         events = await asyncio.wait_for(run(client, request(f"r{i}", SOON)), 10)
         assert [event.token_ids for event in events] == [[SOON], [EOS]]
 
 
-async def test_a_refusal_says_when_to_come_back(client: EngineClient) -> None:
+async def test_a_refusal_names_the_retry_time(client: EngineClient) -> None:
     with pytest.raises(OverloadedError, match="the queue is full") as caught:
         await run(client, request("a", FULL))
     assert caught.value.retry_after_s == 7.5
 
 
-async def test_a_step_that_fails_ends_all_streams_and_says_why(client: EngineClient) -> None:
+async def test_a_failing_step_ends_all_streams(client: EngineClient) -> None:
     other = asyncio.create_task(run(client, request("other", WAIT)))
     await asyncio.sleep(0.05)
     with pytest.raises(EngineDeadError, match="RuntimeError: the step failed"):
@@ -122,7 +122,7 @@ async def test_a_step_that_fails_ends_all_streams_and_says_why(client: EngineCli
         await client.stats()
 
 
-async def test_each_command_gets_its_own_answer_beside_streams(client: EngineClient) -> None:
+async def test_concurrent_commands_receive_their_own_answers(client: EngineClient) -> None:
     stream = asyncio.create_task(run(client, request("a", *range(20))))
     asked = [client.control(PinPrefix([1] * (i + 1), 60.0)) for i in range(30)]
     pins = await asyncio.gather(*asked, client.stats())
@@ -131,14 +131,14 @@ async def test_each_command_gets_its_own_answer_beside_streams(client: EngineCli
     assert len(await stream) == 21
 
 
-async def test_a_command_that_is_refused_raises_what_the_engine_raised(client: EngineClient) -> None:
+async def test_a_refused_command_raises_the_engine_s_error(client: EngineClient) -> None:
     with pytest.raises(RequestError, match="unknown policy 'x'; known: fcfs, lpm") as caught:
         await client.control(SetPolicy("x"))
     assert (caught.value.param, caught.value.code) == ("name", "unknown")
     assert await client.control(GetPolicy()) == PolicyInfo("fcfs", {}, None, ["fcfs", "lpm"])
 
 
-async def test_a_command_that_fails_is_an_error_of_its_own_and_the_engine_goes_on(
+async def test_a_failing_command_keeps_the_engine_running(
     client: EngineClient,
 ) -> None:
     with pytest.raises(EngineError, match="ZeroDivisionError: a defect of the policy"):
@@ -146,7 +146,7 @@ async def test_a_command_that_fails_is_an_error_of_its_own_and_the_engine_goes_o
     assert len(await run(client, request("a", 1))) == 2
 
 
-async def test_a_command_whose_asker_has_gone_disturbs_no_other(client: EngineClient) -> None:
+async def test_a_cancelled_command_disturbs_no_other(client: EngineClient) -> None:
     gone = asyncio.create_task(client.control(PinPrefix([1], 60.0)))
     await asyncio.sleep(0)
     gone.cancel()
@@ -155,7 +155,7 @@ async def test_a_command_whose_asker_has_gone_disturbs_no_other(client: EngineCl
     assert pin.num_tokens == 3
 
 
-async def test_an_engine_that_ends_ends_open_commands(client: EngineClient) -> None:
+async def test_a_dying_engine_ends_open_commands(client: EngineClient) -> None:
     failing = asyncio.create_task(run(client, request("bad", CRASH)))
     asked = [asyncio.create_task(client.control(GetPolicy())) for _ in range(100)]
     for answer in await asyncio.gather(*asked, return_exceptions=True):

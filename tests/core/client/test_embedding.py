@@ -47,7 +47,7 @@ async def test_requests_get_their_own_vectors(client: EngineClient) -> None:
     assert await client.embed(requests[3]) == vectors[3]
 
 
-async def test_cancelling_aborts(client: EngineClient) -> None:
+async def test_cancelling_aborts_the_embedding(client: EngineClient) -> None:
     task = asyncio.create_task(client.embed(EmbedRequest(id="a", prompts=MANY)))
     await asyncio.sleep(0.1)
     assert (await client.stats()).num_waiting > 0
@@ -57,7 +57,7 @@ async def test_cancelling_aborts(client: EngineClient) -> None:
     assert (await client.stats()).num_waiting == 0
 
 
-async def test_a_request_of_the_other_kind_ends_with_the_reason(client: EngineClient) -> None:
+async def test_a_request_for_another_task_is_refused(client: EngineClient) -> None:
     asked = Request(id="a", prompt=[5], sampling=SamplingParams())
     with pytest.raises(LLMFWError, match="task is 'embed'"):
         [event async for event in client.generate(asked)]

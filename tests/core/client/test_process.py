@@ -55,7 +55,8 @@ async def client() -> AsyncIterator[ProcessEngineClient]:
     await client.close()
 
 
-async def test_killing_the_engine_ends_streams_at_once_and_says_by_what(client: ProcessEngineClient) -> None:
+async def test_killing_the_engine_ends_streams_immediately(client: ProcessEngineClient) -> None:
+    """The error names the signal."""
     stream = client.generate(WAITING)
     reading = asyncio.create_task(anext(stream))
     await asyncio.sleep(0.1)
@@ -68,7 +69,7 @@ async def test_killing_the_engine_ends_streams_at_once_and_says_by_what(client: 
     assert client.failure is not None
 
 
-async def test_killing_the_engine_ends_a_command_that_waits_for_its_answer(
+async def test_killing_the_engine_ends_pending_commands(
     client: ProcessEngineClient,
 ) -> None:
     assert client.pid is not None
@@ -80,7 +81,7 @@ async def test_killing_the_engine_ends_a_command_that_waits_for_its_answer(
         assert isinstance(answer, EngineDeadError)
 
 
-async def test_the_engine_ignores_ctrl_c_and_ends_on_sigterm(client: ProcessEngineClient) -> None:
+async def test_the_engine_ignores_sigint_and_obeys_sigterm(client: ProcessEngineClient) -> None:
     assert client.pid is not None
     os.kill(client.pid, signal.SIGINT)
     await asyncio.sleep(0.2)
@@ -89,9 +90,7 @@ async def test_the_engine_ignores_ctrl_c_and_ends_on_sigterm(client: ProcessEngi
     await asyncio.to_thread(wait_for_end, client.pid)
 
 
-async def test_a_started_engine_answers_and_has_left_nothing_in_the_file_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_started_engine_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
@@ -108,7 +107,7 @@ async def test_closing_ends_the_process(client: ProcessEngineClient) -> None:
 
 
 @pytest.mark.parametrize("turns_of_the_loop", [1, 2, 3])
-async def test_closing_ends_the_process_of_a_start_that_was_cancelled_while_it_connected(
+async def test_closing_ends_a_cancelled_start_s_process(
     turns_of_the_loop: int,
 ) -> None:
     client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
@@ -123,7 +122,7 @@ async def test_closing_ends_the_process_of_a_start_that_was_cancelled_while_it_c
     assert not is_alive(client.pid)
 
 
-def test_the_end_of_an_engine_whose_loop_has_ended_before_is_told_to_nobody() -> None:
+def test_an_engine_outliving_its_loop_ends_silently() -> None:
     client = ProcessEngineClient(EngineConfig(model="echo"), (sys.executable, "-c", "input()"))
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -148,7 +147,7 @@ async def test_an_idle_engine_uses_no_processor_time(client: ProcessEngineClient
     assert ticks() - before <= 1  # a tick is 1 % of this second
 
 
-async def test_a_failure_at_start_is_the_same_exception_here() -> None:
+async def test_a_start_failure_raises_the_same_exception() -> None:
     code = """
     from llmfw.core.engine.process.process import main
     from llmfw.core.base.errors import ModelError
@@ -183,7 +182,7 @@ main()
 
 
 @pytest.mark.parametrize("code", [RAISES_NOTHING, IMPORTS_TORCH])
-def test_a_signal_during_the_start_ends_it_at_once(code: str) -> None:
+def test_a_signal_ends_the_start_immediately(code: str) -> None:
     """An exception in the midst of torch's import ended in "terminate called after throwing" and SIGABRT."""
     stop = "import os, signal, sys\ndef stop():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
     ours, theirs = new_pair()
@@ -198,7 +197,7 @@ def test_a_signal_during_the_start_ends_it_at_once(code: str) -> None:
         assert process.stderr.read() == b""
 
 
-async def test_a_process_that_ends_before_it_speaks_is_an_error_with_its_exit_code() -> None:
+async def test_an_early_exit_reports_the_exit_code() -> None:
     client = ProcessEngineClient(EngineConfig(model="x"), (sys.executable, "-c", "raise SystemExit(7)"))
     with pytest.raises(EngineError, match="exit code 7 while it started"):
         await client.start()
@@ -233,7 +232,7 @@ def test_the_engine_ends_when_its_parent_is_killed(moment: str) -> None:
     wait_for_end(pid)
 
 
-def test_a_stopped_engine_ends_when_its_parent_is_killed() -> None:
+def test_a_stopped_engine_dies_with_its_parent() -> None:
     code = f"""
     import asyncio, os, signal
     from llmfw.core.client.process import ProcessEngineClient
@@ -258,7 +257,7 @@ def test_a_stopped_engine_ends_when_its_parent_is_killed() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_an_engine_outlives_the_thread_that_started_it() -> None:
+def test_an_engine_outlives_its_starting_thread() -> None:
     client = ProcessEngineClient(EngineConfig(model="echo"), COMMAND)
     launched = client.launched()
     thread = threading.Thread(target=launched.__enter__)
@@ -293,7 +292,7 @@ async def test_other_signals_leave_the_engine_running(number: int) -> None:
 @pytest.mark.parametrize(
     ("number", "from_outside"), [(signal.SIGKILL, True), (signal.SIGTERM, True), (signal.SIGSEGV, False)]
 )
-async def test_it_is_known_who_ended_the_process(
+async def test_deaths_by_outside_signals_are_recognised(
     client: ProcessEngineClient, number: int, from_outside: bool
 ) -> None:
     assert client.pid is not None

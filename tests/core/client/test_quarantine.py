@@ -44,13 +44,14 @@ def some(num: int) -> list[Attempt]:
     return [Attempt(deferrable=False) for _ in range(num)]
 
 
-async def test_without_a_crash_nobody_waits() -> None:
+async def test_requests_do_not_wait_before_a_crash() -> None:
     rig = Rig(*some(3))
     await rig.run_again()
     assert len(rig.in_flight) == 3
 
 
-async def test_after_a_crash_each_waits_for_a_token_of_the_one_before() -> None:
+async def test_after_a_crash_requests_start_one_by_one() -> None:
+    """Each waits for the first token of the one before it."""
     first, second, third = some(3)
     rig = Rig(first, second, third)
     await rig.die()
@@ -65,7 +66,7 @@ async def test_after_a_crash_each_waits_for_a_token_of_the_one_before() -> None:
     assert rig.in_flight == [first, second, third, newcomer]
 
 
-async def test_who_crashes_the_engine_alone_a_second_time_is_convicted() -> None:
+async def test_crashing_the_engine_alone_twice_convicts() -> None:
     guilty, innocent = some(2)
     rig = Rig(guilty, innocent)
     await rig.die()
@@ -74,7 +75,7 @@ async def test_who_crashes_the_engine_alone_a_second_time_is_convicted() -> None
     assert not innocent.is_convicted
 
 
-async def test_a_crash_before_the_first_token_convicts_beside_those_that_have_one() -> None:
+async def test_a_crash_before_the_first_token_convicts() -> None:
     first, second, guilty = some(3)
     rig = Rig(first, second, guilty)
     await rig.die()
@@ -86,7 +87,7 @@ async def test_a_crash_before_the_first_token_convicts_beside_those_that_have_on
     assert first.suspicion == second.suspicion == 0
 
 
-async def test_those_without_a_token_are_tried_first() -> None:
+async def test_requests_without_a_token_are_tried_first() -> None:
     late, early = some(2)
     rig = Rig(late, early)
     rig.quarantine.note_token(late)
@@ -94,7 +95,7 @@ async def test_those_without_a_token_are_tried_first() -> None:
     assert rig.in_flight == [early]
 
 
-async def test_nobody_is_convicted_beside_one_that_crashed_later() -> None:
+async def test_a_neighbour_s_late_crash_convicts_none() -> None:
     late, innocent = some(2)
     rig = Rig(late)
     rig.quarantine.note_token(late)
@@ -107,7 +108,7 @@ async def test_nobody_is_convicted_beside_one_that_crashed_later() -> None:
     assert not innocent.is_convicted
 
 
-async def test_the_fourth_crash_on_its_turn_convicts_in_any_case() -> None:
+async def test_the_fourth_crash_on_turn_always_convicts() -> None:
     quarantine, [guilty] = Quarantine(), some(1)
     for _ in range(4):
         assert not guilty.is_convicted
@@ -116,7 +117,7 @@ async def test_the_fourth_crash_on_its_turn_convicts_in_any_case() -> None:
     assert guilty.is_convicted
 
 
-async def test_from_the_second_crash_on_each_runs_alone_to_its_end() -> None:
+async def test_after_two_crashes_requests_run_alone() -> None:
     late, innocent = some(2)
     rig = Rig(late, innocent)
     for attempt in (late, innocent):
@@ -132,7 +133,7 @@ async def test_from_the_second_crash_on_each_runs_alone_to_its_end() -> None:
     assert not innocent.is_convicted
 
 
-async def test_a_kill_from_outside_blames_nobody() -> None:
+async def test_an_outside_kill_blames_no_request() -> None:
     rig = Rig(*some(5))
     await rig.die(KILL)
     assert len(rig.in_flight) == 5
@@ -154,7 +155,7 @@ async def test_live_requests_go_before_deferrable_ones() -> None:
     assert rig.in_flight == [lines[0], live]
 
 
-async def test_a_client_that_leaves_holds_up_nobody() -> None:
+async def test_a_disconnected_client_blocks_no_other() -> None:
     first, second, third = some(3)
     rig = Rig(first)
     await rig.die()
@@ -168,7 +169,7 @@ async def test_a_client_that_leaves_holds_up_nobody() -> None:
     assert rig.in_flight == [first, third]
 
 
-async def test_no_turn_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ALONE_S", 0.05)
     rig = Rig(*some(2))
     await rig.die()
@@ -181,7 +182,7 @@ def lines(num: int) -> list[Attempt]:
     return [Attempt(deferrable=True) for _ in range(num)]
 
 
-async def test_a_line_that_crashes_late_is_convicted_at_its_second_crash() -> None:
+async def test_a_batch_line_is_convicted_at_second_crash() -> None:
     innocent, guilty = lines(2)
     for line in (innocent, guilty):
         line.has_token = True
@@ -207,7 +208,7 @@ async def test_new_live_requests_do_not_wait_for_lines() -> None:
     assert newcomer in rig.in_flight
 
 
-async def test_a_line_is_not_blamed_for_a_new_request_without_a_token() -> None:
+async def test_a_line_is_not_blamed_for_newcomers() -> None:
     [line], [newcomer] = lines(1), some(1)
     rig = Rig(line)
     await rig.die()

@@ -25,7 +25,7 @@ def test_an_answered_request_resets_the_delay() -> None:
     assert restarts.begin() == 0
 
 
-def test_the_limit_counts_the_last_hour_only() -> None:
+def test_the_limit_counts_only_the_last_hour() -> None:
     clock = Clock()
     restarts = Restarts(RestartPolicy(max_per_hour=2), clock)
     for _ in range(2):
@@ -38,7 +38,7 @@ def test_the_limit_counts_the_last_hour_only() -> None:
     assert restarts.total == 2
 
 
-def test_five_failed_starts_in_a_row_are_the_end() -> None:
+def test_five_failed_starts_in_a_row_give_up() -> None:
     restarts = Restarts(RestartPolicy())
     restarts.note_start(failed=True)
     restarts.note_start(failed=False)
@@ -48,5 +48,5 @@ def test_five_failed_starts_in_a_row_are_the_end() -> None:
     assert "failed to start 5 times in a row" in str(restarts.reason_against())
 
 
-def test_never_is_never() -> None:
+def test_restart_never_forbids_restarts() -> None:
     assert Restarts(RestartPolicy(is_on=False)).reason_against() == "--restart is never"

@@ -72,7 +72,7 @@ def kill(client: SupervisedEngineClient, number: int = signal.SIGKILL) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP])
-async def test_an_engine_that_ends_or_stops_is_replaced(client: SupervisedEngineClient, number: int) -> None:
+async def test_a_dead_or_hanging_engine_is_replaced(client: SupervisedEngineClient, number: int) -> None:
     before = client.pid
     kill(client, number)
     await settled(client)
@@ -80,7 +80,7 @@ async def test_an_engine_that_ends_or_stops_is_replaced(client: SupervisedEngine
     assert tokens(await run(client, request("a", 1, 2))) == [1, 2, EOS]
 
 
-async def test_requests_that_had_no_token_run_again(client: SupervisedEngineClient) -> None:
+async def test_requests_without_tokens_run_again(client: SupervisedEngineClient) -> None:
     waiting = asyncio.create_task(run(client, request("a", WAIT)))
     await asyncio.sleep(0.1)
     kill(client)
@@ -91,7 +91,7 @@ async def test_requests_that_had_no_token_run_again(client: SupervisedEngineClie
     waiting.cancel()
 
 
-async def test_a_stream_that_had_begun_ends_with_the_reason(client: SupervisedEngineClient) -> None:
+async def test_a_started_stream_ends_with_the_reason(client: SupervisedEngineClient) -> None:
     stream = client.generate(request("a", *range(200)))
     await anext(stream)
     kill(client)
@@ -100,7 +100,7 @@ async def test_a_stream_that_had_begun_ends_with_the_reason(client: SupervisedEn
             pass
 
 
-async def test_a_reader_that_may_restart_gets_the_whole_answer(client: SupervisedEngineClient) -> None:
+async def test_a_restartable_request_gets_its_whole_answer(client: SupervisedEngineClient) -> None:
     reading = asyncio.create_task(run(client, request("a", *range(60), may_restart=True)))
     await asyncio.sleep(0.3)
     kill(client)
@@ -109,7 +109,7 @@ async def test_a_reader_that_may_restart_gets_the_whole_answer(client: Supervise
     assert tokens(events) == [*range(60), EOS]
 
 
-async def test_meanwhile_new_requests_wait_and_questions_are_refused(client: SupervisedEngineClient) -> None:
+async def test_requests_wait_and_questions_fail_meanwhile(client: SupervisedEngineClient) -> None:
     kill(client)
     while client.outage is None:
         await asyncio.sleep(0.01)
@@ -122,7 +122,7 @@ async def test_meanwhile_new_requests_wait_and_questions_are_refused(client: Sup
     assert isinstance(await client.stats(), EngineStats)
 
 
-async def test_waiting_for_the_engine_has_an_end() -> None:
+async def test_waiting_for_the_engine_is_limited() -> None:
     config = EngineConfig(model="echo")
     client = SupervisedEngineClient(partial(ProcessEngineClient, config, COMMAND), wait_s=0.05)
     await client.start()
@@ -134,7 +134,7 @@ async def test_waiting_for_the_engine_has_an_end() -> None:
     await client.close()
 
 
-async def test_a_request_that_crashes_the_engine_twice_ends_alone(client: SupervisedEngineClient) -> None:
+async def test_a_twice_crashing_request_ends_alone(client: SupervisedEngineClient) -> None:
     innocent = [
         asyncio.create_task(run(client, request(f"r{i}", *range(50), may_restart=True))) for i in range(20)
     ]
@@ -145,7 +145,7 @@ async def test_a_request_that_crashes_the_engine_twice_ends_alone(client: Superv
     assert client.num_restarts == 2
 
 
-async def test_a_step_that_does_not_end_is_a_hang_with_stacks(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_an_endless_step_is_reported_with_stacks(capfd: pytest.CaptureFixture[str]) -> None:
     client = new_client(step_s=1.0)
     await client.start()
     with pytest.raises(CrashingRequestError, match="has been in a step of 1 tokens for 1 s"):
@@ -156,7 +156,7 @@ async def test_a_step_that_does_not_end_is_a_hang_with_stacks(capfd: pytest.Capt
     assert "llmfw/core/engine/process/process.py" in said
 
 
-async def test_past_its_limit_the_engine_is_given_up() -> None:
+async def test_past_its_limit_the_engine_is_abandoned() -> None:
     client = new_client(RestartPolicy(max_per_hour=1))
     await client.start()
     kill(client)
@@ -170,7 +170,7 @@ async def test_past_its_limit_the_engine_is_given_up() -> None:
     await client.close()
 
 
-async def test_never_restarting_leaves_the_client_dead() -> None:
+async def test_restart_never_leaves_the_client_dead() -> None:
     client = new_client(RestartPolicy(is_on=False))
     await client.start()
     waiting = asyncio.create_task(run(client, request("a", WAIT)))
@@ -183,7 +183,7 @@ async def test_never_restarting_leaves_the_client_dead() -> None:
     await client.close()
 
 
-async def test_once_told_so_it_restarts_no_engine(client: SupervisedEngineClient) -> None:
+async def test_after_stop_restarting_no_engine_restarts(client: SupervisedEngineClient) -> None:
     client.stop_restarting()
     kill(client, signal.SIGTERM)
     with pytest.raises(EngineDeadError, match="exit code 0"):
@@ -191,7 +191,7 @@ async def test_once_told_so_it_restarts_no_engine(client: SupervisedEngineClient
     assert client.num_restarts == 0
 
 
-async def test_an_engine_that_cannot_start_again_is_given_up(tmp_path: Path) -> None:
+async def test_an_engine_that_cannot_restart_is_abandoned(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     code = f"import os, runpy, sys; os.path.exists({str(gone)!r}) and exit(3); sys.path.append({FOLDER!r})\n"
     code += f"runpy.run_path({echo_engine.__file__!r}, run_name='__main__')"
@@ -206,7 +206,7 @@ async def test_an_engine_that_cannot_start_again_is_given_up(tmp_path: Path) -> 
     await client.close()
 
 
-async def test_a_policy_set_by_an_administrator_is_set_again(client: SupervisedEngineClient) -> None:
+async def test_an_administrator_s_policy_survives_restarts(client: SupervisedEngineClient) -> None:
     await client.control(SetPolicy("lpm"))
     kill(client)
     await settled(client)
@@ -216,7 +216,7 @@ async def test_a_policy_set_by_an_administrator_is_set_again(client: SupervisedE
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.3])
-async def test_closing_while_it_restarts_leaves_no_process(delay: float) -> None:
+async def test_closing_during_a_restart_leaves_no_process(delay: float) -> None:
     client = new_client()
     await client.start()
     kill(client)
@@ -231,7 +231,7 @@ async def test_closing_while_it_restarts_leaves_no_process(delay: float) -> None
             os.kill(pid, 0)
 
 
-async def test_a_request_s_timeout_goes_on_while_it_waits(client: SupervisedEngineClient) -> None:
+async def test_timeouts_continue_while_a_request_waits(client: SupervisedEngineClient) -> None:
     begun = time.monotonic()
     limited = Request(id="a", prompt=[WAIT], sampling=SamplingParams(max_tokens=9), timeout_s=0.2)
     kill(client, signal.SIGSTOP)

@@ -42,19 +42,19 @@ def rig() -> Rig:
 
 
 @pytest.mark.parametrize("phase", [Phase.IDLE, Phase.BUILDING])
-def test_waiting_and_building_may_take_any_time(rig: Rig, phase: Phase) -> None:
+def test_waiting_and_building_may_take_long(rig: Rig, phase: Phase) -> None:
     rig.enter(phase)
     assert rig.looks(3600, beats=1) is None
 
 
-def test_a_long_step_is_a_hang_after_the_timeout(rig: Rig) -> None:
+def test_a_long_step_hangs_after_the_timeout(rig: Rig) -> None:
     rig.enter(Phase.STEP, 8000)
     assert rig.looks(299, beats=1) is None
     hang = rig.looks(3, beats=1)
     assert hang == Hang("the engine hangs: it has been in a step of 8000 tokens for 300 s", is_stopped=False)
 
 
-def test_steps_that_end_are_no_hang(rig: Rig) -> None:
+def test_finishing_steps_are_no_hang(rig: Rig) -> None:
     rig.enter(Phase.STEP, 1)
     assert rig.looks(3600, steps=1) is None
 
@@ -69,43 +69,43 @@ def test_a_stopped_process_is_found_within_eleven_seconds(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.IDLE, Phase.BUSY, Phase.STEP])
-def test_a_process_that_neither_beats_nor_computes_hangs(rig: Rig, phase: Phase) -> None:
+def test_an_inactive_process_hangs(rig: Rig, phase: Phase) -> None:
     rig.enter(phase)
     hang = rig.looks(12)
     assert hang is not None
     assert not hang.is_stopped
 
 
-def test_native_code_that_computes_without_beats_is_no_hang(rig: Rig) -> None:
+def test_computing_native_code_is_no_hang(rig: Rig) -> None:
     rig.enter(Phase.STEP)
     assert rig.looks(200, ticks=1) is None
 
 
-def test_an_import_without_beats_has_the_time_of_a_step(rig: Rig) -> None:
+def test_imports_may_take_as_long_as_steps(rig: Rig) -> None:
     rig.enter(Phase.BUILDING)
     assert rig.looks(290) is None
     assert rig.looks(20) is not None
 
 
-def test_a_process_stopped_while_it_builds_is_found(rig: Rig) -> None:
+def test_a_stopped_process_is_found_while_building(rig: Rig) -> None:
     rig.enter(Phase.BUILDING)
     rig.state = ProcessState(is_stopped=True, ticks=0)
     assert rig.looks(11) is not None
 
 
-def test_time_in_which_the_watchdog_slept_does_not_count(rig: Rig) -> None:
+def test_suspended_time_does_not_count(rig: Rig) -> None:
     rig.enter(Phase.STEP)
     for _ in range(9):
         rig.now += 3600
         assert rig.watchdog.look() is None
 
 
-def test_without_the_system_s_word_silence_is_enough(rig: Rig) -> None:
+def test_without_process_state_silence_counts(rig: Rig) -> None:
     rig.state = None
     assert rig.looks(12) is not None
 
 
-def test_a_timeout_of_zero_turns_the_watchdog_off() -> None:
+def test_a_zero_timeout_disables_the_watchdog() -> None:
     assert WatchdogLimits.of(0) is None
     assert WatchdogLimits.of(3) == WatchdogLimits(3, 3)
     assert WatchdogLimits.of(300) == WatchdogLimits(300, 10)

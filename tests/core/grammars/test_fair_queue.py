@@ -14,7 +14,7 @@ from llmfw.core.grammars.messages import Job
 SPEC = GrammarSpec("regex", "a")
 
 
-def test_a_short_line_does_not_wait_for_a_long_one() -> None:
+def test_a_short_line_overtakes_a_long_one() -> None:
     queue = FairQueue(100)
     for i in range(50):
         queue.add(Job(i, "many", SPEC))
@@ -22,7 +22,7 @@ def test_a_short_line_does_not_wait_for_a_long_one() -> None:
     assert 99 in [job.id for job in (queue.pop(), queue.pop()) if job is not None]
 
 
-def test_a_full_queue_takes_from_the_longest_line() -> None:
+def test_a_full_queue_drops_from_the_longest_line() -> None:
     queue = FairQueue(3)
     assert all(queue.add(Job(i, "many", SPEC)) and queue.shed() is None for i in range(3))
     assert not queue.add(Job(3, "many", SPEC))
@@ -35,7 +35,7 @@ def test_a_full_queue_takes_from_the_longest_line() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(["add", "pop", "remove"]), st.sampled_from("abc"), st.integers(0, 20)))
 )
-def test_each_job_leaves_once_and_in_its_tenant_s_order(moves: list[tuple[str, str, int]]) -> None:
+def test_each_job_leaves_once_in_tenant_order(moves: list[tuple[str, str, int]]) -> None:
     queue, lines = FairQueue(8), {tenant: deque[int]() for tenant in "abc"}
     for number, (move, tenant, which) in enumerate(moves):
         if move == "add":

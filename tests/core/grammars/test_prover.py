@@ -85,7 +85,7 @@ def test_a_costly_grammar_is_refused_with_its_reason(rig: Rig, source: str, code
     assert rig.prove("ok 2").source == "ok 2"
 
 
-def test_what_the_backend_says_comes_through(rig: Rig) -> None:
+def test_backend_errors_reach_the_caller(rig: Rig) -> None:
     with pytest.raises(RequestError, match="refused after"):
         rig.prove("refuse")
     with pytest.raises(BackendFailureError, match="OSError: out of paper") as caught:
@@ -109,7 +109,7 @@ def test_a_backends_fault_is_its_own(rig: Rig, fault: str, where: str, words: st
     assert caught.value.where == where
 
 
-def test_slow_grammars_of_one_tenant_leave_another_its_own(rig: Rig) -> None:
+def test_slow_grammars_delay_no_other_tenant(rig: Rig) -> None:
     async def attack() -> int:
         bombs = [
             asyncio.create_task(rig.prover.prove(GrammarSpec("regex", f"spin {i}"), "a")) for i in range(4)
@@ -137,7 +137,7 @@ def test_too_many_slow_grammars_are_refused_as_overload(rig: Rig) -> None:
     assert 0 < len(refused) < 12
 
 
-def test_a_supervisor_that_was_killed_is_replaced(rig: Rig) -> None:
+def test_a_killed_supervisor_is_replaced(rig: Rig) -> None:
     rig.prove("ok 3")
     before = rig.prover.pid
     assert before is not None
@@ -182,7 +182,7 @@ def state(pid: str) -> str:
         return "Z"
 
 
-def test_a_backend_that_cannot_be_built_is_named() -> None:
+def test_an_unbuildable_backend_is_named() -> None:
     rig = Rig(launch("tests.doubles.hostile_grammar:NoSuchClass"))
     try:
         with pytest.raises(ComponentError, match=r"hostile.*NoSuchClass"):
@@ -191,7 +191,7 @@ def test_a_backend_that_cannot_be_built_is_named() -> None:
         rig.close()
 
 
-def test_a_supervisor_that_is_stopped_is_replaced(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_supervisor_is_replaced(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmfw.core.grammars.prover.PING_S", 0.05)
     monkeypatch.setattr("llmfw.core.grammars.prover.SILENT_S", 0.5)
     rig.prove("ok 5")

@@ -30,21 +30,21 @@ def thawed() -> Iterator[None]:
     gc.enable()
 
 
-def test_what_is_there_is_put_aside_and_garbage_is_not() -> None:
+def test_settle_freezes_live_objects_and_frees_garbage() -> None:
     kept, dead = cycle(), weakref.ref(cycle())
     garbage.settle()
     assert dead() is None
     assert all(each is not kept for each in gc.get_objects())
 
 
-def test_cycles_that_come_later_are_collected() -> None:
+def test_later_cycles_are_collected() -> None:
     garbage.settle()
     later = weakref.ref(cycle())
     gc.collect()
     assert later() is None
 
 
-def test_nothing_is_collected_during_an_import_and_everything_after_it() -> None:
+def test_imports_pause_collection_and_freeze_their_objects() -> None:
     with garbage.importing():
         assert not gc.isenabled()
         brought = cycle()
@@ -52,7 +52,7 @@ def test_nothing_is_collected_during_an_import_and_everything_after_it() -> None
     assert all(each is not brought for each in gc.get_objects())
 
 
-def test_a_failed_import_leaves_the_collector_on() -> None:
+def test_a_failed_import_keeps_the_collector_on() -> None:
     with pytest.raises(ImportError), garbage.importing():
         raise ImportError
     assert gc.isenabled()

@@ -59,7 +59,7 @@ def test_heavy_modules_run_only_when_used(fresh_python: Callable[..., str]) -> N
 
 
 @pytest.mark.slow
-def test_every_architecture_loads_without_what_is_left_out(
+def test_all_architectures_load_without_the_omitted_modules(
     fresh_python: Callable[..., str], tmp_path: Path
 ) -> None:
     for i, (config, settings) in enumerate(SERVABLE.values()):

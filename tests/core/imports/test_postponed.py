@@ -43,7 +43,7 @@ class _Noted(list[str]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_what_is_known_is_had_without_running_it(runs: list[str]) -> None:
+def test_known_names_do_not_run_the_module(runs: list[str]) -> None:
     postpone("big", mark=lambda function: function)
     import big  # type: ignore[import-not-found]
 
@@ -52,7 +52,8 @@ def test_what_is_known_is_had_without_running_it(runs: list[str]) -> None:
     assert runs == []
 
 
-def test_anything_else_runs_it_once_and_what_was_known_is_its_own_then(runs: list[str]) -> None:
+def test_other_names_run_the_module_once(runs: list[str]) -> None:
+    """Afterwards known names are the module's own."""
     done: list[object] = []
     postpone("big", mark=lambda function: function, then=done.append)
     import big
@@ -63,7 +64,7 @@ def test_anything_else_runs_it_once_and_what_was_known_is_its_own_then(runs: lis
     assert done == [sys.modules["big"]]
 
 
-def test_submodules_of_an_index_do_not_run_it_and_those_of_other_packages_do(runs: list[str]) -> None:
+def test_submodules_of_an_index_do_not_run_it(runs: list[str]) -> None:
     postpone("big", has_index=True)
     from big import one  # type: ignore[import-not-found]
 
@@ -75,7 +76,7 @@ def test_submodules_of_an_index_do_not_run_it_and_those_of_other_packages_do(run
     assert runs == ["big.one", "big.two", "big"]
 
 
-def test_a_submodule_of_a_package_that_is_no_index_runs_the_package_first(runs: list[str]) -> None:
+def test_submodules_of_other_packages_run_the_package(runs: list[str]) -> None:
     postpone("big")
     from big.two import TWO
 
@@ -92,7 +93,7 @@ def test_a_postponed_submodule_is_imported_without_its_package(runs: list[str]) 
     assert run("big.two").TWO == 2
 
 
-def test_what_was_imported_already_stays_and_what_is_not_there_is_not_made_up(runs: list[str]) -> None:
+def test_imported_and_missing_modules_are_not_postponed(runs: list[str]) -> None:
     import big
 
     postpone("big", mark=None)
@@ -102,7 +103,7 @@ def test_what_was_imported_already_stays_and_what_is_not_there_is_not_made_up(ru
     assert "no_such_module" not in sys.modules
 
 
-def test_what_inspection_asks_of_every_module_runs_nothing(runs: list[str]) -> None:
+def test_inspection_does_not_run_the_module(runs: list[str]) -> None:
     postpone("big")
     module = sys.modules["big"]
     assert (hasattr(module, "__wrapped__"), hasattr(module, "__warningregistry__")) == (False, False)
@@ -110,7 +111,7 @@ def test_what_inspection_asks_of_every_module_runs_nothing(runs: list[str]) -> N
     assert runs == []
 
 
-def test_threads_that_need_it_at_once_all_get_it_and_it_runs_once(runs: list[str]) -> None:
+def test_concurrent_threads_run_the_module_once(runs: list[str]) -> None:
     postpone("big")
     module, found = sys.modules["big"], []
     threads = [threading.Thread(target=lambda: found.append(module.ONE)) for _ in range(8)]

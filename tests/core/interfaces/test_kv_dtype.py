@@ -17,18 +17,18 @@ FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-def test_an_unknown_dtype_is_an_error_that_names_the_right_ones() -> None:
+def test_an_unknown_dtype_names_the_known_ones() -> None:
     message = "--kv-cache-dtype is 'int8'; it must be auto or one of float32, bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2"
     with pytest.raises(ConfigError, match=message):
         choose_kv_dtype("int8", torch.bfloat16)
 
 
-def test_it_is_said_before_the_model_is_looked_for() -> None:
+def test_the_dtype_is_checked_before_the_model() -> None:
     with pytest.raises(ConfigError, match="--kv-cache-dtype is 'fp4'"):
         build_engine("no such folder", kv_cache_dtype="fp4")
 
 
-def test_names_and_bytes_belong_together() -> None:
+def test_names_and_byte_sizes_agree() -> None:
     assert {name: dtype.itemsize for name, dtype in KV_DTYPES.items()} == KV_DTYPE_BYTES
     assert choose_kv_dtype("auto", torch.float16) == torch.float16
     assert dtype_name(choose_kv_dtype("fp8", torch.float16)) == "fp8_e4m3"
@@ -36,7 +36,7 @@ def test_names_and_bytes_belong_together() -> None:
 
 @pytest.mark.parametrize("stored_as", FP8)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_what_is_too_large_becomes_the_largest(dtype: torch.dtype, stored_as: torch.dtype) -> None:
+def test_too_large_numbers_saturate(dtype: torch.dtype, stored_as: torch.dtype) -> None:
     largest = torch.finfo(stored_as).max
     numbers = torch.tensor([largest, 60000.0, torch.inf, -60000.0, -torch.inf], dtype=dtype)
     assert encode(numbers, stored_as).double().tolist() == [largest] * 3 + [-largest] * 2
@@ -52,7 +52,7 @@ def test_bfloat16_saturates_in_float16() -> None:
 @given(
     numbers=st.lists(FINITE, min_size=1, max_size=50), scale=st.sampled_from([1.0, 0.004, 0.3, 7.0, 1000.0])
 )
-def test_a_number_becomes_the_nearest_that_there_is(
+def test_numbers_round_to_the_nearest_code(
     stored_as: torch.dtype, numbers: list[float], scale: float
 ) -> None:
     given_numbers = torch.tensor(numbers) * torch.tensor(1.0 / scale)
@@ -65,6 +65,6 @@ def test_a_number_becomes_the_nearest_that_there_is(
 
 @pytest.mark.parametrize("stored_as", FP8)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_code_is_read_as_torch_converts_it(dtype: torch.dtype, stored_as: torch.dtype) -> None:
+def test_every_code_decodes_like_torch(dtype: torch.dtype, stored_as: torch.dtype) -> None:
     codes = torch.arange(256, dtype=torch.uint8).view(stored_as).view(2, 4, 32)
     torch.testing.assert_close(decode(codes, dtype), codes.to(dtype), atol=0, rtol=0, equal_nan=True)

@@ -17,7 +17,7 @@ def storage(num_layers: int, num_pages: int) -> KVStorage:
     return KVStorage(layers, num_pages, 16, torch.bfloat16, CPU)
 
 
-def test_keys_and_values_begin_at_a_line_and_are_zeros() -> None:
+def test_keys_and_values_are_aligned_zeros() -> None:
     kept = storage(5, 7)
     for tensor, size in [*((k, 24) for k in kept.keys), *((v, 40) for v in kept.values)]:
         assert tensor.shape == (7, 16, 2, size)
@@ -26,7 +26,7 @@ def test_keys_and_values_begin_at_a_line_and_are_zeros() -> None:
         assert not tensor.any()
 
 
-def test_layers_come_to_the_border_of_a_large_page_at_different_tokens() -> None:
+def test_layers_cross_large_pages_at_different_tokens() -> None:
     kept = storage(10, 3)
     places = sorted(tensor.data_ptr() % LARGE_PAGE for tensor in (*kept.keys, *kept.values))
     gaps = [after - before for before, after in itertools.pairwise(places)]

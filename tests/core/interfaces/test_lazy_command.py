@@ -34,19 +34,19 @@ def install(install_plugin, source: str) -> None:
     (folder / f"{module}_command.py").write_text(source)
 
 
-def test_the_command_itself_runs_and_gives_its_own_help(install_plugin):
+def test_a_lazy_command_runs_and_shows_help(install_plugin):
     install(install_plugin, COMMAND)
     assert llmfw("greet", "--name", "Ann").stdout == "hello Ann\n"
     assert "--name TEXT" in llmfw("greet", "--help").stdout
 
 
-def test_a_list_of_commands_does_not_import_it(install_plugin):
+def test_listing_commands_does_not_import_them(install_plugin):
     install(install_plugin, "raise OSError('disk')")
     assert "greet     Say hello.\n" in llmfw("--help").stdout
     assert llmfw("plugins").exit_code == 0
 
 
-def test_a_command_that_cannot_be_imported_is_one_line(install_plugin):
+def test_an_unimportable_command_is_one_line(install_plugin):
     install(install_plugin, "raise OSError('disk')")
     result = llmfw("greet")
     assert result.exit_code == 1

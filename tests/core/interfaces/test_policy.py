@@ -22,17 +22,17 @@ KEYS = {
 
 @pytest.mark.parametrize("first", KEYS)
 @pytest.mark.parametrize("second", KEYS)
-def test_many_are_ordered_as_by_lexsort(first: str, second: str) -> None:
+def test_ordering_equals_lexsort(first: str, second: str) -> None:
     keys = KEYS[first], KEYS[second], KEYS["few values"]
     assert Ordering.by(*keys).places.tolist() == np.lexsort(keys[::-1]).tolist()
 
 
 @pytest.mark.parametrize("num", [0, 1, 2, 256, 257])
-def test_equals_stay_in_the_order_of_their_places(num: int) -> None:
+def test_ties_keep_their_order(num: int) -> None:
     assert Ordering.by(np.zeros(num)).places.tolist() == list(range(num))
 
 
-def test_keys_are_left_as_they_are() -> None:
+def test_keys_are_not_changed() -> None:
     key = np.arange(NUM)[::-1].copy()
     Ordering.by(key, key)
     assert key.tolist() == list(range(NUM))[::-1]

@@ -69,7 +69,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 @given(st.text(max_size=40))
-def test_the_bytes_of_a_text_s_tokens_in_a_row_are_its_utf_8(tokenizer: Tokenizer, text: str) -> None:
+def test_joined_token_bytes_equal_the_encoded_text(tokenizer: Tokenizer, text: str) -> None:
     token_ids = tokenizer.encode(text, add_special_tokens=False)
     joined = b"".join(map(tokenizer.token_bytes, token_ids))
     # Pieces begin a text with a space of their own, and have one sign for it and for "▁".
@@ -77,12 +77,12 @@ def test_the_bytes_of_a_text_s_tokens_in_a_row_are_its_utf_8(tokenizer: Tokenize
 
 
 @given(st.lists(st.sampled_from(["play", "playing", "plays", "the", "ball"]), max_size=6).map(" ".join))
-def test_words_have_their_space_and_what_continues_them_has_none(text: str) -> None:
+def test_continuing_word_pieces_have_no_space(text: str) -> None:
     tokenizer = word_pieces()
     assert b"".join(map(tokenizer.token_bytes, tokenizer.encode(text))).decode().removeprefix(" ") == text
 
 
-def test_a_token_that_is_half_a_character_has_that_half_s_bytes(tokenizer: Tokenizer) -> None:
+def test_partial_characters_have_partial_bytes(tokenizer: Tokenizer) -> None:
     *_, first, last = tokenizer.encode("\U0001fad7")  # no vocabulary here has it whole
     assert tokenizer.token_bytes(first) + tokenizer.token_bytes(last) == "\U0001fad7".encode()[-2:]
 
@@ -98,11 +98,11 @@ def test_an_id_without_a_token_has_no_bytes(tokenizer: Tokenizer) -> None:
     assert tokenizer.token_bytes(10**6) == b""
 
 
-def test_without_a_decoder_words_have_a_space_before_them() -> None:
+def test_words_without_decoder_have_a_leading_space() -> None:
     tokenizer = Tokenizer(tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a")))
     assert (tokenizer.token_bytes(0) + tokenizer.token_bytes(1)).decode() == f" {tokenizer.decode([0, 1])}"
 
 
-def test_every_byte_has_one_letter_as_the_library_has_them() -> None:
+def test_the_byte_alphabet_equals_the_library_s() -> None:
     assert set(byte_alphabet()) == set(pre_tokenizers.ByteLevel.alphabet())
     assert set(byte_alphabet().values()) == {bytes([i]) for i in range(256)}

@@ -38,14 +38,14 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 @given(st.text(max_size=40))
-def test_token_by_token_the_text_is_the_same_as_all_at_once(tokenizer: Tokenizer, text: str) -> None:
+def test_incremental_detokenization_equals_decoding_at_once(tokenizer: Tokenizer, text: str) -> None:
     token_ids = tokenizer.encode(text)
     detokenizer = tokenizer.detokenizer()
     assert "".join(detokenizer.feed([token]) for token in token_ids) == tokenizer.decode(token_ids)
 
 
 @given(st.text(max_size=20), st.integers(1, 40))
-def test_no_half_character_is_ever_shown(tokenizer: Tokenizer, text: str, end: int) -> None:
+def test_partial_characters_are_never_shown(tokenizer: Tokenizer, text: str, end: int) -> None:
     detokenizer = tokenizer.detokenizer()
     token_ids = tokenizer.encode(text)[:end]
     shown = "".join(detokenizer.feed([token]) for token in token_ids)
@@ -78,19 +78,19 @@ def test_a_character_cut_off_is_shown_as_decode_shows_it(tokenizer: Tokenizer, n
     assert text.endswith("\ufffd")
 
 
-def test_a_continuation_keeps_the_space_between_it_and_the_prompt(tokenizer: Tokenizer) -> None:
+def test_a_continuation_keeps_its_leading_space(tokenizer: Tokenizer) -> None:
     prompt, new = tokenizer.encode("The"), tokenizer.encode("The The")[len(tokenizer.encode("The")) :]
     detokenizer = tokenizer.detokenizer(prompt)
     assert "".join(detokenizer.feed([token]) for token in new) == " The"
 
 
-def test_special_tokens_are_shown_only_if_asked_for(tokenizer: Tokenizer) -> None:
+def test_special_tokens_are_shown_on_request(tokenizer: Tokenizer) -> None:
     token_ids = tokenizer.encode("The<end>")
     assert tokenizer.detokenizer().feed(token_ids).endswith("The")
     assert tokenizer.detokenizer(skip_special_tokens=False).feed(token_ids).endswith("The<end>")
 
 
-def test_bytes_that_never_become_a_character_do_not_pile_up(tokenizer: Tokenizer) -> None:
+def test_invalid_bytes_do_not_accumulate(tokenizer: Tokenizer) -> None:
     [*_, broken] = tokenizer.encode("ÿ")[-1:]
     detokenizer = tokenizer.detokenizer()
     shown = "".join(detokenizer.feed([broken]) for _ in range(5 * MAX_HELD_TOKENS))
@@ -98,18 +98,18 @@ def test_bytes_that_never_become_a_character_do_not_pile_up(tokenizer: Tokenizer
     assert detokenizer.feed(tokenizer.encode("T")).strip() == "T"
 
 
-async def test_a_long_text_is_encoded_as_a_short_one(tokenizer: Tokenizer) -> None:
+async def test_long_texts_are_encoded_like_short_ones(tokenizer: Tokenizer) -> None:
     text = "The quick brown fox. " * 500
     assert await tokenizer.encode_aside(text) == tokenizer.encode(text)
     assert tokenizer.decode(tokenizer.encode(text)).count("The") == 500
 
 
 @given(st.text(max_size=40))
-def test_no_text_has_fewer_tokens_than_is_said_before_encoding(tokenizer: Tokenizer, text: str) -> None:
+def test_fewest_tokens_is_a_lower_bound(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.fewest_tokens(text) <= len(tokenizer.encode(text))
 
 
-def test_a_panic_of_the_library_is_an_error_of_ours() -> None:
+def test_a_library_panic_is_an_engine_error() -> None:
     """A panic is no `Exception`, and would end the event loop's task without a reply."""
     backend = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
     pattern = tokenizers.Regex("(h+e*)+(l|l?)+(.*.*.*)*$X")

@@ -45,7 +45,7 @@ def has_ended(pid: int, within_s: float) -> bool:
         os.close(watched)
 
 
-def test_a_stopped_child_of_any_thread_ends() -> None:
+def test_a_stopped_child_dies_with_its_parent() -> None:
     command = [sys.executable, "-c", PARENT, CHILD]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -59,7 +59,7 @@ def test_a_stopped_child_of_any_thread_ends() -> None:
                 os.kill(child, signal.SIGKILL)
 
 
-def test_a_child_outlives_the_thread_that_started_it() -> None:
+def test_a_child_outlives_its_starting_thread() -> None:
     children: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
@@ -76,6 +76,6 @@ def test_a_child_outlives_the_thread_that_started_it() -> None:
         assert child.wait(10) == -signal.SIGKILL
 
 
-def test_a_missing_program_is_the_callers_error(tmp_path: Path) -> None:
+def test_a_missing_program_raises_in_the_caller(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         start_child([str(tmp_path / "missing")], {})

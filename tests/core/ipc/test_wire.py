@@ -39,10 +39,10 @@ from llmfw.core.base.request import (
     StatsQuery,
     TokenEvent,
 )
+from llmfw.core.ipc.request_decoder import RequestDecoder
 from llmfw.core.ipc.wire import (
     Frames,
     Launch,
-    decode_from_client,
     decode_from_engine,
     encode,
     error_of,
@@ -66,8 +66,8 @@ SAMPLING = SamplingParams(
         Request(id="a", prompt=[1, 2**20], sampling=SAMPLING, eos_token_ids=(7,), priority=-3),
     ],
 )
-def test_what_a_client_sends_arrives_as_it_was(message: object) -> None:
-    assert decode_from_client(encode(message)) == message
+def test_client_messages_arrive_unchanged(message: object) -> None:
+    assert RequestDecoder().decode(encode(message)) == message
 
 
 events = st.builds(
@@ -81,7 +81,7 @@ events = st.builds(
 
 
 @given(st.lists(events))
-def test_what_an_engine_sends_arrives_as_it_was(events: list[TokenEvent]) -> None:
+def test_engine_messages_arrive_unchanged(events: list[TokenEvent]) -> None:
     assert decode_from_engine(encode(EventBatch(events))) == EventBatch(events)
     stats = EngineStats(
         num_running=1, num_waiting=2, num_used_tokens=3, num_cached_tokens=4, num_total_tokens=5
@@ -101,8 +101,8 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_a_command_arrives_as_it_was(command: Command) -> None:
-    assert decode_from_client(encode(Control(2**40, command))) == Control(2**40, command)
+def test_a_command_arrives_unchanged(command: Command) -> None:
+    assert RequestDecoder().decode(encode(Control(2**40, command))) == Control(2**40, command)
 
 
 ANSWERS = [
@@ -114,7 +114,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
-def test_an_answer_arrives_as_it_was(answer: Answer) -> None:
+def test_an_answer_arrives_unchanged(answer: Answer) -> None:
     assert decode_from_engine(encode(ControlAnswer(7, answer))) == ControlAnswer(7, answer)
 
 
@@ -125,19 +125,19 @@ def test_a_request_error_keeps_parameter_and_code() -> None:
 
 
 @pytest.mark.parametrize("error", [ModelError("no such folder"), ComponentError("x"), RequestError("y")])
-def test_an_exception_of_the_tree_arrives_as_itself(error: Exception) -> None:
+def test_llmfw_errors_arrive_as_their_class(error: Exception) -> None:
     arrived = error_of(failure_of(error))
     assert type(arrived) is type(error)
     assert str(arrived) == str(error)
 
 
-def test_any_other_exception_arrives_as_an_engine_error_with_its_name() -> None:
+def test_other_exceptions_arrive_as_engine_errors() -> None:
     arrived = error_of(EngineFailed("OutOfMemoryError", "tried to allocate 5 GB"))
     assert type(arrived) is EngineError
     assert str(arrived) == "OutOfMemoryError: tried to allocate 5 GB"
 
 
-def test_settings_are_read_from_a_stream_that_stays_open() -> None:
+def test_settings_are_read_from_an_open_stream() -> None:
     launch = Launch(EngineConfig(model="m", options={"a.b": "c"}), [7])
     stream = io.BytesIO()
     write_launch(stream, launch)
@@ -147,13 +147,13 @@ def test_settings_are_read_from_a_stream_that_stays_open() -> None:
     assert stream.read() == b"more"
 
 
-def test_a_stream_that_ends_too_early_is_an_error() -> None:
+def test_a_truncated_stream_is_an_error() -> None:
     with pytest.raises(EOFError, match="stdin ended"):
         read_launch(io.BytesIO(b"\0\0\0\0\0\0\0\x09abc"))
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(1, 60)))
-def test_payloads_arrive_whole_however_their_bytes_are_cut(payloads: list[bytes], cuts: list[int]) -> None:
+def test_payloads_arrive_whole_in_any_chunks(payloads: list[bytes], cuts: list[int]) -> None:
     stream, frames, arrived = b"".join(map(framed, payloads)), Frames(), []
     for size in [*cuts, len(stream)]:
         arrived += frames.feed(stream[:size])
@@ -162,13 +162,13 @@ def test_payloads_arrive_whole_however_their_bytes_are_cut(payloads: list[bytes]
     assert not frames.has_begun
 
 
-def test_a_payload_that_has_come_in_part_is_noticed() -> None:
+def test_a_partial_payload_is_noticed() -> None:
     frames = Frames()
     assert frames.feed(framed(b"abc")[:-1]) == []
     assert frames.has_begun
 
 
-def test_a_pair_is_connected_and_nobody_else_can_connect_to_it() -> None:
+def test_a_pair_is_private() -> None:
     ours, theirs = new_pair()
     with ours, theirs:
         ours.send(b"x")

@@ -80,13 +80,13 @@ def llama(tmp_path: Path) -> Path:
     return save_random_model(tmp_path, *SERVABLE["llama"])
 
 
-def test_ten_names_and_the_number_of_the_rest(llama: Path) -> None:
+def test_at_most_ten_names_are_listed(llama: Path) -> None:
     text = refusal(change(llama, lambda t: t | {f"extra_{n}.weight": torch.ones(1) for n in range(16)}))
     assert text.count("extra_") == 10
     assert text.endswith(" and 6 more")
 
 
-def test_a_tensor_of_each_layer_is_one_name(llama: Path) -> None:
+def test_tensors_of_all_layers_are_listed_once(llama: Path) -> None:
     text = refusal(change(llama, lambda t: {n: x for n, x in t.items() if "down_proj" not in n}))
     assert text.endswith("missing: model.layers.0.mlp.down_proj.weight (and in 2 other layers)")
 
@@ -130,9 +130,7 @@ def test_a_stale_pickle_beside_safetensors_is_unread(llama: Path) -> None:
 
 
 @pytest.mark.parametrize(("family", "number"), [(DEEPSEEK, 3), (DEEPSEEK, 61), (GLM, 46)])
-def test_heads_for_more_tokens_are_passed_over(
-    family: tuple[str, dict[str, Any]], number: int, tmp_path: Path
-) -> None:
+def test_mtp_heads_are_ignored(family: tuple[str, dict[str, Any]], number: int, tmp_path: Path) -> None:
     """They are numbered as another layer: transformers hides the usual numbers, other numbers are told by their parts."""
     folder = save_random_model(tmp_path, *family)
     expected = packed_logits(load(folder), 300)
@@ -141,7 +139,7 @@ def test_heads_for_more_tokens_are_passed_over(
 
 
 @pytest.mark.parametrize(("family", "number"), [(DEEPSEEK, 3), (DEEPSEEK, 61), (GLM, 46)])
-def test_layers_that_transformers_hides_are_refused(
+def test_layers_hidden_by_transformers_are_refused(
     family: tuple[str, dict[str, Any]], number: int, tmp_path: Path
 ) -> None:
     folder = change(save_random_model(tmp_path, *family), add_layer(number, 1, None))
@@ -180,7 +178,7 @@ def test_an_unknown_quantization_is_named(llama: Path, load_format: str) -> None
     assert "quant_method None" in refusal(llama)
 
 
-def test_codes_without_scales_are_found() -> None:
+def test_codes_without_scales_are_detected() -> None:
     """transformers would compute with the codes themselves, or with a scale from uninitialised memory."""
     codes, scale = StoredTensor("F8_E4M3", (128, 128)), StoredTensor("F32", (1, 1))
     module = "model.layers.{}.self_attn.k_proj.weight{}"
@@ -193,7 +191,7 @@ def test_codes_without_scales_are_found() -> None:
     assert missing_scales(tensors) == [module.format(1, "_scale_inv")]
 
 
-def test_weights_in_the_shapes_of_codes_are_refused(llama: Path) -> None:
+def test_codes_in_place_of_weights_are_refused(llama: Path) -> None:
     change(
         llama,
         lambda t: {n.replace("_proj.weight", "_proj.trellis"): x.to(torch.int16) for n, x in t.items()},
@@ -228,7 +226,7 @@ def test_an_adapter_alone_is_refused_with_its_base(tmp_path: Path) -> None:
     "error",
     [RuntimeError("a\nb"), KeyError("x"), AttributeError("no x"), IndexError(), TypeError("not\nthis")],
 )
-def test_any_error_of_loading_is_one_line(
+def test_every_loading_error_is_one_line(
     llama: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
@@ -257,7 +255,7 @@ def test_a_broken_config_is_one_line(llama: Path, text: str) -> None:
         ({"rope_parameters": {"rope_type": "zzz", "factor": 2.0}}, "rope_parameters.rope_type is 'zzz'"),
     ],
 )
-def test_what_is_wrong_with_a_config_is_named(llama: Path, change: dict[str, Any], expected: str) -> None:
+def test_a_wrong_config_value_is_named(llama: Path, change: dict[str, Any], expected: str) -> None:
     file = llama / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     assert expected in refusal(llama)
@@ -278,7 +276,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "was_run").exists()
 
 
-def test_one_damaged_number_is_found(tmp_path: Path) -> None:
+def test_one_damaged_number_is_detected(tmp_path: Path) -> None:
     """Only prompts that reach it would be answered wrongly."""
 
     def damage(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -291,7 +289,7 @@ def test_one_damaged_number_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_no_damaged_number_is_overlooked(llama: Path, value: float, dtype: torch.dtype) -> None:
+def test_every_damaged_number_is_detected(llama: Path, value: float, dtype: torch.dtype) -> None:
     name = "model.layers.1.mlp.up_proj.weight"
 
     def damage(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -302,7 +300,7 @@ def test_no_damaged_number_is_overlooked(llama: Path, value: float, dtype: torch
     assert f"hold NaN or infinity: {name}" in refusal(change(llama, damage), dtype="auto")
 
 
-def test_a_matrix_of_zeros_is_warned_of(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_all_zero_matrix_logs_a_warning(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
     name = "model.layers.1.mlp.up_proj.weight"
     load(change(llama, lambda tensors: tensors | {name: tensors[name] * 0}))
     assert f"Every number of {name} is 0" in caplog.text

@@ -38,7 +38,7 @@ def refusal(folder: Path, **changes: Any) -> str:
 
 @pytest.mark.parametrize("value", [NAN, INFINITY, -1e-6, 0, 0.0, "1e-6", True])
 @pytest.mark.parametrize("field", ["rms_norm_eps", "layer_norm_epsilon", "rope_theta"])
-def test_a_number_that_must_be_positive(folder: Path, field: str, value: object) -> None:
+def test_nonpositive_numbers_are_named(folder: Path, field: str, value: object) -> None:
     assert f"{field} is {value!r} in its config.json; it must be a" in refusal(folder, **{field: value})
 
 
@@ -50,7 +50,7 @@ def test_rotary_parameters_are_positive(folder: Path, field: str, value: object)
     assert expected in refusal(folder, rope_parameters=rotary)
 
 
-def test_numbers_in_lists_and_inner_configs(folder: Path) -> None:
+def test_numbers_in_lists_and_inner_configs_are_checked(folder: Path) -> None:
     assert "rope_scaling.long_factor is 0" in refusal(folder, rope_scaling={"long_factor": [1.0, 0]})
     assert "text_config.norm_eps is -1" in refusal(folder, rope_scaling=None, text_config={"norm_eps": -1})
     assert "vision_config.x is nan" in refusal(folder, text_config={}, vision_config={"x": NAN})
@@ -58,7 +58,7 @@ def test_numbers_in_lists_and_inner_configs(folder: Path) -> None:
 
 @pytest.mark.parametrize("field", ["hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"])
 @pytest.mark.parametrize("value", [0, -4])
-def test_a_size_is_one_or_more(folder: Path, field: str, value: int) -> None:
+def test_sizes_below_one_are_named(folder: Path, field: str, value: int) -> None:
     assert f"{field} is {value} in its config.json; it must be 1 or more" in refusal(folder, **{field: value})
 
 
@@ -71,7 +71,7 @@ def test_a_size_is_one_or_more(folder: Path, field: str, value: int) -> None:
         ("eos_token_id", {}, "eos_token_id is {} in its config; it must be int or list or null"),
     ],
 )
-def test_a_field_of_another_type(folder: Path, field: str, value: object, expected: str) -> None:
+def test_a_field_of_another_type_is_named(folder: Path, field: str, value: object, expected: str) -> None:
     assert refusal(folder, **{field: value}).endswith(expected)
 
 
@@ -99,12 +99,12 @@ def test_factors_of_layers_are_above_zero(field: str, value: float) -> None:
     check_numbers("m", {field: 0.5, "moe_router_logit_softcapping": 0.0, "logit_scale": "inv_sqrt_d_model"})
 
 
-def test_what_models_do_have_is_right() -> None:
+def test_valid_special_numbers_are_accepted() -> None:
     settings = {"time_step_limit": [0.0, INFINITY], "max_position_embeddings": -1, "attention_factor": None}
     check_numbers("m", settings | {"sliding_window": -1, "num_experts": 0, "pad_token_id": -1})
 
 
-def test_no_types_own_config_is_refused() -> None:
+def test_every_transformers_default_config_passes() -> None:
     for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         settings = json.dumps(
             CONFIG_MAPPING[model_type](**BASE.get(model_type, {})).to_dict(), default=lambda value: None
@@ -120,7 +120,7 @@ def test_deep_json_is_one_line(folder: Path, depth: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "\xff", "[]", "3", "null"])
-def test_what_is_no_json_object(folder: Path, text: str) -> None:
+def test_invalid_json_configs_are_refused(folder: Path, text: str) -> None:
     (folder / "config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(
         ModelError,
@@ -129,7 +129,7 @@ def test_what_is_no_json_object(folder: Path, text: str) -> None:
         read_settings(str(folder))
 
 
-def test_a_config_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_config_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the system's own call: the superuser may read everything."""
 
     def refuse(path: object, *args: object, **kwargs: object) -> None:
@@ -141,7 +141,7 @@ def test_a_config_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", ["num_labels", "num_local_experts", "n_head"])
-def test_a_count_that_would_fill_the_memory_is_refused(folder: Path, name: str) -> None:
+def test_counts_that_would_exhaust_memory_are_refused(folder: Path, name: str) -> None:
     with pytest.raises(ModelError, match=rf"{name} is 1000000000 .* must be at most 100,000"):
         check_numbers(str(folder), {name: 10**9})
     check_numbers(str(folder), {name: 8, "max_position_embeddings": 10**7, "num_tokens_per_image": 10**6})
@@ -157,13 +157,13 @@ def test_a_count_that_would_fill_the_memory_is_refused(folder: Path, name: str) 
         ("num_hidden_layers", 10**12, "10,000"),
     ],
 )
-def test_sizes_that_no_memory_holds(folder: Path, field: str, value: int, most: str) -> None:
+def test_impossibly_large_sizes_are_named(folder: Path, field: str, value: int, most: str) -> None:
     assert f"{field} is {value} in its config.json; it must be at most {most}" in refusal(
         folder, **{field: value}
     )
 
 
-def test_a_context_may_be_any_length(folder: Path) -> None:
+def test_any_context_length_is_accepted(folder: Path) -> None:
     check_numbers("m", {"max_position_embeddings": 10**30})
 
 
@@ -172,7 +172,7 @@ def test_weights_named_by_the_config_are_refused(folder: Path, name: Any) -> Non
     assert f"names {name!r} as transformers_weights; remove" in refusal(folder, transformers_weights=name)
 
 
-def test_a_check_of_transformers_is_shown_without_its_name(folder: Path) -> None:
+def test_transformers_check_errors_are_shown_in_plain_text(folder: Path) -> None:
     text = refusal(folder, hidden_size=33)
     assert "its numbers do not fit together: The hidden size (33) is not a multiple" in text
     assert "StrictDataclass" not in text
@@ -180,12 +180,12 @@ def test_a_check_of_transformers_is_shown_without_its_name(folder: Path) -> None
 
 @pytest.mark.parametrize("value", [None, 5, True])
 @pytest.mark.parametrize("name", ["rope_type", "type"])
-def test_a_rotary_type_is_a_name(folder: Path, name: str, value: object) -> None:
+def test_a_rotary_type_must_be_a_name(folder: Path, name: str, value: object) -> None:
     expected = f"rope_parameters.{name} is {value!r} in its config.json; it must be a name, such as 'default'"
     assert expected in refusal(folder, rope_parameters={name: value, "rope_theta": 1e4, "factor": 4.0})
 
 
-def test_a_rotary_type_without_its_fields(folder: Path) -> None:
+def test_missing_rotary_fields_are_named(folder: Path) -> None:
     rotary = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 1e4}
     assert refusal(folder, rope_parameters=rotary).endswith(
         "rope_parameters lacks high_freq_factor and low_freq_factor in its config, which the rope_type 'llama3' needs"
@@ -199,19 +199,19 @@ def test_a_rotary_type_without_its_fields(folder: Path) -> None:
         (["full_attention", "evil", "x", "y"], "layer_types has 'evil' in its config; it must have full_att"),
     ],
 )
-def test_wrong_layer_types(tmp_path: Path, types: list[str], expected: str) -> None:
+def test_wrong_layer_types_are_named(tmp_path: Path, types: list[str], expected: str) -> None:
     tiny_config("qwen2").save_pretrained(tmp_path)
     assert expected in refusal(tmp_path, layer_types=types)
 
 
 @pytest.mark.parametrize("value", [9, -1])
-def test_more_experts_than_there_are(tmp_path: Path, value: int) -> None:
+def test_more_active_experts_than_exist_are_refused(tmp_path: Path, value: int) -> None:
     tiny_config("mixtral", num_local_experts=4).save_pretrained(tmp_path)
     expected = f"num_experts_per_tok is {value} in its config; it must be 1 to 4, its num_local_experts"
     assert expected in refusal(tmp_path, num_experts_per_tok=value)
 
 
-def test_no_types_own_experts_are_refused() -> None:
+def test_every_transformers_default_expert_count_passes() -> None:
     for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         config = CONFIG_MAPPING[model_type](**BASE.get(model_type, {}))
         check_experts(model_type, config.get_text_config(decoder=True))

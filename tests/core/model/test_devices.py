@@ -43,18 +43,18 @@ def test_a_container_s_memory_is_its_limit(root: Path) -> None:
     assert available_memory(CPU, root) == 200 * MIB
 
 
-def test_a_machine_with_less_than_the_limit(root: Path) -> None:
+def test_the_machine_s_memory_bounds_the_limit(root: Path) -> None:
     (root / "sys/fs/cgroup/memory.max").write_text(f"{2**50}")
     assert available_memory(CPU, root) == 512 * MIB
     assert total_memory(CPU, root) == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def test_without_proc_all_memory_is_available(tmp_path: Path) -> None:
+def test_without_proc_all_memory_counts_as_available(tmp_path: Path) -> None:
     assert available_memory(CPU, tmp_path) == total_memory(CPU, tmp_path) > 0
 
 
 @pytest.mark.usefixtures("threads")
-def test_threads_are_those_of_the_container(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_follow_the_container_s_limit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(2)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     limit_threads(root)

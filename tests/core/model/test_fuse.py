@@ -21,7 +21,7 @@ class Layer(nn.Module):
         return [self.q_proj(x), self.k_proj(y), self.v_proj(x)]
 
 
-def test_three_products_become_one_and_give_the_same() -> None:
+def test_merged_products_equal_the_separate_ones() -> None:
     for bias in (False, True):
         layer, x = Layer(bias), torch.randn(3, 8)
         expected = layer(x, x)
@@ -31,20 +31,20 @@ def test_three_products_become_one_and_give_the_same() -> None:
             assert all(map(torch.allclose, layer(x, x), expected))
 
 
-def test_projections_of_different_inputs_are_right_too() -> None:
+def test_projections_of_different_inputs_stay_correct() -> None:
     layer, x, y = Layer(), torch.randn(3, 8), torch.randn(3, 8)
     expected = layer(x, y)
     merge_projections(layer)
     assert all(map(torch.allclose, layer(x, y), expected))
 
 
-def test_projections_of_different_width_are_left_alone() -> None:
+def test_projections_of_different_width_are_not_merged() -> None:
     layer = Layer(key_width=6)
     assert merge_projections(layer) == 0
     assert type(layer.q_proj) is nn.Linear
 
 
-def test_a_subclass_of_linear_is_left_alone() -> None:
+def test_subclasses_of_linear_are_not_merged() -> None:
     class Quantised(nn.Linear):
         pass
 
@@ -53,7 +53,7 @@ def test_a_subclass_of_linear_is_left_alone() -> None:
     assert merge_projections(layer) == 0
 
 
-def test_a_part_still_shows_its_weight() -> None:
+def test_merged_projections_still_show_their_weights() -> None:
     layer = Layer()
     weight = layer.k_proj.weight.clone()
     merge_projections(layer)
@@ -61,7 +61,7 @@ def test_a_part_still_shows_its_weight() -> None:
 
 
 @pytest.mark.parametrize("change", ["no weight", "a forward of its own", "codes"])
-def test_projections_of_a_quantised_checkpoint_are_left_alone(change: str) -> None:
+def test_quantised_projections_are_not_merged(change: str) -> None:
     """Libraries that load them keep `nn.Linear`, without a weight or with another `forward`."""
     torch.manual_seed(0)
     module = nn.Module()

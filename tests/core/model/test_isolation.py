@@ -84,7 +84,7 @@ def test_falcon_h1_is_refused_at_any_multiplier(multiplier: float, dtype: torch.
 
 @pytest.mark.parametrize("shift", [1, -1, 3, 16, 30])
 @pytest.mark.parametrize("strength", [1.0, 1e-3, 1e-6])
-def test_the_smallest_leak_is_found(shift: int, strength: float) -> None:
+def test_the_smallest_leak_is_detected(shift: int, strength: float) -> None:
     for dtype in DTYPES:
         with pytest.raises(ModelError, match=MIXES):
             check_isolation(Leaky(strength, shift).to(dtype), 50)

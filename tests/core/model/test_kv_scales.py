@@ -32,18 +32,18 @@ def save(folder: Path, scales: dict[str, float], name: str = "model") -> None:
         ("transformer.h.1.attn.k_scale", "transformer.h.1.attn.v_scale"),
     ],
 )
-def test_scales_are_found_under_each_name_that_tools_give_them(tmp_path: Path, key: str, value: str) -> None:
+def test_scales_are_found_under_each_tool_s_names(tmp_path: Path, key: str, value: str) -> None:
     save(tmp_path, {key: 0.25, value: 0.5})
     assert read_scales(tmp_path) == {1: (0.25, 0.5)}
 
 
-def test_one_scale_for_both_and_files_of_many_parts(tmp_path: Path) -> None:
+def test_shared_scales_and_sharded_files_are_read(tmp_path: Path) -> None:
     save(tmp_path, {"model.layers.0.self_attn.kv_scale": 0.125}, "model-1-of-2")
     save(tmp_path, {"model.layers.11.self_attn.k_scale": 2.0}, "model-2-of-2")
     assert read_scales(tmp_path) == {0: (0.125, 0.125), 11: (2.0, 1.0)}
 
 
-def test_scales_of_weights_are_none_of_keys(tmp_path: Path) -> None:
+def test_weight_scales_are_not_kv_scales(tmp_path: Path) -> None:
     save(
         tmp_path, {"model.layers.0.self_attn.k_proj.weight_scale": 3.0, "model.layers.0.mlp.input_scale": 3.0}
     )
@@ -58,9 +58,7 @@ def test_scales_of_weights_are_none_of_keys(tmp_path: Path) -> None:
         (torch.tensor(torch.nan), "is nan; a scale is a positive number"),
     ],
 )
-def test_a_scale_that_cannot_be_used_is_an_error_with_its_name(
-    tmp_path: Path, scale: torch.Tensor, said: str
-) -> None:
+def test_an_unusable_scale_is_named(tmp_path: Path, scale: torch.Tensor, said: str) -> None:
     save_file({"model.layers.0.self_attn.k_scale": scale}, tmp_path / "model.safetensors")
     with pytest.raises(ModelError, match=said):
         read_scales(tmp_path)
@@ -80,7 +78,7 @@ def test_a_scale_that_cannot_be_used_is_an_error_with_its_name(
         ),
     ],
 )
-def test_the_log_says_where_scales_are_from(
+def test_the_log_names_the_source_of_scales(
     tmp_path: Path, scales: dict[str, float], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(tmp_path, scales)

@@ -35,30 +35,30 @@ def refusal(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_a_file_that_may_not_be_read(weights: Path) -> None:
+def test_an_unreadable_file_is_named(weights: Path) -> None:
     weights.chmod(0)
     if os.access(weights, os.R_OK):
         pytest.skip("this user may read everything")
     assert f"{weights} cannot be read: Permission denied" in refusal(weights.parent)
 
 
-def test_a_folder_in_a_file_s_place(weights: Path) -> None:
+def test_a_folder_named_like_weights_is_reported(weights: Path) -> None:
     weights.unlink()
     weights.mkdir()
     assert f"{weights} cannot be read: Is a directory" in refusal(weights.parent)
 
 
-def test_a_file_that_was_cut_off(weights: Path) -> None:
+def test_a_truncated_file_is_reported(weights: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-1000])
     assert f"{weights} is damaged, or not a safetensors file: " in refusal(weights.parent)
 
 
-def test_a_pointer_in_a_file_s_place(weights: Path) -> None:
+def test_a_git_lfs_pointer_is_reported(weights: Path) -> None:
     weights.write_text("version https://git-lfs.github.com/spec/v1\n")
     assert f"{weights} is damaged, or not a safetensors file: " in refusal(weights.parent)
 
 
-def test_no_file_at_all_is_told_in_transformers_words(weights: Path) -> None:
+def test_missing_weights_keep_transformers_message(weights: Path) -> None:
     weights.unlink()
     assert "no file named model.safetensors" in refusal(weights.parent)
 
@@ -92,7 +92,9 @@ LONGROPE = {
         ),
     ],
 )
-def test_fields_that_do_not_fit(tmp_path: Path, kind: str, changes: dict[str, object], expected: str) -> None:
+def test_contradicting_config_fields_are_named(
+    tmp_path: Path, kind: str, changes: dict[str, object], expected: str
+) -> None:
     save_random_model(tmp_path, kind, {})
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
@@ -103,7 +105,7 @@ def test_fields_that_do_not_fit(tmp_path: Path, kind: str, changes: dict[str, ob
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_exception_says_what_to_do() -> None:
+def test_an_unknown_exception_suggests_a_remedy() -> None:
     assert explained(ZeroDivisionError("division by zero")) == (
         "ZeroDivisionError: division by zero; compare its config.json with the original"
     )
@@ -122,7 +124,7 @@ def test_an_unknown_exception_says_what_to_do() -> None:
         ),
     ],
 )
-def test_numbers_that_cannot_be_built(tmp_path: Path, changes: dict[str, int], expected: str) -> None:
+def test_unbuildable_config_numbers_are_named(tmp_path: Path, changes: dict[str, int], expected: str) -> None:
     save_random_model(tmp_path, "LlamaConfig", {})
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"dtype": "float32"} | changes))

@@ -36,7 +36,7 @@ def test_any_other_mask_is_refused(rule: MaskFunction) -> None:
         window_of(rule)
 
 
-def test_a_rule_for_images_does_not_matter_without_any() -> None:
+def test_image_mask_rules_are_ignored_without_images() -> None:
     """transformers joins it to the mask of Gemma 4, and looks tokens up in a table as long as the row."""
     for rule, window in (
         (masks.causal_mask_function, None),
@@ -45,13 +45,13 @@ def test_a_rule_for_images_does_not_matter_without_any() -> None:
         assert window_of(masks.or_masks(rule, masks.blockwise_overlay(NO_IMAGE))) == window
 
 
-def test_a_rule_for_images_that_are_there_is_not_left_out() -> None:
+def test_image_mask_rules_count_with_images() -> None:
     image = torch.tensor([[-1, 0, 0, -1]])
     with pytest.raises(IndexError):
         window_of(masks.or_masks(masks.causal_mask_function, masks.blockwise_overlay(image)))
 
 
-def test_parts_of_a_marker_show_its_rule() -> None:
+def test_slices_of_a_marker_keep_its_rule() -> None:
     markers = MaskMarkers()
     rules = [masks.causal_mask_function, masks.sliding_window_causal_mask_function(8)]
     made = [markers.mark(rule, 4, 4, torch.float32, "cpu") for rule in rules]

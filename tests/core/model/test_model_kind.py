@@ -52,7 +52,7 @@ def configure(folder: Path, **changes: Any) -> Path:
         ("Thing", "names the architecture Thing, which llmfw does not know"),
     ],
 )
-def test_what_is_not_served_is_said(tmp_path: Path, task: str, name: str, what: str) -> None:
+def test_unserved_model_kinds_are_named(tmp_path: Path, task: str, name: str, what: str) -> None:
     save_encoder(tmp_path, mode=None)
     text = refusal(configure(tmp_path, architectures=[name]), task)
     assert what in text
@@ -77,7 +77,7 @@ def test_a_classifier_with_pooling_files_embeds(tmp_path: Path) -> None:
         (transformers.T5Config(d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4), "encoder-decoder"),
     ],
 )
-def test_what_cannot_embed_text_alone(tmp_path: Path, config: Any, what: str) -> None:
+def test_models_not_of_text_cannot_embed(tmp_path: Path, config: Any, what: str) -> None:
     AutoModel.from_config(config).save_pretrained(tmp_path)
     assert what in refusal(tmp_path, "auto")
 
@@ -88,7 +88,7 @@ def test_pictures_and_audio_are_named(tmp_path: Path, model_type: str) -> None:
     assert "besides text, and transformers has no class for its text alone" in refusal(tmp_path, "auto")
 
 
-def test_transformers_classes_are_what_they_are() -> None:
+def test_model_kinds_cover_transformers_classes() -> None:
     tables = (
         table for name, table in vars(modeling_auto).items() if name.endswith("CAUSAL_LM_MAPPING_NAMES")
     )
@@ -114,12 +114,12 @@ def test_transformers_classes_are_what_they_are() -> None:
         ({"model_type": "llama"}, None),
     ],
 )
-def test_unknown_kinds(settings: dict[str, Any], expected: str | None) -> None:
+def test_unknown_model_kinds_are_named(settings: dict[str, Any], expected: str | None) -> None:
     found = unknown_kind(settings)
     assert found is None if expected is None else expected in str(found)
 
 
-def test_another_class_than_named_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_differing_class_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     load(save_random_model(tmp_path, "LlamaConfig", {}))
     assert "names the architecture" not in caplog.text
     load(configure(tmp_path, architectures=["MyForCausalLM"]))

@@ -41,7 +41,7 @@ class Derived(LlamaMLP):
     pass
 
 
-def test_a_derived_class_and_one_of_torch_are_not_of_transformers() -> None:
+def test_derived_and_torch_classes_are_not_transformers_ones() -> None:
     assert is_of_transformers(LlamaMLP(config()))
     assert not is_of_transformers(Derived(config()))
     assert not is_of_transformers(nn.Linear(2, 2))
@@ -55,7 +55,7 @@ def test_a_derived_class_and_one_of_torch_are_not_of_transformers() -> None:
         lambda module: setattr(module, "forward", lambda x: x),
     ],
 )
-def test_one_with_hooks_or_a_forward_of_its_own_is_not_as_it_came(change: Callable[[nn.Module], Any]) -> None:
+def test_hooked_or_patched_modules_are_not_untouched(change: Callable[[nn.Module], Any]) -> None:
     module = LlamaMLP(config())
     assert is_untouched(module)
     change(module)
@@ -63,7 +63,7 @@ def test_one_with_hooks_or_a_forward_of_its_own_is_not_as_it_came(change: Callab
     assert not is_of_transformers(module)
 
 
-def test_what_attention_is_handed_is_kept(attention: LlamaAttention) -> None:
+def test_the_trial_records_attention_inputs(attention: LlamaAttention) -> None:
     assert uses_our_attention(attention)
     given, step = attention_input(WIDTH, HEAD_DIM, attention.o_proj.weight), Recording()
     attention(**given, llmfw_step=step)
@@ -73,9 +73,10 @@ def test_what_attention_is_handed_is_kept(attention: LlamaAttention) -> None:
 
 
 @torch.inference_mode()
-def test_one_that_hands_on_something_else_is_found_though_its_output_is_the_same(
+def test_changed_attention_inputs_are_detected(
     attention: LlamaAttention,
 ) -> None:
+    """The output is the same, so only the recorded inputs show it."""
     given = attention_input(WIDTH, HEAD_DIM, attention.o_proj.weight)
     steps = [Recording(), Recording(), Recording()]
     outputs = [attention(**given, llmfw_step=steps[0])[0], attention(**given, llmfw_step=steps[1])[0]]
@@ -89,7 +90,7 @@ def test_one_that_hands_on_something_else_is_found_though_its_output_is_the_same
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_results_agree_if_they_differ_by_roundings_only(dtype: torch.dtype) -> None:
+def test_results_agree_up_to_rounding(dtype: torch.dtype) -> None:
     one = random_input(5, 64, like=torch.zeros(1, dtype=dtype))
     assert agree(one, one.double().mul(1 + torch.finfo(dtype).eps / 4).to(dtype))
     for other in (one * 1.1, one[:4], one.double(), (one,)):

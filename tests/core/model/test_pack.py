@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not has_fast_bfloat16(), reason="without instruc
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("shape", [(1, 48), (3, 48), (1, 70, 48), (513, 48)])
-def test_a_packed_product_is_the_same_to_the_last_bit(shape: tuple[int, ...], bias: bool) -> None:
+def test_packed_products_are_bit_identical(shape: tuple[int, ...], bias: bool) -> None:
     linear = nn.Linear(48, 80, bias, dtype=torch.bfloat16)
     hidden = torch.randn(shape).bfloat16()
     with torch.inference_mode():
@@ -24,7 +24,7 @@ def test_a_packed_product_is_the_same_to_the_last_bit(shape: tuple[int, ...], bi
         assert torch.equal(PackedLinear(linear)(strided), linear(strided.contiguous()))
 
 
-def test_the_weight_can_still_be_read() -> None:
+def test_the_packed_weight_can_be_read() -> None:
     linear = nn.Linear(48, 80, dtype=torch.bfloat16)
     assert torch.equal(PackedLinear(linear).weight, linear.weight)
 
@@ -51,7 +51,7 @@ class _Gate(nn.Module):
         return self.gate_proj(hidden) * self.up_proj(hidden)
 
 
-def test_float32_and_subclasses_are_left_alone() -> None:
+def test_float32_and_subclasses_are_not_packed() -> None:
     class Other(nn.Linear):
         pass
 

@@ -94,9 +94,8 @@ def load(folder: Path, names: str, *entries: Entry) -> LoadedModel:
     return load_model(config, torch.device("cpu"), Registry(entries))
 
 
-def test_auto_applies_all_that_can_work_by_rank_and_says_why_the_others_are_passed_over(
-    llama: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_auto_applies_usable_passes_by_rank(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says why the others are not applied."""
     caplog.set_level(logging.INFO)
     lacking = Entry("module_pass", "lacking", "no.where:At", "p", "d", "1", needs=("no_such_module",))
     model = load(llama, "auto", entry(Marks, 1), entry(Idle, 5), entry(OnlyHalf), lacking)
@@ -108,7 +107,7 @@ def test_auto_applies_all_that_can_work_by_rank_and_says_why_the_others_are_pass
     assert "Marks: modules=1, logits moved by 0.0e+00" in caplog.text
 
 
-def test_those_that_are_named_are_applied_by_rank_and_no_others(llama: Path) -> None:
+def test_named_passes_are_applied_by_rank(llama: Path) -> None:
     entries = (entry(Marks, 1), entry(Idle, 5), entry(Raises))
     load(llama, "Marks, Idle", *entries)
     assert applied == ["Idle", "Marks"]
@@ -131,7 +130,7 @@ def test_those_that_are_named_are_applied_by_rank_and_no_others(llama: Path) -> 
         ("Mark", UnknownComponentError, "unknown module pass 'Mark'.*Did you mean 'Marks'"),
     ],
 )
-def test_what_cannot_be_applied_is_refused_by_name(
+def test_an_inapplicable_named_pass_is_refused(
     llama: Path, names: str, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
@@ -139,7 +138,7 @@ def test_what_cannot_be_applied_is_refused_by_name(
 
 
 @pytest.mark.parametrize("kind", [Raises, RaisesHalfway, CannotRun, Breaks, HidesAttention])
-def test_auto_serves_the_model_without_a_pass_that_fails(
+def test_auto_skips_a_failing_pass(
     llama: Path, kind: type[ModulePass], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The other passes are applied, and the model answers as if the broken one were not installed."""

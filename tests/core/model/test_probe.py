@@ -32,21 +32,21 @@ def windows_of(model: nn.Module, num_layers: int = 4) -> list[int | None]:
     return [layer.sliding_window for layer in probe(model, num_layers, VOCAB_SIZE)]
 
 
-def test_a_mask_that_no_layer_uses_does_not_matter() -> None:
+def test_unused_masks_do_not_matter() -> None:
     """Qwen2-MoE's config turns the window of its sliding mask into 0."""
     assert windows_of(build("qwen2_moe")) == [None] * 4
 
 
-def test_a_window_that_only_the_mask_names_is_kept() -> None:
+def test_a_window_only_in_the_mask_counts() -> None:
     """Phi-MoE's layers do not hand the window to attention."""
     assert windows_of(build("phimoe")) == [WINDOW] * 4
 
 
-def test_each_layer_has_the_window_of_its_own_mask() -> None:
+def test_layer_windows_are_those_of_their_masks() -> None:
     assert windows_of(build("gemma2")) == [WINDOW, None, WINDOW, None]
 
 
-def test_a_layer_that_names_another_window_than_its_mask_is_refused() -> None:
+def test_contradicting_layer_and_mask_windows_are_refused() -> None:
     model = build("gemma2")
     model.model.layers[2].self_attn.sliding_window = WINDOW + 1
     with pytest.raises(ModelError, match=r"layer 2 names a sliding window of 25, its mask has one of 24"):
@@ -55,7 +55,7 @@ def test_a_layer_that_names_another_window_than_its_mask_is_refused() -> None:
 
 @pytest.mark.parametrize(("name", "field"), [("soft cap", "attn_logit_softcapping"), ("scale", "scaling")])
 @pytest.mark.parametrize("value", [0.0, -5.0])
-def test_a_factor_of_scores_is_above_zero(name: str, field: str, value: float) -> None:
+def test_nonpositive_score_factors_are_refused(name: str, field: str, value: float) -> None:
     model = build("gemma2")
     setattr(model.model.layers[1].self_attn, field, value)
     with pytest.raises(ModelError, match=f"layer 1 gives attention a {name} of {value}; correct its config"):
@@ -69,17 +69,17 @@ def test_a_factor_of_scores_is_above_zero(name: str, field: str, value: float) -
         ("roberta", "its first token is not at position 0"),
     ],
 )
-def test_positions_that_are_not_those_given_are_refused(model_type: str, reason: str) -> None:
+def test_models_with_their_own_positions_are_refused(model_type: str, reason: str) -> None:
     with pytest.raises(ModelError, match=reason):
         check_positions(build(model_type))
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gpt2", "opt"])
-def test_positions_as_given_are_served(model_type: str) -> None:
+def test_unmodified_positions_are_accepted(model_type: str) -> None:
     check_positions(build(model_type))
 
 
-def test_numbers_that_are_not_finite_have_their_cause() -> None:
+def test_non_finite_numbers_name_their_cause() -> None:
     """transformers makes the frequencies from the config; they are in no file."""
     model = build("llama")
     model.model.rotary_emb.inv_freq.fill_(torch.nan)
@@ -87,7 +87,7 @@ def test_numbers_that_are_not_finite_have_their_cause() -> None:
         check_positions(model)
 
 
-def test_an_exception_of_the_model_is_one_line_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_s_exception_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     model = build("llama")
 
@@ -106,7 +106,7 @@ def test_an_exception_of_the_model_is_one_line_that_names_it(caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("error", [ConfigError("said already"), KeyboardInterrupt()])
-def test_our_own_errors_and_interrupts_pass_unchanged(error: BaseException) -> None:
+def test_our_errors_and_interrupts_pass_unchanged(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, refusing(nn.Identity(), "it"):
         raise error
     assert caught.value is error

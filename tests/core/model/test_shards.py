@@ -59,14 +59,14 @@ def test_a_stale_whole_file_is_refused(folder: Path) -> None:
     assert f"and not in {whole}, which would be read; keep the right files" in refusal(folder)
 
 
-def test_an_index_without_shards_is_no_hindrance(folder: Path) -> None:
+def test_an_unused_index_is_ignored(folder: Path) -> None:
     (folder.parent / "other.safetensors").rename(folder / "model.safetensors")
     for name in (FIRST, SECOND):
         (folder / name).unlink()
     load(folder)
 
 
-def test_a_right_index_is_served(folder: Path) -> None:
+def test_a_correct_index_is_accepted(folder: Path) -> None:
     load(folder)
 
 
@@ -104,7 +104,7 @@ def test_missing_shards_are_named(folder: Path) -> None:
     assert f"lacks {SECOND} of the 2 files that model.safetensors.index.json names" in refusal(folder)
 
 
-def test_two_copies_must_be_equal(folder: Path) -> None:
+def test_duplicate_tensors_must_be_equal(folder: Path) -> None:
     second, (name, tensor) = load_file(folder / SECOND), next(iter(load_file(folder / FIRST).items()))
     save_file(second | {name: tensor}, folder / SECOND, metadata={"format": "pt"})
     load(folder)
@@ -123,7 +123,7 @@ class Command:
 
 
 @pytest.mark.parametrize("save", [torch.save, lambda state, file: file.write_bytes(pickle.dumps(state, 2))])
-def test_a_pickle_that_runs_code_is_named(tmp_path: Path, save: Callable[[Any, Path], None]) -> None:
+def test_a_pickle_with_code_is_named(tmp_path: Path, save: Callable[[Any, Path], None]) -> None:
     folder = save_random_model(tmp_path / "model", "LlamaConfig", {})
     (folder / "model.safetensors").unlink()
     save({"a": Command(tmp_path / "was_run")}, folder / "pytorch_model.bin")
@@ -132,7 +132,7 @@ def test_a_pickle_that_runs_code_is_named(tmp_path: Path, save: Callable[[Any, P
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage" * 9, [1, 2], torch.zeros(3), {1: torch.zeros(3)}])
-def test_a_pickle_without_named_tensors(tmp_path: Path, content: Any) -> None:
+def test_a_pickle_without_named_tensors_is_refused(tmp_path: Path, content: Any) -> None:
     folder = save_random_model(tmp_path, "LlamaConfig", {})
     (folder / "model.safetensors").unlink()
     file = folder / "pytorch_model.bin"
@@ -143,6 +143,6 @@ def test_a_pickle_without_named_tensors(tmp_path: Path, content: Any) -> None:
     assert "in place of tensors by name" in (text := refusal(folder)) or "damaged, or holds other" in text
 
 
-def test_names_below_the_folder() -> None:
+def test_names_must_stay_inside_the_folder() -> None:
     assert all(map(is_inside, ("model.safetensors", "1_Pooling", "a/b..c")))
     assert not any(map(is_inside, ("..", "a/..", "..\\x", "/x", "a/../../b")))

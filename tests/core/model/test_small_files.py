@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("name", [*OBJECTS, *OTHERS])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_is_not_opened(tmp_path: Path, name: str, kind: str) -> None:
+def test_non_files_are_not_opened(tmp_path: Path, name: str, kind: str) -> None:
     make, expected = KINDS[kind]
     make(tmp_path / name)
     with pytest.raises(ModelError, match=f"{expected}"):
@@ -58,7 +58,7 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path, name: str, kind: str) -> 
 
 
 @pytest.mark.parametrize("content", ["latin-1", "byte order mark", "utf-16"])
-def test_a_template_that_is_not_utf_8_is_one_line(tmp_path: Path, content: str) -> None:
+def test_a_template_not_in_utf_8_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "chat_template.jinja").write_bytes(CONTENTS[content][0])
     _write_tokenizer(tmp_path)
     with pytest.raises(ModelError, match=r"chat_template\.jinja is (not )?UTF"):
@@ -77,7 +77,7 @@ def test_a_wrong_tokenizer_is_one_line(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("template", [1, {"a": 2}, [{"name": "default", "template": 3}], [[]] * 2, True])
-def test_a_template_that_is_no_text_is_refused(tmp_path: Path, template: object) -> None:
+def test_a_non_text_template_is_refused(tmp_path: Path, template: object) -> None:
     _write_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
     with pytest.raises(
@@ -88,7 +88,7 @@ def test_a_template_that_is_no_text_is_refused(tmp_path: Path, template: object)
 
 
 @pytest.mark.parametrize("size", ["256", None, [1], 1.5])
-def test_a_stand_in_needs_a_whole_number(tmp_path: Path, size: object) -> None:
+def test_a_dummy_tokenizer_needs_an_integer_vocabulary(tmp_path: Path, size: object) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": size}))
     with pytest.raises(ModelError, match="vocab_size is"):
         load_tokenizer(str(tmp_path), "dummy")

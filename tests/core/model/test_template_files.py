@@ -26,7 +26,7 @@ def listed(**templates: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("tools", "of_tools"), [([], DEFAULT), (TOOLS, TOOL_USE)])
 @pytest.mark.parametrize("form", ["list", "object", "files"])
-def test_chats_with_tools_have_a_template_of_their_own(
+def test_chats_with_tools_use_the_tool_template(
     tmp_path: Path, tools: list[dict[str, Any]], of_tools: str, form: str
 ) -> None:
     config = listed(default=DEFAULT, tool_use=TOOL_USE, rag="other")
@@ -44,13 +44,13 @@ def test_chats_with_tools_have_a_template_of_their_own(
     )
 
 
-def test_without_a_default_there_is_no_template(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_default_template_none_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert find_chat_template(tmp_path, listed(rag="other"))[0] == ""
     assert "named 'rag' and none named 'default'" in caplog.text
 
 
 @pytest.mark.parametrize("template", [[{"name": "default"}], ["text"], {"default": 1}, 1, True])
-def test_what_is_no_template_is_refused(tmp_path: Path, template: Any) -> None:
+def test_invalid_templates_are_refused(tmp_path: Path, template: Any) -> None:
     with pytest.raises(ModelError, match="chat_template is"):
         find_chat_template(tmp_path, json.loads(json.dumps({"chat_template": template})))

@@ -46,7 +46,7 @@ def refusal(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_two_tokens_of_one_id_are_refused(folder: Path) -> None:
+def test_two_tokens_with_one_id_are_refused(folder: Path) -> None:
     text = refusal(edit(folder, lambda content: content["model"]["vocab"].update(other=2)))
     assert "the same id, 2" in text
     assert "'hello'" in text
@@ -62,18 +62,18 @@ def test_an_empty_vocabulary_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 5, 5000])
-def test_an_added_token_keeps_the_id_of_its_file(folder: Path, number: int) -> None:
+def test_added_tokens_must_keep_their_file_s_id(folder: Path, number: int) -> None:
     """The package gives it the next free one, without a word."""
     edit(folder, lambda content: content["added_tokens"].append(added("<x>", number)))
     assert f"gives the added token '<x>' the id {number}" in refusal(folder)
 
 
-def test_added_tokens_that_follow_the_others_are_right(folder: Path) -> None:
+def test_consecutive_added_tokens_are_accepted(folder: Path) -> None:
     edit(folder, lambda content: content["added_tokens"].append(added("<x>", 4)))
     assert load_tokenizer(str(folder)).encode("<x>") == [4]
 
 
-def test_an_end_token_that_is_not_there_is_refused(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_end_token_is_refused(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<end>", "bos_token": "<start>"}')
     assert "no token '<end>', its eos_token, and no config names another id" in refusal(folder)
     (folder / "generation_config.json").write_text('{"eos_token_id": 1}')
@@ -82,7 +82,7 @@ def test_an_end_token_that_is_not_there_is_refused(folder: Path, caplog: pytest.
 
 
 @pytest.mark.parametrize("token", [5, True, ["</s>"], {"id": 1}])
-def test_a_special_token_is_a_text(folder: Path, token: object) -> None:
+def test_a_special_token_must_be_text(folder: Path, token: object) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": token, "add_bos_token": True}))
     assert "eos_token is" in refusal(folder)
 
@@ -90,7 +90,7 @@ def test_a_special_token_is_a_text(folder: Path, token: object) -> None:
 @pytest.mark.parametrize(
     "template", [5, [1, 2], {"a": 1}, [{"name": "default"}], [{"name": "x", "template": 3}]]
 )
-def test_a_chat_template_is_a_text(folder: Path, template: object) -> None:
+def test_a_chat_template_must_be_text(folder: Path, template: object) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
     assert "chat_template is" in refusal(folder)
 
@@ -99,7 +99,7 @@ def test_a_chat_template_is_a_text(folder: Path, template: object) -> None:
     "name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"]
 )
 @pytest.mark.parametrize("kind", ["loop", "folder", "dangling"])
-def test_a_file_that_is_none_is_named(folder: Path, name: str, kind: str) -> None:
+def test_a_name_that_is_no_file_is_reported(folder: Path, name: str, kind: str) -> None:
     file = folder / name
     file.unlink(missing_ok=True)
     if kind == "folder":
@@ -110,12 +110,12 @@ def test_a_file_that_is_none_is_named(folder: Path, name: str, kind: str) -> Non
     assert f"{file} is a " in said or f"{file} cannot be read: " in said
 
 
-def test_bytes_that_are_no_text_are_named(folder: Path) -> None:
+def test_bytes_that_are_not_text_are_named(folder: Path) -> None:
     (folder / "chat_template.jinja").write_bytes(b"\xff\xfe")
     assert "chat_template.jinja is UTF-16" in refusal(folder)
 
 
-def test_a_tokenizer_that_cannot_be_converted_is_one_line(folder: Path) -> None:
+def test_an_unconvertible_tokenizer_is_refused(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("a\n")
     assert "cannot be read" in refusal(folder)
@@ -130,7 +130,7 @@ def test_a_tokenizer_beyond_the_model_is_refused(folder: Path, number: int) -> N
         check_fit(load_tokenizer(str(folder)), "m", 4)
 
 
-def test_added_tokens_beyond_the_model_are_warned_of(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_added_tokens_beyond_the_model_log_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Many models have a padding token that their embeddings lack."""
     edit(folder, lambda content: content["added_tokens"].append(added("<pad>", 4)))
     check_fit(load_tokenizer(str(folder)), "m", 4)
@@ -153,9 +153,7 @@ def test_an_end_token_beyond_the_model_is_refused() -> None:
         ("Unigram", {"unk_id": None}),
     ],
 )
-def test_unknown_text_that_cannot_be_encoded_is_refused(
-    folder: Path, kind: str, model: dict[str, Any]
-) -> None:
+def test_unencodable_unknown_text_is_refused(folder: Path, kind: str, model: dict[str, Any]) -> None:
     """Such a tokenizer answered each request with a 500."""
     vocabulary: Any = [[word, -1.0] for word in WORDS] if kind == "Unigram" else WORDS
     made = {"type": kind, "vocab": vocabulary, **model}

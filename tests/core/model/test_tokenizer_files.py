@@ -33,7 +33,7 @@ def write(folder: Path, name: str, content: Any) -> None:
     (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def test_a_beginning_token_is_added_as_the_tokenizer_s_files_say(folder: Path) -> None:
+def test_tokenizer_files_decide_on_the_bos_token(folder: Path) -> None:
     tokenizer = load_tokenizer(str(folder))
     assert tokenizer.encode("hello world") == [0, 3, 4]
     assert tokenizer.encode("hello world", add_special_tokens=False) == [3, 4]
@@ -50,7 +50,7 @@ def test_a_beginning_token_is_added_as_the_tokenizer_s_files_say(folder: Path) -
         ({}, ()),
     ],
 )
-def test_end_tokens_are_the_model_s_and_the_tokenizer_s(
+def test_end_tokens_come_from_model_and_tokenizer(
     folder: Path, files: dict[str, Any], expected: tuple[int, ...]
 ) -> None:
     for name, content in files.items():
@@ -78,9 +78,7 @@ def test_end_tokens_are_the_model_s_and_the_tokenizer_s(
         ({}, ""),
     ],
 )
-def test_the_chat_template_is_found_wherever_it_is(
-    folder: Path, files: dict[str, Any], expected: str
-) -> None:
+def test_the_chat_template_is_found_in_any_file(folder: Path, files: dict[str, Any], expected: str) -> None:
     for name, content in files.items():
         write(folder, name, content)
     assert load_tokenizer(str(folder)).chat_template == expected
@@ -92,27 +90,27 @@ def test_special_tokens_have_their_names(folder: Path) -> None:
     assert load_tokenizer(str(folder)).special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
 
 
-def test_a_folder_without_a_tokenizer_is_an_error_that_names_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_missing_tokenizer_names_the_expected_files(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no tokenizer.*tokenizer\.json"):
         load_tokenizer(str(tmp_path))
 
 
 @pytest.mark.parametrize(("name", "content"), [("tokenizer.json", "{"), ("generation_config.json", "[1]")])
-def test_a_file_that_cannot_be_read_is_an_error_that_names_it(folder: Path, name: str, content: str) -> None:
+def test_an_unreadable_file_is_named(folder: Path, name: str, content: str) -> None:
     write(folder, name, content)
     with pytest.raises(ModelError, match=r"cannot be read|must hold"):
         load_tokenizer(str(folder))
 
 
 @pytest.mark.parametrize("eos", ["</s>", 2.0, [[1]], -1, True])
-def test_an_end_token_that_is_no_token_id_is_refused(folder: Path, eos: Any) -> None:
+def test_invalid_end_token_ids_are_refused(folder: Path, eos: Any) -> None:
     """The engine ended at each request."""
     write(folder, "generation_config.json", {"eos_token_id": eos})
     with pytest.raises(ModelError, match=r"eos_token_id is .*; it must be a token id"):
         load_tokenizer(str(folder))
 
 
-def test_a_hub_id_offline_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offline_hub_id_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="nobody/nothing"):
         load_tokenizer("nobody/nothing")
@@ -127,7 +125,8 @@ def test_a_tokenizer_without_tokenizer_json_is_converted(tmp_path: Path) -> None
     assert tokenizer.encode("abab") == [256, 256]
 
 
-def test_a_dummy_model_without_a_tokenizer_gets_a_stand_in_for_its_whole_vocabulary(tmp_path: Path) -> None:
+def test_a_dummy_model_gets_a_dummy_tokenizer(tmp_path: Path) -> None:
+    """It covers the whole vocabulary."""
     write(tmp_path, "config.json", {"vocab_size": 1000, "eos_token_id": 7})
     tokenizer = load_tokenizer(str(tmp_path), "dummy")
     assert tokenizer.decode(tokenizer.encode("Grüße 🎉")) == "Grüße 🎉"

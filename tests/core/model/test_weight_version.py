@@ -25,17 +25,17 @@ def test_the_folder_s_name_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"name": "v"}, {"value": 2.0}])
-def test_other_names_or_numbers_are_another_version(tmp_path: Path, change: dict[str, object]) -> None:
+def test_other_names_or_numbers_change_the_version(tmp_path: Path, change: dict[str, object]) -> None:
     before = weight_version(str(model(tmp_path)))
     assert weight_version(str(model(tmp_path, **change))) != before  # type: ignore[arg-type]
 
 
-def test_a_second_file_is_another_version(tmp_path: Path) -> None:
+def test_a_second_file_changes_the_version(tmp_path: Path) -> None:
     before = weight_version(str(model(tmp_path)))
     (tmp_path / "more.bin").write_bytes(b"")
     assert weight_version(str(tmp_path)) != before
 
 
-def test_weights_that_are_not_read_have_none(tmp_path: Path) -> None:
+def test_unread_weights_have_no_version(tmp_path: Path) -> None:
     assert weight_version(str(tmp_path)) == ""
     assert weight_version(str(model(tmp_path)), "dummy") == "dummy"

@@ -32,7 +32,7 @@ def broken(*args: object) -> int:
     return args[7]  # type: ignore[return-value]
 
 
-def test_what_a_part_raises_names_the_part_to_the_client_and_all_else_to_the_log(
+def test_clients_see_the_component_and_logs_the_details(
     calls: ComponentCalls, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ComponentFailedError) as caught:
@@ -51,9 +51,7 @@ def test_what_a_part_raises_names_the_part_to_the_client_and_all_else_to_the_log
 
 
 @pytest.mark.parametrize("raised", [SystemExit(3), KeyError("x"), ZeroDivisionError()])
-def test_nothing_that_a_part_raises_ends_more_than_the_request(
-    calls: ComponentCalls, raised: BaseException
-) -> None:
+def test_no_exception_ends_more_than_the_request(calls: ComponentCalls, raised: BaseException) -> None:
     def fail() -> None:
         raise raised
 
@@ -61,9 +59,7 @@ def test_nothing_that_a_part_raises_ends_more_than_the_request(
         calls.call(fail)
 
 
-def test_what_a_part_says_of_the_request_comes_through(
-    calls: ComponentCalls, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_request_errors_pass_through(calls: ComponentCalls, caplog: pytest.LogCaptureFixture) -> None:
     def refuse() -> None:
         raise RequestError("no such tool", param="tools")
 
@@ -72,7 +68,7 @@ def test_what_a_part_says_of_the_request_comes_through(
     assert (calls.failures, caplog.records) == (0, [])
 
 
-async def test_a_store_may_say_that_an_id_is_not_there() -> None:
+async def test_a_store_may_raise_key_error() -> None:
     async def get(file_id: str) -> None:
         raise KeyError(file_id)
 
@@ -80,7 +76,7 @@ async def test_a_store_may_say_that_an_id_is_not_there() -> None:
         await ComponentCalls(FILES).wait(get, "file-1")
 
 
-def test_time_in_a_part_is_counted_once_though_it_calls_itself() -> None:
+def test_nested_calls_count_time_once() -> None:
     class Slow(ToolParser):
         def feed(self, text: str) -> list[ContentDelta]:
             time.sleep(0.02)
@@ -116,7 +112,8 @@ class Files:
         raise OSError("the disk is gone")
 
 
-async def test_what_a_store_reads_from_us_is_neither_its_time_nor_its_fault() -> None:
+async def test_reading_from_the_caller_is_not_charged() -> None:
+    """A store is charged neither for the time nor for the errors of the chunks it reads."""
     calls, gone = ComponentCalls(FILES), ConnectionError("the client went")
     assert await calls.wait(Files().put, pieces(0.1), print) == b"ab"
     assert calls.seconds < 0.05
@@ -126,7 +123,7 @@ async def test_what_a_store_reads_from_us_is_neither_its_time_nor_its_fault() ->
     assert calls.failures == 0
 
 
-async def test_a_store_that_fails_in_the_middle_of_a_file_is_named() -> None:
+async def test_a_store_failing_mid_read_is_named() -> None:
     calls = ComponentCalls(FILES)
     read = calls.iterate(Files().read, "file-1")
     assert await anext(read) == b"a"
@@ -134,7 +131,7 @@ async def test_a_store_that_fails_in_the_middle_of_a_file_is_named() -> None:
         await anext(read)
 
 
-def test_a_guarded_class_is_the_part_s_own_but_for_its_calls() -> None:
+def test_a_guarded_class_keeps_its_attributes() -> None:
     class Think(ReasoningParser):
         """Says nothing."""
 
@@ -158,7 +155,7 @@ def test_a_guarded_class_is_the_part_s_own_but_for_its_calls() -> None:
         parser.feed("x")
 
 
-def test_building_a_part_for_a_request_is_a_call() -> None:
+def test_constructing_a_component_is_a_call() -> None:
     class Picky(ToolParser):
         def __init__(self, tools: object) -> None:
             raise RuntimeError("no")
@@ -173,7 +170,7 @@ def test_building_a_part_for_a_request_is_a_call() -> None:
         guarded(Picky, ToolParser, ComponentCalls(TOOLS), per_request=True)([])
 
 
-def test_a_class_that_lacks_a_method_still_lacks_it() -> None:
+def test_a_guarded_incomplete_class_stays_abstract() -> None:
     class Half(ChatTemplate):
         pass
 
@@ -181,7 +178,7 @@ def test_a_class_that_lacks_a_method_still_lacks_it() -> None:
         guarded(Half, ChatTemplate, ComponentCalls(TOOLS))("", {})  # type: ignore[abstract]
 
 
-async def test_the_results_of_a_batch_are_the_store_s_calls_too() -> None:
+async def test_batch_results_count_as_store_calls() -> None:
     class Results(BatchResults):
         async def add(self, results: object) -> None: ...
 
@@ -202,7 +199,7 @@ async def test_the_results_of_a_batch_are_the_store_s_calls_too() -> None:
         await results.done()
 
 
-def test_every_method_of_a_store_is_watched() -> None:
+def test_every_store_method_is_guarded() -> None:
     from llmfw.plugins.store_memory.files import MemoryFiles
 
     made = guarded(MemoryFiles, FileStore, ComponentCalls(FILES))
@@ -210,7 +207,7 @@ def test_every_method_of_a_store_is_watched() -> None:
     assert own <= set(vars(made))
 
 
-def test_a_ledger_tells_what_each_part_came_to() -> None:
+def test_the_ledger_sums_calls_of_each_component() -> None:
     ledger = ComponentLedger()
     with pytest.raises(ComponentFailedError):
         ledger.of(TOOLS).call(broken)

@@ -64,7 +64,7 @@ def test_failures_become_reasons() -> None:
         assert reason in found.reason
 
 
-def test_wrong_option_is_no_rejection() -> None:
+def test_a_wrong_option_is_not_a_rejection() -> None:
     choice = choose(REGISTRY, "policy", "low")
     with pytest.raises(ConfigError, match="has no option 'speed'"):
         choice.attempt(LOW, lambda policy: LOW.build(policy, LOW.build_options({"policy.speed": "1"})))

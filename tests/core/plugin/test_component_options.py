@@ -14,7 +14,7 @@ VALUES = ["text", "8", 8, 0.5, True, ["a", 1], {"a": [1]}]
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_an_option_s_type_survives_the_way_to_the_engine(value):
+def test_option_types_survive_the_engine_s_transport(value):
     config = EngineConfig(model="m", options={"policy.x": value})
     came = msgspec.msgpack.decode(msgspec.msgpack.encode(config), type=EngineConfig)
     assert came.options == {"policy.x": value}
@@ -22,11 +22,11 @@ def test_an_option_s_type_survives_the_way_to_the_engine(value):
 
 
 @pytest.mark.parametrize("value", VALUES[2:])
-def test_an_option_as_text_is_the_same_to_a_part(value):
+def test_options_as_text_convert_to_equal_values(value):
     struct = msgspec.defstruct("Options", [("x", type(value))])
     assert converted({"x": option_text(value)}, struct) == converted({"x": value}, struct) == struct(value)
 
 
-def test_the_policy_in_force_tells_its_options_as_text():
+def test_the_active_policy_reports_options_as_text():
     choice = PolicyChoice(load_plugins().registry, "lpm", {"policy.max_overtaken": 3})
     assert choice.info().options == {"max_overtaken": "3"}

@@ -15,7 +15,7 @@ from llmfw.core.testing import ModelSourceTests
 EMPTY = Registry()
 
 
-def test_a_registered_name_is_its_sources_folder(tmp_path, install_plugin, monkeypatch):
+def test_a_registered_name_gives_its_source_s_folder(tmp_path, install_plugin, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     module = tmp_path / "a_source.py"
     module.write_text(
@@ -32,19 +32,19 @@ def test_a_registered_name_is_its_sources_folder(tmp_path, install_plugin, monke
         assert (resolved.tool_parser, resolved.reasoning_parser) == ("hermes", None)
 
 
-def test_a_folder_is_served_under_the_name_it_was_given_by(tmp_path, monkeypatch):
+def test_a_folder_is_served_under_its_given_name(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path.parent)
     assert resolve_model(tmp_path.name, EMPTY).path == tmp_path.name
     assert resolve_model(str(tmp_path), EMPTY).served_name == str(tmp_path)
 
 
-def test_a_folder_without_config_says_what_is_missing(tmp_path):
+def test_a_folder_without_config_names_the_file(tmp_path):
     with pytest.raises(ModelError, match=f"no config.json in {tmp_path}"):
         resolve_model(str(tmp_path), EMPTY)
 
 
-def test_a_folder_with_nothing_but_an_adapter_is_told_as_one(tmp_path):
+def test_an_adapter_only_folder_is_refused(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ModelError, match="an adapter without a model; merge it into its base model"):
         resolve_model(str(tmp_path), EMPTY)
@@ -65,7 +65,7 @@ def test_other_formats_are_named(tmp_path, name, words):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_pipe_among_the_files_is_refused_not_read(tmp_path):
+def test_a_pipe_in_the_folder_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     os.mkfifo(tmp_path / "tokenizer.json")
     with pytest.raises(ModelError, match=r"tokenizer\.json is a pipe"):
@@ -82,7 +82,7 @@ def test_a_pipe_among_the_files_is_refused_not_read(tmp_path):
         ("device", "is a pipe, socket or device"),
     ],
 )
-def test_a_config_that_is_no_file_is_named(tmp_path, kind, words):
+def test_a_config_that_is_no_file_is_reported(tmp_path, kind, words):
     config = tmp_path / "config.json"
     if kind == "folder":
         config.mkdir()
@@ -95,7 +95,7 @@ def test_a_config_that_is_no_file_is_named(tmp_path, kind, words):
 
 
 @pytest.mark.parametrize("call", ["stat", "listdir"])
-def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch, call):
+def test_an_unreadable_folder_is_named(tmp_path, monkeypatch, call):
     """By the system's own calls: the superuser may read everything."""
     (tmp_path / "config.json").write_text("{}")
     original = getattr(os, call)
@@ -110,7 +110,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path, monkeypatch, call):
         resolve_model(str(tmp_path), EMPTY)
 
 
-def test_a_file_is_no_model(tmp_path):
+def test_a_file_is_not_a_model(tmp_path):
     file = tmp_path / "model.safetensors"
     file.touch()
     with pytest.raises(ModelError, match="is a file; give the folder"):
@@ -118,7 +118,7 @@ def test_a_file_is_no_model(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["./nope", "/no/such", "nope/", "a/b/c", "two words", ""])
-def test_a_name_that_can_be_neither_folder_nor_hub_id_is_refused(name):
+def test_invalid_model_names_are_refused(name):
     with pytest.raises(ModelError, match="there is no model folder"):
         resolve_model(name, EMPTY)
 
@@ -128,7 +128,7 @@ def test_other_names_are_hub_ids(name):
     assert resolve_model(name, EMPTY).path == name
 
 
-def test_a_source_with_options_is_given_them(tmp_path, monkeypatch):
+def test_a_source_receives_its_options(tmp_path, monkeypatch):
     for step in (1, 2):
         (tmp_path / f"step-{step}").mkdir()
         (tmp_path / f"step-{step}" / "config.json").write_text("{}")
@@ -148,13 +148,13 @@ def test_a_source_with_options_is_given_them(tmp_path, monkeypatch):
         resolve_model("steps", registry, {"model.step": "two"})
 
 
-def test_an_option_of_a_model_that_is_a_folder_is_refused(tmp_path):
+def test_folders_refuse_model_options(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"model option 'step' is given, but .* is no registered model"):
         resolve_model(str(tmp_path), EMPTY, {"model.step": "2"})
 
 
-def test_the_kit_takes_a_source_with_options_as_it_was_built(tmp_path):
+def test_the_kit_accepts_sources_with_options(tmp_path):
     class Run(ModelSource):
         class Options(ModelSource.Options, frozen=True):
             run: str
@@ -166,7 +166,7 @@ def test_the_kit_takes_a_source_with_options_as_it_was_built(tmp_path):
             return self.run
 
     source = Run(options=Run.Options(run=str(tmp_path)))
-    ModelSourceTests().test_the_folder_is_there_and_stays_the_same(source)
+    ModelSourceTests().test_the_folder_is_absolute_and_stable(source)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_the_kit_takes_a_source_with_options_as_it_was_built(tmp_path):
         ("a\x1b[2J\nb", r"there is no model folder 'a\x1b[2J\nb'"),
     ],
 )
-def test_names_that_are_no_hub_ids(name: str, expected: str) -> None:
+def test_invalid_hub_ids_are_refused(name: str, expected: str) -> None:
     with pytest.raises(ModelError) as caught:
         resolve_model(name, EMPTY)
     assert expected in str(caught.value)
@@ -193,5 +193,5 @@ def test_names_that_are_no_hub_ids(name: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "Qwen/Qwen2.5-0.5B_x", "a/b", "a" * 96])
-def test_hub_ids_are_left_to_the_hub(name: str) -> None:
+def test_valid_hub_ids_are_passed_to_the_hub(name: str) -> None:
     assert resolve_model(name, EMPTY).path == name

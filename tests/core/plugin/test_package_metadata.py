@@ -9,13 +9,13 @@ import pytest
 from llmfw.core.plugin.package_metadata import name_and_version, without_plugins
 
 
-def test_names_and_versions_are_those_of_importlib_metadata():
+def test_names_and_versions_equal_importlib_metadata():
     found = [each for each in distributions() if each.metadata["Name"]]
     assert len(found) > 20
     assert all(name_and_version(each) == (each.name, each.version) for each in found)
 
 
-def test_what_stands_below_the_header_is_not_read(tmp_path):
+def test_text_below_the_metadata_header_is_ignored(tmp_path):
     (tmp_path / "METADATA").write_text("Version: 1.2\n\nName: other\nVersion: 3\n")
     assert name_and_version(PathDistribution(tmp_path)) == ("unknown package", "1.2")
 
@@ -30,7 +30,7 @@ def test_what_stands_below_the_header_is_not_read(tmp_path):
         ('llmfw-engine; extra == "x"', False),
     ],
 )
-def test_a_package_that_needs_llmfw_and_names_no_plugin_is_found(tmp_path, monkeypatch, needs, told):
+def test_packages_lacking_an_entry_point_are_found(tmp_path, monkeypatch, needs, told):
     about = tmp_path / "llmfw_forgot-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: {needs}\n\nText\n")

@@ -68,14 +68,14 @@ def broken_reason(name: str) -> str:
     return reason
 
 
-def test_a_foreign_part_is_found_like_a_bundled_one(install_plugin):
+def test_an_external_component_is_found_by_name(install_plugin):
     install_plugin("ours", POLICY)
     entry = load_plugins().registry.find("policy", "mine")
     assert (entry.plugin, entry.distribution, entry.version) == ("ours", "foreign", "1.2")
 
 
 @pytest.mark.parametrize(("source", "reason"), BREAKING.items())
-def test_a_plugin_that_breaks_is_dropped_whole_and_its_reason_kept(install_plugin, source, reason):
+def test_a_broken_plugin_is_dropped_with_its_reason(install_plugin, source, reason):
     install_plugin("ours", source)
     plugins = load_plugins()
     assert reason in broken_reason("ours")
@@ -84,19 +84,20 @@ def test_a_plugin_that_breaks_is_dropped_whole_and_its_reason_kept(install_plugi
 
 
 @pytest.mark.parametrize(("call", "reason"), WRONG_CALLS.items())
-def test_a_wrong_registration_names_what_is_wrong(install_plugin, call, reason):
+def test_an_invalid_registration_names_the_mistake(install_plugin, call, reason):
     install_plugin("ours", f"@hookimpl\ndef register_schedule_policies(register): {call}")
     assert reason in broken_reason("ours")
 
 
-def test_a_plugin_that_breaks_leaves_later_ones_alone(install_plugin):
+def test_a_broken_plugin_does_not_affect_later_ones(install_plugin):
     install_plugin("a_first", next(iter(BREAKING)), "first")
     install_plugin("b_second", POLICY, "second")
     assert load_plugins().registry.find("policy", "mine").plugin == "b_second"
 
 
 @pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
-def test_of_two_plugins_with_one_name_the_second_is_reported_whatever_the_path(install_plugin, order):
+def test_the_second_of_equal_plugin_names_is_rejected(install_plugin, order):
+    """The order of `sys.path` does not matter."""
     for distribution in order:
         install_plugin("ours", POLICY, distribution)
     plugins = load_plugins()
@@ -104,20 +105,20 @@ def test_of_two_plugins_with_one_name_the_second_is_reported_whatever_the_path(i
     assert [broken.distribution for broken in plugins.broken if broken.name == "ours"] == ["two"]
 
 
-def test_a_bundled_plugin_cannot_be_displaced_by_its_name(install_plugin):
+def test_a_bundled_plugin_cannot_be_replaced_by_name(install_plugin):
     install_plugin("policies", POLICY, "a_package_that_sorts_first")
     assert load_plugins().registry.find("policy", "fcfs").distribution == DISTRIBUTION
     assert "another package" in broken_reason("policies")
 
 
-def test_two_parts_with_one_name_from_two_plugins_are_both_kept(install_plugin):
+def test_equal_component_names_are_kept_with_plugin_prefixes(install_plugin):
     install_plugin("one", POLICY, "one")
     install_plugin("two", POLICY, "two")
     names = load_plugins().registry.names("policy")
     assert {"one/mine", "two/mine"} <= set(names)
 
 
-def test_only_the_plugins_that_the_environment_names_are_loaded(monkeypatch):
+def test_only_plugins_named_in_the_environment_load(monkeypatch):
     monkeypatch.setenv("LLMFW_PLUGINS", "policies, no_such")
     plugins = load_plugins()
     assert [plugin.name for plugin in plugins.loaded] == ["policies"]
@@ -128,19 +129,19 @@ def test_a_disabled_plugin_is_not_loaded():
     assert "fcfs" not in load_plugins(disabled=["policies"]).registry.names("policy")
 
 
-def test_disabling_a_plugin_that_is_not_there_is_an_error_that_lists_those_that_are():
+def test_disabling_an_unknown_plugin_lists_the_known():
     with pytest.raises(ConfigError, match=r"no plugin 'polices' to leave out; installed: .*policies"):
         load_plugins(disabled=["polices"])
 
 
-def test_in_strict_mode_a_broken_plugin_is_an_error(install_plugin, monkeypatch):
+def test_strict_mode_turns_broken_plugins_into_errors(install_plugin, monkeypatch):
     install_plugin("ours", "raise OSError('disk')")
     monkeypatch.setenv("LLMFW_STRICT_PLUGINS", "1")
     with pytest.raises(PluginError, match=r"plugin 'ours' \(foreign 1.2\) did not load: OSError: disk"):
         load_plugins()
 
 
-def test_the_trace_shows_each_hook_call_and_what_it_registered(install_plugin, monkeypatch, capsys):
+def test_the_trace_shows_hook_calls_and_registrations(install_plugin, monkeypatch, capsys):
     install_plugin("ours", POLICY)
     monkeypatch.setenv("LLMFW_TRACE_PLUGINS", "1")
     load_plugins()
@@ -165,13 +166,13 @@ def test_a_command_never_replaces_another(install_plugin):
     assert "hello" not in group.commands
 
 
-def test_routes_are_kept_with_the_plugin_that_brings_them(install_plugin):
+def test_routes_keep_the_name_of_their_plugin(install_plugin):
     install_plugin("ours", "@hookimpl\ndef register_routes(register): register('m:handler')")
     assert ("ours", "m:handler") in load_plugins().routes
 
 
 @pytest.mark.torch
-def test_every_bundled_plugin_loads_and_every_class_that_it_names_is_there():
+def test_bundled_plugins_and_their_classes_load():
     plugins = load_plugins()
     ours = [plugin for plugin in plugins.loaded if plugin.distribution == DISTRIBUTION]
     assert [broken for broken in plugins.broken if broken.distribution == DISTRIBUTION] == []
@@ -186,26 +187,26 @@ def test_a_package_for_another_llmfw_is_not_loaded(install_plugin):
     assert broken_reason("ours").startswith("it needs llmfw-engine>=9, and this is llmfw ")
 
 
-def test_a_name_that_this_llmfw_does_not_have_is_told_with_its_version(install_plugin):
+def test_a_missing_import_names_llmfw_s_version(install_plugin):
     install_plugin("ours", "from llmfw.core.interfaces.policy import Prophecy")
     assert re.search(r"ImportError: cannot import name 'Prophecy'.*; this is llmfw \d", broken_reason("ours"))
 
 
-def test_a_plugin_that_holds_up_every_command_is_told_of(install_plugin, monkeypatch):
+def test_a_slow_plugin_is_reported(install_plugin, monkeypatch):
     monkeypatch.setattr("llmfw.core.plugin.plugins.SLOW_S", 0.1)
     install_plugin("ours", "import time; time.sleep(0.15)")
     [line] = [plugin.slowness for plugin in load_plugins().loaded if plugin.slowness]
     assert re.match(r"plugin 'ours' \(foreign 1.2\) took 0\.\d s to load.*--no-plugin ours", line)
 
 
-def test_while_an_import_takes_long_it_is_told_what_is_imported():
+def test_a_slow_import_names_the_plugin():
     lines = []
     with warn_if_slow(lambda: "plugin 'ours'", lines.append, after_s=0.01):
         wait_until(lambda: bool(lines))
     assert lines == ["still importing plugin 'ours' after 0 s …"]
 
 
-def test_each_thing_that_takes_long_is_told_of_once():
+def test_each_slow_import_is_reported_once():
     lines, begun, names = [], [0.0], ["a"]
     with warn_if_slow(lambda: names[0], lines.append, after_s=0.01, begun=lambda: begun[0]):
         wait_until(lambda: len(lines) == 1)
@@ -214,7 +215,7 @@ def test_each_thing_that_takes_long_is_told_of_once():
     assert lines == [f"still importing {name} after 0 s …" for name in "ab"]
 
 
-def test_whoever_asks_for_a_part_is_told_of_packages_that_forgot_their_entry_point(tmp_path, monkeypatch):
+def test_unknown_component_errors_name_misconfigured_packages(tmp_path, monkeypatch):
     about = tmp_path / "llmfw_forgot-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Name: llmfw-forgot\nVersion: 1.0\nRequires-Dist: llmfw-engine>=0.1\n")

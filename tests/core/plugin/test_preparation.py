@@ -45,7 +45,7 @@ def prepare(config: EngineConfig, *entries: Entry) -> threading.Thread | None:
     return thread
 
 
-def test_what_may_be_chosen_is_prepared_once_in_a_thread(calls: Calls) -> None:
+def test_eligible_components_are_prepared_once_in_a_thread(calls: Calls) -> None:
     config = EngineConfig(model="m", attention="auto", module_passes="b, missing", policy="p")
     prepare(
         config,
@@ -59,13 +59,13 @@ def test_what_may_be_chosen_is_prepared_once_in_a_thread(calls: Calls) -> None:
     assert all((given, thread) == (config, "llmfw-prepare") for _, given, thread in calls)
 
 
-def test_what_is_not_wanted_is_not_prepared(calls: Calls) -> None:
+def test_unused_components_are_not_prepared(calls: Calls) -> None:
     config = EngineConfig(model="m", module_passes="none", attention="other")
     assert prepare(config, entry("module_pass", "b", "one"), entry("attention", "a", "two")) is None
     assert calls == []
 
 
-def test_what_fails_is_told_and_the_others_go_on(calls: Calls, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_preparations_are_logged_and_skipped(calls: Calls, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     broken, lost = entry("attention", "a", "broken"), entry("attention", "b", "not_there")
     prepare(EngineConfig(model="m"), broken, lost, entry("attention", "c", "one"))
@@ -74,7 +74,7 @@ def test_what_fails_is_told_and_the_others_go_on(calls: Calls, caplog: pytest.Lo
     assert "Not prepared: prepared_parts:not_there: AttributeError" in caplog.text
 
 
-def test_the_bundled_native_code_is_prepared_and_no_path_is_wrong() -> None:
+def test_bundled_native_code_has_valid_prepare_paths() -> None:
     registry = load_plugins().registry
     assert (
         registry.find("module_pass", "cpu-native").prepare == registry.find("attention", "cpu").prepare != ""

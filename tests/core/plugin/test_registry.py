@@ -31,59 +31,59 @@ TWIN = replace(AGED, plugin="theirs")
 BROKEN = BrokenPlugin("newer", "llmfw-newer", "2.0", "no such hook")
 
 
-def test_a_part_is_found_by_its_name_and_by_its_full_name():
+def test_components_have_short_and_full_names():
     registry = Registry([AGED])
     assert registry.find("policy", "aged") is registry.find("policy", "ours/aged") is AGED
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones_and_the_nearest():
+def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(
         UnknownComponentError, match=r"unknown policy 'agd'; known: aged\. Did you mean 'aged'\?$"
     ):
         Registry([AGED]).find("policy", "agd")
 
 
-def test_an_unknown_name_is_answered_with_the_plugins_that_did_not_load():
+def test_an_unknown_name_mentions_unloaded_plugins():
     with pytest.raises(LostComponentError, match=r"'newer' \(llmfw-newer 2.0\) did not load: no such hook"):
         Registry([AGED], [BROKEN]).find("policy", "new")
 
 
 @pytest.mark.parametrize("name", ["newer", "newer/x", "newer_first", "llmfw-newer", "Newer"])
-def test_a_name_that_is_like_that_of_a_plugin_that_did_not_load_is_laid_to_that_one_alone(name):
+def test_a_name_like_an_unloaded_plugin_blames_it(name):
     others = [replace(BROKEN, name="other", distribution="else")]
     with pytest.raises(LostComponentError, match=f"^there is no policy '{name}': plugin 'newer' [^;]*$"):
         Registry([AGED], [BROKEN, *others]).find("policy", name)
 
 
-def test_a_name_that_is_nearly_one_that_is_there_is_misspelt_though_a_plugin_did_not_load():
+def test_a_misspelt_name_does_not_blame_unloaded_plugins():
     with pytest.raises(UnknownComponentError, match="Did you mean 'aged'") as caught:
         Registry([AGED], [BROKEN]).find("policy", "agd")
     assert not isinstance(caught.value, LostComponentError)
 
 
-def test_a_kind_without_parts_says_so():
+def test_a_kind_without_components_is_reported():
     with pytest.raises(UnknownComponentError, match="unknown tool parser 'x'; none is registered"):
         Registry([AGED]).find("tool_parser", "x")
 
 
-def test_a_name_that_two_plugins_bring_is_refused_with_both_spellings():
+def test_an_ambiguous_name_lists_full_names():
     with pytest.raises(ConfigError, match="2 plugins; choose one of: ours/aged, theirs/aged"):
         Registry([AGED, TWIN]).find("policy", "aged")
 
 
-def test_both_of_two_parts_with_one_name_stay_reachable():
+def test_components_with_equal_names_stay_reachable():
     registry = Registry([AGED, TWIN])
     assert registry.names("policy") == ["ours/aged", "theirs/aged"]
     assert [registry.find("policy", name) for name in registry.names("policy")] == [AGED, TWIN]
 
 
-def test_entries_come_by_rank_then_by_name():
+def test_entries_are_sorted_by_rank_and_name():
     parts = [replace(AGED, name=name, rank=rank) for name, rank in (("b", 0), ("a", 0), ("c", 5))]
     assert [entry.name for entry in Registry(parts).entries("policy")] == ["c", "a", "b"]
 
 
 @pytest.mark.torch
-def test_what_a_part_lacks_is_known_without_importing_anything(fresh_python):
+def test_missing_requirements_are_found_without_importing(fresh_python):
     code = (
         "import sys; from llmfw.core.plugin.registry import Entry;"
         "part = Entry('policy', 'x', 'm:C', 'p', 'd', '1', needs=('torch', 'torch.cuda', 'torch.nope', 'nope.x'));"
@@ -92,7 +92,7 @@ def test_what_a_part_lacks_is_known_without_importing_anything(fresh_python):
     assert fresh_python(code) == "['torch.nope', 'nope.x'] False\n"
 
 
-def test_loading_gives_the_class():
+def test_loading_returns_the_class():
     assert AGED.load() is Aged
 
 
@@ -103,7 +103,7 @@ def test_loading_gives_the_class():
         (f"{__name__}:Missing", "AttributeError: .*Missing"),
     ],
 )
-def test_a_part_that_cannot_be_imported_names_part_plugin_path_and_cause(path, cause):
+def test_import_errors_name_component_plugin_path_and_cause(path, cause):
     with pytest.raises(
         ComponentError,
         match=rf"policy 'aged' of plugin 'ours' \(llmfw-ours 1.0, {path}\) cannot be imported: {cause}",
@@ -111,14 +111,14 @@ def test_a_part_that_cannot_be_imported_names_part_plugin_path_and_cause(path, c
         replace(AGED, path=path).load()
 
 
-def test_a_part_whose_needs_are_missing_says_which():
+def test_a_component_names_its_missing_requirements():
     with pytest.raises(
         ComponentError, match=r"'aged' of plugin 'ours' .* needs no_such_kernels, which is not installed"
     ):
         replace(AGED, needs=("no_such_kernels",)).load()
 
 
-def test_a_part_whose_package_has_an_extra_of_its_name_says_how_to_install_what_it_needs():
+def test_missing_requirements_name_the_extra_to_install():
     lacking = replace(AGED, name="plot", distribution=DISTRIBUTION, needs=("no_such_plots", "math"))
     assert (
         lacking.lacking() == "needs no_such_plots, which is not installed: pip install 'llmfw-engine[plot]'"
@@ -127,7 +127,7 @@ def test_a_part_whose_package_has_an_extra_of_its_name_says_how_to_install_what_
 
 
 @pytest.mark.parametrize("path", ["llmfw.core.interfaces.parsers:ToolParser", f"{__name__}:AGED"])
-def test_a_part_of_another_interface_is_refused(path):
+def test_a_component_of_another_interface_is_refused(path):
     with pytest.raises(ComponentError, match=r"is not a subclass of llmfw\.core\.SchedulePolicy"):
         replace(AGED, path=path).load()
 
@@ -147,47 +147,47 @@ class Failing(Aged):
         raise OSError("no such table")
 
 
-def test_a_class_that_lacks_a_method_is_refused_before_it_is_built():
+def test_a_class_lacking_methods_is_refused_early():
     with pytest.raises(
         ComponentError, match=r"'aged' of plugin 'ours' .* lacks order, which llmfw\.core\.SchedulePolicy"
     ):
         replace(AGED, path=f"{__name__}:Half").load()
 
 
-def test_options_that_are_no_struct_are_refused():
+def test_options_must_be_a_struct():
     with pytest.raises(
         ComponentError, match=r"'aged' of plugin 'ours' .* has Options that are no msgspec\.Struct"
     ):
         replace(AGED, path=f"{__name__}:Odd").build_options({})
 
 
-def test_a_part_that_raises_as_it_is_built_is_named():
+def test_construction_errors_name_the_component():
     with pytest.raises(
         ComponentError, match=r"'aged' of plugin 'ours' .* cannot be built: OSError: no such table"
     ):
         AGED.build(Failing, Aged.Options())
 
 
-def test_options_are_converted_to_the_types_that_the_part_declares():
+def test_options_are_converted_to_declared_types():
     options = AGED.build_options({"policy.seconds": "0.5", "policy.steps": "3", "attention.steps": "x"})
     assert options == Aged.Options(seconds=0.5, steps=3)
 
 
-def test_values_that_are_no_text_have_to_be_of_the_type():
+def test_non_text_options_must_have_the_declared_type():
     options = AGED.build_options({"policy.seconds": 3, "policy.users": ["ann"], "policy.label": "[x]"})
     assert options == Aged.Options(seconds=3.0, users=("ann",), label="[x]")
     with pytest.raises(ConfigError, match=r"Expected `str`, got `int` - at `\$.label`"):
         AGED.build_options({"policy.label": 3})
 
 
-def test_a_list_is_written_in_json_in_text():
+def test_lists_are_written_as_json():
     users = AGED.build_options({"policy.users": '["ann", "bob"]', "policy.steps": "2"}).users
     assert users == ("ann", "bob")
     with pytest.raises(ConfigError, match=r"Expected `array`, got `str` - at `\$.users`"):
         AGED.build_options({"policy.users": "ann"})
 
 
-def test_an_unknown_option_is_answered_with_the_known_ones():
+def test_an_unknown_option_suggests_the_known_ones():
     with pytest.raises(
         ConfigError,
         match=r"policy 'aged' has no option 'second'; known: seconds, steps, users, label. Did you mean 'seconds'\?",
@@ -202,7 +202,8 @@ def test_an_option_of_the_wrong_type_is_named():
         AGED.build_options({"policy.steps": "many"})
 
 
-def test_an_option_of_the_wrong_type_is_said_as_it_was_written():
+def test_a_mistyped_option_quotes_its_value():
+    """Values of secrets are left out."""
     with pytest.raises(ConfigError, match=r": policy\.steps is 'many': Expected `int`, got `str`"):
         AGED.build_options({"policy.steps": "many", "policy.seconds": "2"})
     with pytest.raises(ConfigError, match=r": policy\.users: Expected `array`") as told:
@@ -210,7 +211,7 @@ def test_an_option_of_the_wrong_type_is_said_as_it_was_written():
     assert "secret" not in str(told.value)
 
 
-def test_options_of_a_kind_that_has_none_are_refused_with_that():
+def test_options_of_kinds_without_any_are_refused():
     with pytest.raises(
         ConfigError, match="components of the kind 'module_pass' have none; options are named"
     ):
@@ -218,7 +219,7 @@ def test_options_of_a_kind_that_has_none_are_refused_with_that():
 
 
 @pytest.mark.parametrize("key", ["policy", "policy.", "polcy.x", "module_pass.x", ".x"])
-def test_an_option_key_that_no_kind_of_part_takes_is_refused(key):
+def test_options_of_unknown_kinds_are_refused(key):
     with pytest.raises(ConfigError, match=r"no component option .* named attention.…, policy.…"):
         check_option_keys({key: "1"})
 
@@ -229,7 +230,7 @@ def test_option_keys_of_kinds_with_options_pass():
     )
 
 
-def test_an_option_that_has_to_be_given_is_named_as_it_is_written(tmp_path, monkeypatch):
+def test_a_missing_required_option_is_named(tmp_path, monkeypatch):
     (tmp_path / "needy.py").write_text(
         "from llmfw.core.interfaces.model_source import ModelSource\n"
         "class Needy(ModelSource):\n"

@@ -48,14 +48,14 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         "llmfw-engine>=9; extra == 'new'",
     ],
 )
-def test_what_this_llmfw_satisfies_is_loaded(line: str) -> None:
+def test_satisfied_requirements_load(line: str) -> None:
     assert reason_against(Package(f"Requires-Dist: {line}")) is None
 
 
 @pytest.mark.parametrize(
     "line", ["llmfw-engine>=9", "LLMFW.Engine >= 0.5", "llmfw-engine[triton]~=0.3.1", "llmfw-engine<0.4"]
 )
-def test_what_it_does_not_satisfy_is_said_with_both_versions(line: str) -> None:
+def test_an_unsatisfied_requirement_names_both_versions(line: str) -> None:
     reason = reason_against(Package("Requires-Dist: click", f"Requires-Dist: {line}"))
     assert reason is not None
     assert reason.endswith("and this is llmfw 0.4.0.dev2")
@@ -73,7 +73,7 @@ BOUNDS = st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">="]), RELEASES), 
 
 
 @given(BOUNDS, RELEASES)
-def test_plain_bounds_are_met_where_packaging_says_so(bounds: list[tuple[str, str]], version: str) -> None:
+def test_plain_bounds_agree_with_packaging(bounds: list[tuple[str, str]], version: str) -> None:
     text = ",".join(sign + bound for sign, bound in bounds)
     assert is_plainly_met(f"llmfw-engine{text}", version) == SpecifierSet(text).contains(version)
 
@@ -89,11 +89,11 @@ def test_plain_bounds_are_met_where_packaging_says_so(bounds: list[tuple[str, st
         "llmfw-engine-x>=0.1",
     ],
 )
-def test_what_is_not_plain_is_left_to_packaging(requirement: str) -> None:
+def test_complex_requirements_are_left_to_packaging(requirement: str) -> None:
     assert not is_plainly_met(requirement, "0.1.0")
 
 
-def test_packages_as_the_scaffold_writes_them_need_no_packaging(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaffolded_packages_do_not_need_packaging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirement, "name_and_version", lambda package: ("llmfw-engine", "0.4.0"))
     monkeypatch.setitem(sys.modules, "packaging.requirements", None)  # whose import would raise
     lines = ("Requires-Dist: llmfw-engine<99,>=0", "Requires-Dist: llmfw-engine[testing]; extra == 'test'")

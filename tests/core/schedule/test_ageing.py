@@ -84,7 +84,7 @@ def drive(policy: type[SchedulePolicy], seed: int, overlap: bool, deferrable: fl
 @pytest.mark.parametrize("deferrable", [0.0, 0.4])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("policy", [BoundedLPM, BoundedSJF])
-def test_no_request_is_overtaken_more_often_than_the_bound_says(
+def test_no_request_is_overtaken_beyond_the_bound(
     policy: type[SchedulePolicy], overlap: bool, deferrable: float
 ) -> None:
     found = [drive(policy, seed, overlap, deferrable) for seed in range(of_length(4, 25))]
@@ -92,5 +92,5 @@ def test_no_request_is_overtaken_more_often_than_the_bound_says(
     assert sum(retracted for _, retracted in found) > 0
 
 
-def test_without_a_bound_some_are_overtaken_more_often() -> None:
+def test_without_a_bound_requests_are_overtaken_more_often() -> None:
     assert any(drive(UnboundedLPM, seed, False, 0.0)[0] > BOUND for seed in range(25))

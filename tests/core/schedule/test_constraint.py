@@ -46,7 +46,7 @@ def follow(state: Constraint, tokens: Sequence[int]) -> None:
         state.accept(token)
 
 
-def test_what_the_grammar_leaves_no_choice_about_is_queued_and_then_the_end() -> None:
+def test_forced_tokens_are_queued_then_the_end() -> None:
     state = constraint("abc", "abd")
     assert tuple(state.forced) == tokens_of("ab")
     follow(state, tokens_of("ab"))
@@ -58,14 +58,15 @@ def test_what_the_grammar_leaves_no_choice_about_is_queued_and_then_the_end() ->
     assert not state.has_mask
 
 
-def test_the_first_token_may_open_the_thinking_or_begin_the_answer() -> None:
+def test_the_first_token_opens_thinking_or_the_answer() -> None:
     assert allowed(constraint("ab", "cd", thinking=THINK)) == {BEGIN, *tokens_of("ac")}
     state = constraint("ab", "cd", thinking=THINK)
     follow(state, tokens_of("a"))
     assert allowed(state) == set(tokens_of("b"))
 
 
-def test_the_grammar_holds_after_the_thinking_and_the_output_does_not_end_within_it() -> None:
+def test_the_grammar_starts_after_the_thinking() -> None:
+    """The output cannot end within the thinking."""
     state = constraint("ab", thinking=THINK)
     follow(state, [BEGIN])
     assert allowed(state) == set(range(VOCAB_SIZE)) - {EOS}
@@ -73,7 +74,7 @@ def test_the_grammar_holds_after_the_thinking_and_the_output_does_not_end_within
     assert tuple(state.forced) == tokens_of("ab")
 
 
-def test_a_mark_of_several_tokens_is_followed_through() -> None:
+def test_markers_of_several_tokens_are_followed() -> None:
     state = constraint("ab", thinking=Thinking(begin=(BEGIN, MIDDLE, LAST), end=(END, LAST)))
     follow(state, [BEGIN])
     assert tuple(state.forced) == (MIDDLE, LAST)
@@ -81,14 +82,14 @@ def test_a_mark_of_several_tokens_is_followed_through() -> None:
     assert allowed(state) == set(tokens_of("a"))
 
 
-def test_without_a_grammar_a_mark_that_breaks_off_is_no_thinking() -> None:
+def test_an_incomplete_begin_marker_is_no_thinking() -> None:
     state = constraint(thinking=Thinking(begin=(BEGIN, MIDDLE), end=(END,), budget=0))
     follow(state, [BEGIN, 50, 60, 70, EOS, 80])
     assert not state.has_mask
 
 
 @pytest.mark.parametrize("budget", [0, 1, 5])
-def test_a_budget_that_is_spent_forces_the_end_of_the_thinking(budget: int) -> None:
+def test_a_spent_budget_forces_the_thinking_s_end(budget: int) -> None:
     state = constraint(thinking=Thinking(end=(END, LAST), is_open=True, budget=budget))
     follow(state, [50] * budget)
     assert tuple(state.forced) == (END, LAST)
@@ -96,7 +97,7 @@ def test_a_budget_that_is_spent_forces_the_end_of_the_thinking(budget: int) -> N
     assert not state.has_mask
 
 
-def test_an_end_that_has_begun_when_the_budget_is_spent_is_only_completed() -> None:
+def test_a_begun_end_marker_is_completed() -> None:
     state = constraint("ab", thinking=Thinking(end=(END, LAST), is_open=True, budget=3))
     follow(state, [50, 51, END])
     assert tuple(state.forced) == (LAST,)
@@ -104,13 +105,13 @@ def test_an_end_that_has_begun_when_the_budget_is_spent_is_only_completed() -> N
     assert tuple(state.forced) == tokens_of("ab")
 
 
-def test_an_end_within_the_budget_is_the_end() -> None:
+def test_an_end_within_the_budget_counts() -> None:
     state = constraint(thinking=Thinking(end=(END,), is_open=True, budget=2))
     follow(state, [50, END, 51, 52, 53])
     assert not state.has_mask
 
 
-def test_only_masks_that_depend_on_the_next_token_have_to_wait_for_it() -> None:
+def test_only_token_dependent_masks_wait() -> None:
     state = constraint(thinking=Thinking(begin=(BEGIN,), end=(END,), budget=2))
     waits = []
     for token in (BEGIN, 50, 51, END, 52):
@@ -120,12 +121,12 @@ def test_only_masks_that_depend_on_the_next_token_have_to_wait_for_it() -> None:
     assert constraint("ab").needs_next_token
 
 
-def test_what_needs_no_constraint_has_none() -> None:
+def test_unconstrained_requests_have_no_constraint() -> None:
     request = Request(id="a", prompt=[9], sampling=SamplingParams(max_tokens=9), thinking=THINK)
     assert constraint_of(request, None) is None
 
 
-def test_a_token_that_the_grammar_does_not_allow_and_one_without_a_mask_raise() -> None:
+def test_disallowed_tokens_and_missing_masks_raise() -> None:
     with pytest.raises(ValueError, match="not allowed"):
         constraint("ab", "cd").accept(99)
     state = constraint("ab", "cd")
@@ -137,7 +138,7 @@ def test_a_token_that_the_grammar_does_not_allow_and_one_without_a_mask_raise() 
 SPACED = Thinking(begin=(BEGIN,), end=(END,), space=(LAST, 7))
 
 
-def test_one_token_of_white_space_may_stand_between_the_thinking_and_the_grammar() -> None:
+def test_one_space_token_may_follow_the_thinking() -> None:
     for space in ((), (LAST,), (7,)):
         state = constraint("abc", "abd", thinking=SPACED)
         follow(state, [BEGIN, 99, END])
@@ -148,7 +149,8 @@ def test_one_token_of_white_space_may_stand_between_the_thinking_and_the_grammar
         assert state.has_ended
 
 
-def test_the_space_is_there_after_a_spent_budget_and_not_without_thinking_or_a_grammar() -> None:
+def test_space_needs_thinking_and_a_grammar() -> None:
+    """A spent budget does not matter."""
     state = constraint("ab", thinking=Thinking(end=(END,), is_open=True, budget=0, space=(7,)))
     follow(state, [END, 7, *tokens_of("ab"), EOS])
     assert 7 not in allowed(constraint("ab", thinking=SPACED))

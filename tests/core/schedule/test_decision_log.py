@@ -49,7 +49,7 @@ def kinds(log: DecisionLog, id: str = "a") -> list[str]:
     return [entry.kind for entry in log.find(id).entries]
 
 
-def test_a_request_s_life_is_told_in_order(log: DecisionLog) -> None:
+def test_entries_follow_a_request_in_order(log: DecisionLog) -> None:
     seq = sequence()
     log.arrived(seq)
     seq.num_computed = 4
@@ -66,7 +66,7 @@ def test_a_request_s_life_is_told_in_order(log: DecisionLog) -> None:
     assert [entry.at_s for entry in entries] == sorted(entry.at_s for entry in entries)
 
 
-def test_waiting_for_one_reason_is_one_entry_with_the_last_figures(log: DecisionLog) -> None:
+def test_repeated_waits_are_one_entry(log: DecisionLog) -> None:
     seq = sequence()
     log.arrived(seq)
     for i in range(5):
@@ -80,7 +80,7 @@ def test_waiting_for_one_reason_is_one_entry_with_the_last_figures(log: Decision
     assert (second.first_step, second.reason) == (6, "the policy holds it")
 
 
-def test_the_chunks_of_a_prompt_are_one_entry_with_all_their_tokens(log: DecisionLog) -> None:
+def test_the_chunks_of_a_prompt_are_one_entry(log: DecisionLog) -> None:
     seq = sequence()
     log.arrived(seq)
     for count in (4, 4, 1):
@@ -89,7 +89,7 @@ def test_the_chunks_of_a_prompt_are_one_entry_with_all_their_tokens(log: Decisio
     assert (computed.num_tokens, computed.first_step, computed.last_step) == (9, 1, 3)
 
 
-def test_only_the_last_requests_are_kept(log: DecisionLog) -> None:
+def test_only_the_latest_requests_are_remembered(log: DecisionLog) -> None:
     for id in "abcd":
         log.arrived(sequence(id))
     log.waits(sequence("a"), "no place", 1)
@@ -98,7 +98,7 @@ def test_only_the_last_requests_are_kept(log: DecisionLog) -> None:
     assert kinds(log, "d") == ["arrived"]
 
 
-def test_a_request_that_goes_on_for_ever_keeps_its_first_and_its_last_entries(log: DecisionLog) -> None:
+def test_long_requests_keep_first_and_last_entries(log: DecisionLog) -> None:
     seq = sequence()
     log.arrived(seq)
     for i in range(MAX_ENTRIES):
@@ -126,7 +126,7 @@ def test_entries_are_logged_with_the_request_s_id(log: DecisionLog, caplog: pyte
     ]
 
 
-def test_above_debug_nothing_is_logged(log: DecisionLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_above_debug_level(log: DecisionLog, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "llmfw.core.schedule.trace"):
         log.arrived(sequence())
     assert caplog.messages == []

@@ -97,12 +97,10 @@ class CheckedDriver(Driver):
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
-def test_random_operations_of_both_classes_keep_every_promise_and_lose_nothing(
-    share: float, overlap: bool
-) -> None:
+def test_random_mixed_class_operations_keep_all_invariants(share: float, overlap: bool) -> None:
     rng = random.Random(f"{share} {overlap}")
     gave_way = paused = beside = 0
-    for _ in range(of_length(3, 16)):
+    for _ in range(of_length(5, 16)):
         driver = CheckedDriver(
             share=share,
             alone=rng.choice([None, Limits(1, 3, 1), Limits(3, 9, 2)]),
@@ -130,7 +128,7 @@ def ids(plan: BatchPlan) -> list[str]:
     return [p.seq.id for p in plan.parts]
 
 
-def test_deferrable_ones_pause_while_a_live_one_runs_and_go_on_after_it() -> None:
+def test_deferrable_requests_pause_for_live_ones() -> None:
     driver = CheckedDriver()
     driver.add("batch", [1] * 5, 10, deferrable=True)
     assert ids(driver.step()) == ["batch"]
@@ -143,7 +141,8 @@ def test_deferrable_ones_pause_while_a_live_one_runs_and_go_on_after_it() -> Non
     assert driver.scheduler.num_retractions == 0
 
 
-def test_a_live_one_gets_the_slot_of_the_deferrable_one_with_the_least_output() -> None:
+def test_live_requests_take_the_youngest_deferrable_slot() -> None:
+    """The deferrable request with the least output is retracted."""
     driver = CheckedDriver(max_running=2)
     driver.add("old", [1] * 5, 30, deferrable=True)
     driver.step()
@@ -156,7 +155,7 @@ def test_a_live_one_gets_the_slot_of_the_deferrable_one_with_the_least_output() 
     driver.check_outputs()
 
 
-def test_a_live_one_gets_the_pages_of_deferrable_ones_at_once() -> None:
+def test_live_requests_take_deferrable_pages_at_once() -> None:
     driver = CheckedDriver(num_tokens=64)
     driver.add("batch", [1] * 20, 30, deferrable=True)
     for _ in range(20):
@@ -168,7 +167,7 @@ def test_a_live_one_gets_the_pages_of_deferrable_ones_at_once() -> None:
     assert driver.num_gave_way == 1
 
 
-def test_a_share_lets_so_many_run_beside_live_ones() -> None:
+def test_a_share_lets_deferrable_requests_run_alongside() -> None:
     driver = CheckedDriver(share=0.25, max_running=8, budget=32)
     for i in range(4):
         driver.add(f"batch {i}", [i] * 6, 10, deferrable=True)
@@ -182,7 +181,7 @@ def test_a_share_lets_so_many_run_beside_live_ones() -> None:
     assert ids(driver.step()) == ["live", "batch 0", "batch 1"]
 
 
-def test_a_share_begins_none_while_a_live_one_waits() -> None:
+def test_a_share_admits_none_while_live_ones_wait() -> None:
     driver = CheckedDriver(share=0.5, num_tokens=64)
     driver.add("first", [1] * 10, 40)
     driver.step()
@@ -192,7 +191,7 @@ def test_a_share_begins_none_while_a_live_one_waits() -> None:
     driver.finish()
 
 
-def test_limits_bound_a_step_of_deferrable_ones_and_count_each_place() -> None:
+def test_limits_bound_deferrable_steps() -> None:
     driver = CheckedDriver(alone=Limits(places=3, tokens=12, tokens_per_place=4))
     for i in range(5):
         driver.add(str(i), [i] * 7, 10, deferrable=True)
@@ -217,7 +216,7 @@ class Spy(FCFS):
         return super().order(waiting, figures)
 
 
-def test_thousands_that_wait_cost_a_step_of_live_ones_nothing() -> None:
+def test_waiting_deferrable_requests_cost_live_steps_nothing() -> None:
     driver = CheckedDriver(policy=Spy)
     driver.add("live", [1] * 5, 50)
     driver.step()

@@ -136,7 +136,7 @@ REGISTRY = load_plugins().registry
 @pytest.mark.slow
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_random_operations_of_every_kind_leak_share_and_lose_nothing(page_size: int, overlap: bool) -> None:
+def test_random_operations_of_all_kinds_keep_invariants(page_size: int, overlap: bool) -> None:
     rng = random.Random(f"{page_size} {overlap}")
     num_retractions = 0
     for _ in range(NUM_OPERATIONS // 6 // AT_ONCE):

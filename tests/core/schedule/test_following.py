@@ -23,7 +23,7 @@ def computed(driver: Driver) -> int:
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("budget", [16, 1000])
-def test_a_new_prefix_that_many_share_is_computed_once(budget: int, overlap: bool) -> None:
+def test_a_new_shared_prefix_is_computed_once(budget: int, overlap: bool) -> None:
     driver = Driver(budget=budget, num_tokens=1000, overlap=overlap)
     for i in range(8):
         driver.add(str(i), [*LONG, i + 1], 2)
@@ -33,7 +33,7 @@ def test_a_new_prefix_that_many_share_is_computed_once(budget: int, overlap: boo
     assert len(LONG) + 8 <= computed(driver) <= len(LONG) + 8 + twice
 
 
-def test_one_that_follows_keeps_its_place_in_the_order() -> None:
+def test_followers_keep_their_place_in_the_order() -> None:
     driver = Driver(budget=1000, num_tokens=1000)
     for i in range(3):
         driver.add(str(i), [*LONG, i + 1], 2)
@@ -41,21 +41,21 @@ def test_one_that_follows_keeps_its_place_in_the_order() -> None:
     assert [seq.id for seq in driver.scheduler.live.running] == ["0", "1", "2"]
 
 
-def test_a_short_prefix_is_not_worth_a_step() -> None:
+def test_short_prefixes_are_not_followed() -> None:
     driver = Driver(num_tokens=1000)
     for i in range(3):
         driver.add(str(i), [1] * 8 + [i + 2], 2)
     assert len(driver.step().parts) == 3
 
 
-def test_prefixes_of_different_salts_are_computed_each() -> None:
+def test_prefixes_of_different_salts_are_computed_separately() -> None:
     driver = Driver(budget=1000, num_tokens=1000)
     for i in range(4):
         driver.add(str(i), [*LONG, i + 1], 2, cache_salt=f"{i % 2}")
     assert computed(driver) == 2 * len(LONG) + 4
 
 
-def test_when_the_one_that_computes_goes_another_goes_on_where_it_was() -> None:
+def test_a_follower_takes_over_an_aborted_leader() -> None:
     driver = Driver(budget=16, num_tokens=1000)
     for i in range(3):
         driver.add(str(i), [*LONG, i + 1], 2)
@@ -65,7 +65,7 @@ def test_when_the_one_that_computes_goes_another_goes_on_where_it_was() -> None:
     assert computed(driver) <= len(LONG) - 32 + 2 + LEAST_FOLLOWED
 
 
-def test_a_live_request_does_not_wait_for_what_a_deferrable_one_computes() -> None:
+def test_live_requests_do_not_follow_deferrable_ones() -> None:
     driver = Driver(budget=16, num_tokens=1000)
     driver.add("batch", [*LONG, 1], 2, deferrable=True)
     driver.step()
@@ -76,7 +76,7 @@ def test_a_live_request_does_not_wait_for_what_a_deferrable_one_computes() -> No
 
 
 @pytest.mark.parametrize("max_running", [1, 2, 3])
-def test_one_that_follows_a_paused_one_does_not_wait_for_ever(max_running: int) -> None:
+def test_followers_of_a_paused_leader_finish(max_running: int) -> None:
     driver = Driver(budget=16, num_tokens=1000, max_running=3, share=0.4)
     for i in range(3):
         driver.add(f"batch {i}", [*LONG, i + 1], 2, deferrable=True)

@@ -55,7 +55,7 @@ def test_any_sequence_of_tokens_is_a_draft(answer: Sequence[int]) -> None:
         (SystemExit(1), "SystemExit: 1"),
     ],
 )
-def test_what_is_wrong_is_told_once_and_then_nothing_is_drafted(
+def test_a_failing_drafter_is_logged_once_and_disabled(
     answer: object, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     guard = IsolatedDrafter(Answers(answer), vocab_size=10, who="drafter 'mine' of plugin 'ours'")
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_told_once_and_then_nothing_is_drafted(
     assert guard.begin() is None
 
 
-def test_what_begins_has_to_be_a_sequence_s_drafter() -> None:
+def test_begin_must_return_a_sequence_drafter() -> None:
     guard = IsolatedDrafter(Answers([], begun=7), vocab_size=10)
     assert guard.begin() is None
     assert guard.failure == "begin() returned a int, not a SequenceDrafter"

@@ -86,9 +86,8 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_order_is_told_once_and_arrival_decides_from_then_on(
-    wrong: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_order_falls_back_to_arrival(wrong: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged once, and the policy is not asked again."""
     answer, reason = WRONG[wrong]
     policy = Says(answer)
     guard = guarded(policy)
@@ -103,7 +102,7 @@ def test_a_wrong_order_is_told_once_and_arrival_decides_from_then_on(
 
 
 @pytest.mark.parametrize("places", [[2, 0, 1, 3], np.array([2, 0, 1, 3], np.uint8), (2, 0, 1, 3)])
-def test_any_whole_numbers_are_places(places: Any) -> None:
+def test_any_integers_are_valid_places(places: Any) -> None:
     guard = guarded(Says(Ordering(places, np.int32(2))))
     order = guard.order(WAITING, make_figures())
     assert (order.places.tolist(), order.num_held, guard.failure) == ([2, 0, 1, 3], 2, None)
@@ -111,7 +110,7 @@ def test_any_whole_numbers_are_places(places: Any) -> None:
 
 
 @pytest.mark.parametrize("places", [[], np.empty(0), np.empty(0, np.intp)])
-def test_none_are_the_places_of_none(places: Any) -> None:
+def test_an_empty_order_is_valid(places: Any) -> None:
     guard = guarded(Says(Ordering(places)))
     assert guard.order(make_waiting(0), make_figures()).places.tolist() == []
     assert guard.failure is None
@@ -120,20 +119,20 @@ def test_none_are_the_places_of_none(places: Any) -> None:
 @pytest.mark.parametrize(
     "answer", [[0, 1], [0, 1, 1], [1, 2, 3], [0.5, 1.5, 2.5], None, lambda running: 1 // 0]
 )
-def test_a_wrong_order_of_retraction_is_replaced_by_the_ordinary_one(answer: Any) -> None:
+def test_an_invalid_retraction_order_is_replaced(answer: Any) -> None:
     guard = guarded(Says(retracted=answer))
     assert guard.retraction_order(RUNNING, make_figures()).tolist() == [1, 2, 0]
     assert guard.failure is not None
 
 
 @pytest.mark.parametrize("answer", [[0, 0], [3], [-1], [0.5], None, lambda waiting: 1 // 0])
-def test_none_gives_way_where_the_answer_is_wrong(answer: Any) -> None:
+def test_an_invalid_give_way_answer_retracts_none(answer: Any) -> None:
     guard = guarded(Says(gives=answer))
     assert guard.give_way(WAITING, 0, RUNNING, make_figures()).tolist() == []
     assert guard.failure is not None
 
 
-def test_one_failure_ends_all_three() -> None:
+def test_one_failure_disables_all_three_methods() -> None:
     policy = Says(order=None, retracted=[0, 1, 2], gives=[0])
     guard = guarded(policy)
     guard.order(WAITING, make_figures())
@@ -142,7 +141,7 @@ def test_one_failure_ends_all_three() -> None:
     assert policy.num_asked == 1
 
 
-def test_right_answers_go_through() -> None:
+def test_valid_answers_pass_unchanged() -> None:
     guard = guarded(Says(Ordering([1, 0, 2, 3], 1), [2, 0, 1], [2]))
     assert guard.order(WAITING, make_figures()).num_held == 1
     assert guard.retraction_order(RUNNING, make_figures()).tolist() == [2, 0, 1]
@@ -151,7 +150,7 @@ def test_right_answers_go_through() -> None:
 
 
 @pytest.mark.parametrize("kind", [FCFS, Priority])
-def test_who_gives_way_is_asked_where_the_policy_has_something_to_say(kind: type[SchedulePolicy]) -> None:
+def test_give_way_is_asked_only_if_overridden(kind: type[SchedulePolicy]) -> None:
     policy = kind(kind.Options())
     guard = guarded(policy)
     assert guard.preempts is policy.preempts is (kind is Priority)
@@ -159,7 +158,7 @@ def test_who_gives_way_is_asked_where_the_policy_has_something_to_say(kind: type
     assert guard.preempts is False
 
 
-def test_columns_that_the_scheduler_writes_to_cannot_be_written_by_the_policy() -> None:
+def test_the_policy_cannot_write_scheduler_columns() -> None:
     arrival = np.array([3, 1, 2, 0])
     own = {name: getattr(WAITING, name) for name in Waiting.__slots__} | {"arrival": arrival}
     guard = guarded(Says(sorts_in_place))
@@ -170,7 +169,7 @@ def test_columns_that_the_scheduler_writes_to_cannot_be_written_by_the_policy() 
 
 
 @pytest.mark.parametrize("method", ["order", "retraction_order", "give_way"])
-def test_a_policy_that_fails_in_the_middle_loses_no_request(method: str) -> None:
+def test_a_policy_failing_midway_loses_no_request(method: str) -> None:
     class Tires(Priority):
         num_left = 5
 
@@ -197,7 +196,7 @@ def test_an_interrupt_is_no_failure() -> None:
     assert guard.failure is None
 
 
-def test_a_policy_is_loaded_by_its_name_with_its_options_and_its_plugin() -> None:
+def test_load_policy_finds_name_options_and_plugin() -> None:
     registry = load_plugins().registry
     guard = load_policy(registry, "policies/lpm", {"policy.max_overtaken": "7", "attention.x": "1"})
     assert guard.name == "policies/lpm"
@@ -214,7 +213,9 @@ def test_a_policy_is_loaded_by_its_name_with_its_options_and_its_plugin() -> Non
         ("fcfs", {"policy.max_overtaken": "1"}, ConfigError),
     ],
 )
-def test_a_wrong_name_or_option_is_told(name: str, options: dict[str, str], error: type[ConfigError]) -> None:
+def test_a_wrong_policy_name_or_option_is_refused(
+    name: str, options: dict[str, str], error: type[ConfigError]
+) -> None:
     with pytest.raises(error, match=r"lpm|fcfs"):
         load_policy(load_plugins().registry, name, options)
 
@@ -227,7 +228,7 @@ class Unbuildable(SchedulePolicy):
         raise NotImplementedError
 
 
-def test_a_policy_that_cannot_be_built_is_told_with_its_plugin() -> None:
+def test_an_unbuildable_policy_names_its_plugin() -> None:
     path = f"{__name__}:Unbuildable"
     entry = Entry("policy", "table", path, plugin="house", distribution="llmfw-house", version="1.2")
     with pytest.raises(ComponentError, match=r"'table' of plugin 'house'.*OSError: no such table"):

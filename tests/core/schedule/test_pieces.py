@@ -38,7 +38,7 @@ class PieceDriver(Driver):
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("policy", [FCFS, LPM])
-def test_pieces_of_any_size_keep_every_promise(policy: type[SchedulePolicy], overlap: bool) -> None:
+def test_pieces_of_any_size_keep_all_invariants(policy: type[SchedulePolicy], overlap: bool) -> None:
     rng = random.Random(f"{policy.__name__} {overlap}")
     num_cut = 0
     for _ in range(of_length(2, 12)):
@@ -64,7 +64,7 @@ def counts(plan: BatchPlan) -> dict[str, int]:
     return {p.seq.id: p.count for p in plan.parts}
 
 
-def test_long_prompts_have_one_piece_between_them() -> None:
+def test_long_prompts_share_one_piece() -> None:
     driver = Driver(budget=BUDGET, num_tokens=1000)
     driver.add("stream", [1] * 4, 100)
     driver.step()
@@ -75,7 +75,7 @@ def test_long_prompts_have_one_piece_between_them() -> None:
         assert sum(count for name, count in found.items() if name != "stream") == 10
 
 
-def test_a_short_prompt_goes_past_a_long_one_where_nothing_decodes() -> None:
+def test_short_prompts_overtake_even_without_decodes() -> None:
     driver = Driver(budget=BUDGET, num_tokens=1000)
     driver.add("long", [2] * 300, 2)
     assert counts(driver.scheduler.schedule(piece=8)) == {"long": BUDGET}
@@ -83,7 +83,7 @@ def test_a_short_prompt_goes_past_a_long_one_where_nothing_decodes() -> None:
     assert counts(driver.scheduler.schedule(piece=8)) == {"long": BUDGET // 2, "short": 20}
 
 
-def test_scored_prompts_of_any_length_have_one_piece_between_them() -> None:
+def test_scored_prompts_share_one_piece() -> None:
     driver = Driver(budget=BUDGET, num_tokens=1000)
     driver.add("stream", [1] * 4, 100)
     driver.step()
@@ -98,7 +98,7 @@ def test_scored_prompts_of_any_length_have_one_piece_between_them() -> None:
     }
 
 
-def test_scored_tokens_count_by_their_cost() -> None:
+def test_scored_tokens_are_weighted_by_cost() -> None:
     driver = Driver(budget=BUDGET, num_tokens=1000)
     for i in range(2, 8):
         driver.add(f"scored {i}", [i] * 10, 1, prompt_logprobs=20)
@@ -107,14 +107,14 @@ def test_scored_tokens_count_by_their_cost() -> None:
     assert driver.scheduler.live.num_waiting_unscored == 0
 
 
-def test_scored_prompts_leave_half_of_a_step_to_others() -> None:
+def test_scored_prompts_take_half_a_step() -> None:
     driver = Driver(budget=BUDGET, num_tokens=1000)
     driver.add("scored", [2] * 60, 1, prompt_logprobs=20)
     driver.add("short", [3] * 30, 2)
     assert counts(driver.scheduler.schedule(piece=8, score_cost=2.0)) == {"scored": BUDGET // 4, "short": 30}
 
 
-def test_deferrable_ones_by_themselves_are_not_held_to_a_piece() -> None:
+def test_deferrable_prompts_alone_are_not_split() -> None:
     driver = Driver(budget=BUDGET, num_tokens=1000)
     driver.add("batch", [1] * 4, 100, deferrable=True)
     driver.step()
@@ -122,7 +122,7 @@ def test_deferrable_ones_by_themselves_are_not_held_to_a_piece() -> None:
     assert counts(driver.scheduler.schedule(piece=8)) == {"batch": 1, "long": BUDGET}
 
 
-def test_a_prompt_in_small_pieces_is_a_few_nodes_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_pieces_make_few_cache_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(budget=BUDGET, num_tokens=3000)
     inserted: list[int] = []
     insert = driver.pages.cache.insert

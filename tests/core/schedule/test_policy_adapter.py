@@ -41,7 +41,7 @@ class Holding(FCFS):
         return Ordering(order.places, len(waiting) - (0 if figures.num_running else 1))
 
 
-def test_the_columns_say_what_is_known_of_each_request() -> None:
+def test_columns_describe_each_request() -> None:
     driver = Driver(policy=Spy, max_running=1, num_tokens=1000)
     driver.add("warm", [1] * 20, 1)
     driver.finish()
@@ -60,7 +60,7 @@ def test_the_columns_say_what_is_known_of_each_request() -> None:
     assert shown.tenant[0] == shown.tenant[1]
 
 
-def test_live_requests_have_the_places_of_deferrable_ones_too() -> None:
+def test_live_requests_may_take_deferrable_places() -> None:
     driver = Driver(policy=Spy, max_running=3, num_tokens=1000)
     for i in range(3):
         driver.add(f"deferrable {i}", [i + 1] * 5, 30, deferrable=True)
@@ -71,7 +71,7 @@ def test_live_requests_have_the_places_of_deferrable_ones_too() -> None:
     assert Spy.figures.num_places == 0
 
 
-def test_those_admitted_in_one_step_are_overtaken_by_those_before_them() -> None:
+def test_same_step_admissions_count_as_overtaken_in_order() -> None:
     driver = Driver(policy=LPM, max_running=8, num_tokens=1000)
     driver.add("warm", [1] * 20, 1)
     driver.finish()
@@ -82,7 +82,7 @@ def test_those_admitted_in_one_step_are_overtaken_by_those_before_them() -> None
     assert counts == {"later": 0, "hit": 1, "cold": 2, "last": 0}
 
 
-def test_those_that_later_ones_go_before_are_counted() -> None:
+def test_overtaken_requests_are_counted() -> None:
     driver = Driver(policy=LPM, max_running=1, num_tokens=1000)
     driver.add("warm", [1] * 20, 1)
     driver.finish()
@@ -94,7 +94,8 @@ def test_those_that_later_ones_go_before_are_counted() -> None:
     assert driver.pages.numbers.overtaken[driver.scheduler.live.queue.indices].tolist() == [3]
 
 
-def test_a_more_urgent_request_takes_the_place_of_a_less_urgent_one_that_loses_nothing() -> None:
+def test_urgent_requests_displace_less_urgent_ones() -> None:
+    """The retracted request loses no output."""
     driver = Driver(policy=Urgent, max_running=2, num_tokens=1000)
     for name, priority in (("low", 0), ("middle", 1)):
         driver.add(name, [3] * 10, 40, priority=priority)
@@ -109,7 +110,7 @@ def test_a_more_urgent_request_takes_the_place_of_a_less_urgent_one_that_loses_n
     driver.check_outputs()
 
 
-def test_nobody_gives_way_where_it_would_not_be_enough() -> None:
+def test_none_is_retracted_without_enough_gain() -> None:
     driver = Driver(policy=Urgent, max_running=4, num_tokens=100)
     driver.add("large", [3] * 40, 30, priority=5)
     driver.step()
@@ -120,7 +121,7 @@ def test_nobody_gives_way_where_it_would_not_be_enough() -> None:
     assert {seq.id for seq in driver.scheduler.live.running} == {"large", "small"}
 
 
-def test_a_policy_that_holds_all_holds_none_where_nothing_runs() -> None:
+def test_a_policy_cannot_hold_everything_while_idle() -> None:
     driver = Driver(policy=Holding, num_tokens=1000)
     for i in range(3):
         driver.add(str(i), [i + 1] * 5, 4)
@@ -130,7 +131,7 @@ def test_a_policy_that_holds_all_holds_none_where_nothing_runs() -> None:
     driver.check_outputs()
 
 
-def test_another_policy_from_one_step_to_the_next_loses_no_request() -> None:
+def test_switching_policies_between_steps_loses_no_request() -> None:
     driver = Driver(max_running=2, num_tokens=200)
     policies: list[type[SchedulePolicy]] = [LPM, Urgent, Holding, FCFS]
     for i in range(40):
@@ -141,7 +142,7 @@ def test_another_policy_from_one_step_to_the_next_loses_no_request() -> None:
     driver.check_outputs()
 
 
-def test_a_tenant_is_charged_for_prompts_once_and_for_outputs_twice() -> None:
+def test_tenants_pay_double_for_output_tokens() -> None:
     driver = Driver(num_tokens=1000)
     driver.add("a", [1] * 10, 5, tenant="a")
     driver.add("b", [2] * 20, 1, tenant="b")
@@ -149,7 +150,7 @@ def test_a_tenant_is_charged_for_prompts_once_and_for_outputs_twice() -> None:
     assert driver.scheduler.tenants.served[:2].tolist() == [10 + 2 * 5, 20 + 2 * 1]
 
 
-def test_a_tenant_that_comes_late_has_saved_nothing_up() -> None:
+def test_a_late_tenant_has_no_saved_credit() -> None:
     tenants = Tenants()
     first = tenants.join("busy")
     tenants.join("other")
@@ -160,7 +161,7 @@ def test_a_tenant_that_comes_late_has_saved_nothing_up() -> None:
     assert tenants.served[late] == 100
 
 
-def test_what_a_tenant_s_batches_took_does_not_stand_against_its_live_requests() -> None:
+def test_deferrable_tokens_are_charged_separately() -> None:
     driver = Driver(num_tokens=1000)
     driver.add("batch", [1] * 30, 5, tenant="a", deferrable=True)
     driver.add("live", [2] * 10, 1, tenant="a")
@@ -168,7 +169,8 @@ def test_what_a_tenant_s_batches_took_does_not_stand_against_its_live_requests()
     assert driver.scheduler.tenants.served[:2].tolist() == [30 + 2 * 5, 10 + 2 * 1]
 
 
-def test_a_late_tenant_s_live_requests_start_where_live_ones_are_not_where_a_paused_batch_is() -> None:
+def test_a_late_tenant_starts_level_with_its_class() -> None:
+    """Live requests start level with live ones, not with a paused batch."""
     tenants = Tenants()
     tenants.join("a", deferrable=True)
     live = tenants.join("a")
@@ -177,7 +179,7 @@ def test_a_late_tenant_s_live_requests_start_where_live_ones_are_not_where_a_pau
     assert tenants.served[tenants.join("late", deferrable=True)] == 0
 
 
-def test_of_tenants_without_requests_many_are_forgotten_and_none_with_one() -> None:
+def test_idle_tenants_are_forgotten_and_active_ones_kept() -> None:
     tenants = Tenants()
     kept = tenants.join("kept")
     for i in range(3 * NUM_REMEMBERED):
@@ -188,7 +190,7 @@ def test_of_tenants_without_requests_many_are_forgotten_and_none_with_one() -> N
 
 
 @pytest.mark.parametrize("piece", [8, 40])
-def test_a_long_prompt_takes_a_piece_of_a_step_and_short_ones_the_rest(piece: int) -> None:
+def test_a_long_prompt_shares_its_step(piece: int) -> None:
     driver = Driver(budget=64, num_tokens=1000, max_running=8)
     driver.add("stream", [1] * 4, 100)
     driver.step()
@@ -202,7 +204,7 @@ def test_a_long_prompt_takes_a_piece_of_a_step_and_short_ones_the_rest(piece: in
     }
 
 
-def test_a_long_prompt_has_the_whole_step_where_nobody_decodes() -> None:
+def test_a_long_prompt_fills_steps_without_decodes() -> None:
     driver = Driver(budget=64, num_tokens=1000)
     driver.add("long", [2] * 300, 2)
     assert [p.count for p in driver.scheduler.schedule(piece=8).parts] == [64]

@@ -19,7 +19,7 @@ from .driver import VOCAB_SIZE, Driver, drive_at_random
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("policy", [FCFS, LPM])
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_random_operations_leak_share_and_lose_nothing(
+def test_random_operations_keep_invariants(
     policy: type[SchedulePolicy], page_size: int, overlap: bool
 ) -> None:
     rng = random.Random(f"{policy.__name__} {page_size} {overlap}")
@@ -52,7 +52,7 @@ def test_forced_tokens_are_computed_together_within_the_budget() -> None:
     driver.check_outputs()
 
 
-def test_a_pool_that_runs_full_retracts_and_loses_nothing() -> None:
+def test_a_full_pool_retracts_and_loses_nothing() -> None:
     driver = Driver(num_tokens=200, max_running=8)
     for i in range(8):
         driver.add(str(i), [i + 1] * 10, 100)
@@ -61,7 +61,8 @@ def test_a_pool_that_runs_full_retracts_and_loses_nothing() -> None:
     assert driver.scheduler.num_retractions > 0
 
 
-def test_retraction_takes_those_with_the_least_output_and_expects_more_afterwards() -> None:
+def test_retraction_takes_the_least_output_first() -> None:
+    """Afterwards the scheduler expects longer outputs."""
     driver = Driver(num_tokens=100, max_running=4, conservativeness=0.1)
     before = driver.scheduler.live.ratio.value
     driver.add("old", [1] * 10, 60)
@@ -75,7 +76,7 @@ def test_retraction_takes_those_with_the_least_output_and_expects_more_afterward
     assert driver.scheduler.live.ratio.value > before
 
 
-def test_ratio_after_a_retraction_is_that_of_seed_log() -> None:
+def test_the_ratio_after_retraction_matches_the_log() -> None:
     # 136 sequences of 128 tokens stay, with 101.6 tokens each: SGLang's log goes on with 0.9501.
     ratio = NewTokenRatio()
     assert ratio.value == pytest.approx(0.7)
@@ -90,7 +91,7 @@ def test_ratio_after_a_retraction_is_that_of_seed_log() -> None:
     assert after == pytest.approx(0.9501, abs=1e-4)
 
 
-def test_prompts_are_cut_to_the_budget_beside_running_sequences() -> None:
+def test_prompts_are_chunked_to_the_budget() -> None:
     driver = Driver(budget=16)
     driver.add("first", [1] * 5, 50)
     driver.step()
@@ -108,7 +109,7 @@ def test_a_prompt_is_not_cut_without_chunking() -> None:
     assert [p.count for p in second.parts if p.is_prefill] == [40]
 
 
-def test_a_second_request_with_the_same_prefix_computes_only_the_rest() -> None:
+def test_a_shared_prefix_is_computed_once() -> None:
     driver = Driver()
     driver.add("a", [1] * 20, 2)
     driver.finish()
@@ -118,7 +119,7 @@ def test_a_second_request_with_the_same_prefix_computes_only_the_rest() -> None:
     assert driver.cached == {"a": 0, "b": 20}
 
 
-def test_a_prompt_that_is_cached_whole_still_computes_its_last_token() -> None:
+def test_a_fully_cached_prompt_computes_one_token() -> None:
     driver = Driver()
     driver.add("a", [1] * 20, 2)
     driver.finish()
@@ -126,7 +127,7 @@ def test_a_prompt_that_is_cached_whole_still_computes_its_last_token() -> None:
     assert [p.count for p in driver.step().parts] == [1]
 
 
-def test_an_aborted_request_gives_its_pages_back_at_once() -> None:
+def test_an_aborted_request_frees_its_pages_immediately() -> None:
     driver = Driver(overlap=True)
     driver.add("a", [1] * 20, 50)
     driver.step()
@@ -150,7 +151,7 @@ def test_lpm_admits_the_longest_cached_prefix_first() -> None:
     assert [p.seq.id for p in driver.step().parts] == ["hit"]
 
 
-def test_sequences_with_one_token_come_first() -> None:
+def test_single_token_sequences_come_first() -> None:
     driver = Driver(overlap=True)
     rng = random.Random(0)
     for i in range(300):

@@ -30,7 +30,7 @@ def run(driver: Driver, *, max_tokens: int = 40, **fields: object) -> int:
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_drafted_each_output_is_the_same_and_no_page_leaks(seed: int, page_size: int) -> None:
+def test_no_draft_changes_outputs_or_leaks_pages(seed: int, page_size: int) -> None:
     rng = random.Random(seed)
     drafts = speculation(rng, rng.choice([0.2, 0.9]), shy=0.3, max_tokens=rng.choice([4, 16, 64]))
     driver = Driver(
@@ -49,13 +49,13 @@ def test_whatever_is_drafted_each_output_is_the_same_and_no_page_leaks(seed: int
     assert not drafts._sequences
 
 
-def test_a_draft_that_is_right_brings_several_tokens_in_one_step() -> None:
+def test_accepted_drafts_bring_several_tokens_a_step() -> None:
     # One step for the prompt and the first token; of the 40 others a step brings five.
     assert run(Driver(speculation=speculation(random.Random(1), max_draft=4)), max_tokens=41) == 9
     assert run(Driver(speculation=speculation(random.Random(1), 0.0))) == 40
 
 
-def test_drafts_that_are_wrong_become_short_and_those_that_are_right_long_again() -> None:
+def test_draft_length_follows_acceptance() -> None:
     drafts = speculation(random.Random(1), 0.0, max_draft=8)
     driver = Driver(speculation=drafts)
     driver.add("a", [5, 6, 7], 60)
@@ -68,7 +68,7 @@ def test_drafts_that_are_wrong_become_short_and_those_that_are_right_long_again(
     assert limits[4:8] == [1, 2, 4, 8]
 
 
-def test_max_tokens_are_never_passed() -> None:
+def test_max_tokens_is_never_exceeded() -> None:
     for max_tokens in range(1, 12):
         driver = Driver(speculation=speculation(random.Random(max_tokens)))
         run(driver, max_tokens=max_tokens)
@@ -77,7 +77,7 @@ def test_max_tokens_are_never_passed() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_stop_token_ends_the_output_where_it_is_within_a_draft(seed: int) -> None:
+def test_a_stop_token_within_a_draft_ends_output(seed: int) -> None:
     driver = Driver(speculation=speculation(random.Random(seed)))
     driver.add("a", [seed, 3], 200, stops=True)
     driver.finish()
@@ -85,7 +85,7 @@ def test_a_stop_token_ends_the_output_where_it_is_within_a_draft(seed: int) -> N
     assert driver.ended["a"] is FinishReason.STOP
 
 
-def test_a_step_with_tokens_of_a_prompt_holds_no_drafts() -> None:
+def test_steps_with_prompt_tokens_hold_no_drafts() -> None:
     driver = Driver(speculation=speculation(random.Random(1)), budget=8)
     driver.add("a", [1, 2, 3], 40)
     for _ in range(3):
@@ -99,7 +99,7 @@ def test_a_step_with_tokens_of_a_prompt_holds_no_drafts() -> None:
     assert driver.step().drafts
 
 
-def test_where_many_run_drafts_get_shorter_and_then_there_are_none() -> None:
+def test_drafts_shrink_as_more_requests_run() -> None:
     longest = {}
     for num_running in (1, 2, 4, 8):
         driver = Driver(speculation=speculation(random.Random(1), max_tokens=8), max_running=8)
@@ -112,7 +112,7 @@ def test_where_many_run_drafts_get_shorter_and_then_there_are_none() -> None:
     assert 4 >= longest[2] >= longest[4] > longest[8] == 0
 
 
-def test_drafts_take_no_page_that_running_sequences_will_need_soon() -> None:
+def test_drafts_leave_pages_for_running_sequences() -> None:
     driver = Driver(speculation=speculation(random.Random(1)), num_tokens=32)
     driver.add("a", [1, 2, 3], 25)
     plans = [driver.step() for _ in range(30)]
@@ -121,7 +121,7 @@ def test_drafts_take_no_page_that_running_sequences_will_need_soon() -> None:
     assert driver.scheduler.num_retractions == 0
 
 
-def test_what_was_drafted_and_not_kept_is_not_in_the_prefix_cache() -> None:
+def test_rejected_drafts_are_not_cached() -> None:
     driver = Driver(speculation=speculation(random.Random(1), 0.5))
     driver.add("a", [1, 2, 3], 60)
     for _ in range(8):
@@ -134,7 +134,7 @@ def test_what_was_drafted_and_not_kept_is_not_in_the_prefix_cache() -> None:
     assert driver.cached["b"] == len(known) - 1
 
 
-def test_a_sequence_is_aborted_while_its_drafts_are_computed() -> None:
+def test_an_abort_during_verification_is_safe() -> None:
     driver = Driver(speculation=speculation(random.Random(1)))
     driver.add("a", [1, 2, 3], 60)
     driver.step()
@@ -146,7 +146,7 @@ def test_a_sequence_is_aborted_while_its_drafts_are_computed() -> None:
     driver.pages.check_nothing_leaked()
 
 
-def test_of_sampled_tokens_those_up_to_the_first_surprise_count() -> None:
+def test_sampled_tokens_count_up_to_the_mismatch() -> None:
     driver = Driver()
     driver.add("a", [1], 9)
     [seq] = driver.scheduler._sequences.values()
@@ -167,7 +167,7 @@ PENALTIES = [{"presence_penalty": 0.5}, {"frequency_penalty": 0.5}, {"repetition
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
-def test_a_request_with_penalties_gets_no_drafts_and_its_neighbour_does(penalty: dict[str, float]) -> None:
+def test_penalties_disable_drafts_for_their_request_only(penalty: dict[str, float]) -> None:
     driver = Driver(speculation=speculation(random.Random(1)))
     driver.add("a", [1, 2, 3], 30)
     sampling = SamplingParams(max_tokens=30, **penalty)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from llmfw.core.base.errors import GrammarCostError
 from llmfw.core.schedule.step_cost import FREE_S, MAX_DEBT_S, StepCost
 
 
-def test_masks_within_the_allowance_may_go_on_for_ever() -> None:
+def test_masks_within_the_allowance_never_fail() -> None:
     cost = StepCost()
     for _ in range(10_000):
         cost.charge(FREE_S)
@@ -16,7 +16,7 @@ def test_masks_within_the_allowance_may_go_on_for_ever() -> None:
         cost.check()
 
 
-def test_a_slow_mask_now_and_then_is_paid_back() -> None:
+def test_occasional_slow_masks_are_forgiven() -> None:
     cost = StepCost()
     for _ in range(100):
         cost.charge(0.99 * MAX_DEBT_S)
@@ -25,7 +25,7 @@ def test_a_slow_mask_now_and_then_is_paid_back() -> None:
             cost.allow()
 
 
-def test_masks_that_stay_slow_are_too_much() -> None:
+def test_persistently_slow_masks_are_refused() -> None:
     cost = StepCost()
     for _ in range(11):
         cost.check()

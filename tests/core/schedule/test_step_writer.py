@@ -46,7 +46,7 @@ def decoding(pages: SequencePages) -> np.ndarray:
     return np.array([add(pages, i, num, in_flight=i == 3).index for i, num in enumerate(outputs)])
 
 
-def test_decoding_columns_are_equal_beside_a_prompt() -> None:
+def test_a_prompt_does_not_change_decoding_columns() -> None:
     alone, beside = PlanBuilder(pages := make_pages()), PlanBuilder(others := make_pages())
     alone.decode(decoding(pages))
     beside.decode(decoding(others))
@@ -63,7 +63,7 @@ def test_decoding_columns_are_equal_beside_a_prompt() -> None:
     assert not first.row_starts
 
 
-def test_the_last_token_of_a_prompt_is_not_an_output() -> None:
+def test_a_prompt_s_last_token_is_no_output() -> None:
     pages = make_pages()
     seq = add(pages, 3, 0)
     seq.num_computed = PROMPT_LEN - 1
@@ -72,7 +72,7 @@ def test_the_last_token_of_a_prompt_is_not_an_output() -> None:
     assert builder.launch().step.tokens.tolist() == [36]
 
 
-def test_each_change_of_the_page_table_is_sent_once() -> None:
+def test_each_page_table_change_is_sent_once() -> None:
     pages = make_pages()
     indices = decoding(pages)
     copy = np.full_like(pages.table, -1)
@@ -90,7 +90,7 @@ def test_each_change_of_the_page_table_is_sent_once() -> None:
     assert sent == sum(-(-int(length) // 4) for length in step.kv_lens)
 
 
-def test_tokens_are_counted_for_penalties_only_when_they_were_not_sampled() -> None:
+def test_penalties_count_only_unsampled_tokens() -> None:
     pages = make_pages()
     seq = add(pages, 1, 2, frequency_penalty=1.0)
     add(pages, 2, 2)

@@ -64,7 +64,8 @@ def books(*names: str, is_key: bool = True) -> Tenants:
     return tenants
 
 
-def test_within_a_key_the_order_stays_and_what_is_held_stays_held() -> None:
+def test_turns_keep_the_order_within_a_key() -> None:
+    """Held requests stay held."""
     waiting = waiting_columns(6, 2)
     order = Ordering(np.array([4, 2, 0, 5, 3, 1]), num_held=1)
     found = take_turns(order, waiting, books("ann", "bob"))
@@ -73,7 +74,7 @@ def test_within_a_key_the_order_stays_and_what_is_held_stays_held() -> None:
 
 
 @pytest.mark.parametrize("names", [("ann",), ("ann", "bob")])
-def test_one_key_and_users_without_keys_are_left_alone(names: tuple[str, ...]) -> None:
+def test_turns_need_at_least_two_keys(names: tuple[str, ...]) -> None:
     order = Ordering(np.array([4, 2, 0, 5, 3, 1]))
     waiting = waiting_columns(6, len(names))
     assert take_turns(order, waiting, books(*names, is_key=len(names) == 1)) is order
@@ -82,9 +83,7 @@ def test_one_key_and_users_without_keys_are_left_alone(names: tuple[str, ...]) -
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6), num_keys=st.integers(2, 4))
-def test_each_key_that_asks_gets_half_of_its_share(
-    policy: type[SchedulePolicy], seed: int, num_keys: int
-) -> None:
+def test_each_key_gets_half_its_share(policy: type[SchedulePolicy], seed: int, num_keys: int) -> None:
     draw = random.Random(seed)
     driver = Driver(policy=policy, num_tokens=400, budget=24, max_running=6)
     names = ["bob", "ann", "cid", "dan"][:num_keys]
@@ -102,7 +101,7 @@ def test_each_key_that_asks_gets_half_of_its_share(
     assert all(served[name] >= total / num_keys / 2 for name in names), served
 
 
-def test_a_key_with_all_places_gives_some_to_another() -> None:
+def test_a_flooding_key_yields_places() -> None:
     driver = Driver(policy=LPM, num_tokens=4000, max_running=8)
     for i in range(20):
         driver.add(f"bob{i}", [2] * 4, 200, tenant="bob", tenant_is_key=True)
@@ -119,7 +118,7 @@ def test_a_key_with_all_places_gives_some_to_another() -> None:
     assert len(driver.ended) == 40
 
 
-def test_users_without_keys_take_no_places_from_others() -> None:
+def test_users_without_keys_displace_no_other() -> None:
     draw = random.Random(1)
     driver = Driver(policy=LPM, num_tokens=4000, max_running=8)
     for i in range(8):

@@ -100,13 +100,13 @@ def check_captured(llama: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 2, *also([1])])
-def test_a_text_is_the_same_whether_its_steps_are_captured(llama: Path, seed: int) -> None:
+def test_captured_steps_give_the_same_text(llama: Path, seed: int) -> None:
     check_captured(llama, seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_a_text_is_the_same_whether_its_steps_are_captured_in_many_more_mixes(llama: Path, seed: int) -> None:
+def test_captured_steps_agree_in_many_more_mixes(llama: Path, seed: int) -> None:
     check_captured(llama, seed)
 
 
@@ -122,7 +122,7 @@ def test_every_family_can_be_captured(family: str, tmp_path: Path) -> None:
     assert len(replayed) > captured
 
 
-def test_sizes_are_captured_at_the_start_or_when_they_are_met_or_never(llama: Path) -> None:
+def test_sizes_are_captured_on_start_lazily_or_never(llama: Path) -> None:
     replayed: dict[str, list[int]] = {"on": [], "lazy": [], "off": []}
     prompts = [[5, 6], [7, 8], [9, 10]]
     for when, counted in replayed.items():
@@ -133,9 +133,7 @@ def test_sizes_are_captured_at_the_start_or_when_they_are_met_or_never(llama: Pa
     assert not replayed["off"]
 
 
-def test_where_the_model_cannot_be_captured_it_is_said_and_steps_run_all_the_same(
-    llama: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_capture_is_logged_and_steps_run(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Graph):
         def capture(self, function: Callable[[], None]) -> None:
             function()
@@ -163,9 +161,7 @@ def test_where_the_model_cannot_be_captured_it_is_said_and_steps_run_all_the_sam
     )
 
 
-def test_a_backend_that_cannot_be_captured_serves_without(
-    llama: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_uncapturable_backend_runs_without_graphs(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
     replayed: list[int] = []
     with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.build"):
         engine = build_captured(llama, replayed, attention="torch")
@@ -249,7 +245,7 @@ STEPS: list[tuple[list[int], list[int]]] = [
 
 
 @pytest.mark.parametrize("in_flight", [False, True])
-def test_a_replay_reads_nothing_that_does_not_stay_where_it_is(in_flight: bool) -> None:
+def test_a_replay_reads_only_static_buffers(in_flight: bool) -> None:
     clean, poisoned = Rig(Staging(CPU, packs=True)), Rig(Poisoning())
     for rows, lengths in STEPS:
         step = clean.step(rows, lengths, in_flight)
@@ -262,7 +258,7 @@ def test_a_replay_reads_nothing_that_does_not_stay_where_it_is(in_flight: bool) 
 
 
 @pytest.mark.parametrize("size", [4, 8])
-def test_nothing_is_written_but_the_new_tokens_and_the_page_of_padding(size: int) -> None:
+def test_only_new_tokens_and_padding_are_written(size: int) -> None:
     rig = Rig(Staging(CPU, packs=True))
     for rows, lengths in STEPS[:3]:
         before = rig.storage.keys[0].clone().flatten(0, 1)
@@ -274,7 +270,7 @@ def test_nothing_is_written_but_the_new_tokens_and_the_page_of_padding(size: int
         assert torch.equal(rig.storage.keys[0].flatten(0, 1)[slots], rig.tables[1][step.tokens])
 
 
-def test_padding_does_not_change_what_the_others_get() -> None:
+def test_padding_does_not_change_other_rows() -> None:
     small, large = Rig(Staging(CPU, packs=True)), Rig(Staging(CPU, packs=True))
     for rows, lengths in STEPS[:3]:
         step = small.step(rows, lengths)
@@ -283,14 +279,15 @@ def test_padding_does_not_change_what_the_others_get() -> None:
         torch.testing.assert_close(logits, expected)
 
 
-def test_the_largest_is_captured_first_and_nobodys_keys_are_touched() -> None:
+def test_the_largest_size_is_captured_first() -> None:
+    """No stored keys are touched."""
     rig = Rig(Staging(CPU, packs=True))
     rig.graphs.capture_all()
     assert len(rig.replayed) == 3
     assert not rig.storage.keys[0][:20].any()
 
 
-def test_only_steps_of_single_tokens_that_all_sample_are_captured(llama: Path) -> None:
+def test_only_single_token_sampling_steps_are_captured(llama: Path) -> None:
     replayed: list[int] = []
     engine = build_captured(llama, replayed, cuda_graph="lazy", chunked_prefill_size=8)
     engine.add(
@@ -304,7 +301,7 @@ def test_only_steps_of_single_tokens_that_all_sample_are_captured(llama: Path) -
     assert steps >= 6
 
 
-def test_a_cuda_graph_is_captured_after_a_run_and_the_stream_is_what_it_was(
+def test_a_capture_follows_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """torch.cuda by its signatures: there is no device here."""
@@ -324,7 +321,7 @@ def test_a_cuda_graph_is_captured_after_a_run_and_the_stream_is_what_it_was(
     cuda["CUDAGraph"].return_value.replay.assert_called_once_with()
 
 
-def test_a_clock_sees_every_step_captured_or_not(llama: Path) -> None:
+def test_the_clock_sees_captured_steps_too(llama: Path) -> None:
     for when in ("lazy", "off"):
         clock = StepClock(CPU)
         engine = build_captured(llama, [], clock, cuda_graph=when, overlap=True)

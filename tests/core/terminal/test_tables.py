@@ -74,7 +74,7 @@ def test_text_wraps_and_titles_too(monkeypatch):
     assert [line[-20:].strip() for line in lines[3:5]] == ["one two three four", "five six seven"]
 
 
-def test_columns_that_cannot_fit_become_records(monkeypatch):
+def test_too_narrow_terminals_show_records(monkeypatch):
     assert printed(monkeypatch, Terminal(), 50) == [
         f"id: {ID}",
         "lines done: 12,345",
@@ -87,7 +87,7 @@ def test_columns_that_cannot_fit_become_records(monkeypatch):
     ]
 
 
-def test_empty_columns_are_the_first_to_go(monkeypatch, capsys):
+def test_empty_columns_are_dropped_first(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdout", stdout := Terminal())
     monkeypatch.setenv("COLUMNS", "50")
     print_table(["id", Column("lacks", wraps=True), Column("created", drop=1)], [(ID, "", "today")])

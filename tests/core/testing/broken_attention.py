@@ -19,12 +19,12 @@ class OffByOnePage(TorchAttention):
         super().plan(replace(batch, page_table=batch.page_table.roll(1, dims=1)))
 
 
-class BelievesTheBatchIsTheTable(TorchAttention):
+class IgnoresBatchRows(TorchAttention):
     def plan(self, batch: ForwardBatch) -> None:
         super().plan(replace(batch, rows=torch.arange(len(batch.rows))))
 
 
-class SeesTheNextToken(TorchAttention):
+class NonCausal(TorchAttention):
     def plan(self, batch: ForwardBatch) -> None:
         super().plan(batch)
         self._spans = [replace(span, distance=span.distance + 1) for span in self._spans]
@@ -37,12 +37,12 @@ class WindowTooLarge(TorchAttention):
         return super().forward(query, key, value, layer, *rest)
 
 
-class ForgetsTheSinks(TorchAttention):
+class IgnoresSinks(TorchAttention):
     def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
         return super().forward(query, key, value, layer, rest[0])
 
 
-class WritesEverywhere(TorchAttention):
+class WritesEverySlot(TorchAttention):
     def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
         output = super().forward(query, key, value, layer, *rest)
         stored = self.storage.values[layer.index]
@@ -50,13 +50,13 @@ class WritesEverywhere(TorchAttention):
         return output
 
 
-class ForgetsTheScaleOfKeys(TorchAttention):
+class IgnoresKeyScale(TorchAttention):
     def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
         layer = replace(layer, scale=layer.scale / self.storage.scales(layer.index)[0])
         return super().forward(query, key, value, layer, *rest)
 
 
-class LetsNumbersOverflow(TorchAttention):
+class OverflowsFP8(TorchAttention):
     def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
         output = super().forward(query, key, value, layer, *rest)
         stored = self.storage.keys[layer.index]

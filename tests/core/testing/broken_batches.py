@@ -25,7 +25,7 @@ class WithResults(MemoryBatches):
         self._results[record.id] = self.made(record.id)
 
 
-class CountsDoubles(WithResults):
+class CountsDuplicates(WithResults):
     class made(MemoryResults):  # noqa: N801
         def counted(self, record: BatchRecord) -> BatchRecord:
             self.extra = getattr(self, "extra", 0)
@@ -38,7 +38,7 @@ class CountsDoubles(WithResults):
             await super().add(results)
 
 
-class KeepsTheLast(WithResults):
+class KeepsLastResult(WithResults):
     class made(MemoryResults):  # noqa: N801
         async def add(self, results: Sequence[LineResult]) -> None:
             await super().add(results)
@@ -47,31 +47,31 @@ class KeepsTheLast(WithResults):
                     self._lines[result.line] = result
 
 
-class InTheOrderOfArrival(WithResults):
+class ReturnsArrivalOrder(WithResults):
     class made(MemoryResults):  # noqa: N801
         async def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
             yield [result.data for result in self._kept().values() if result.failed == failed]
 
 
-class LosesTheLast(WithResults):
+class DropsLastLine(WithResults):
     class made(MemoryResults):  # noqa: N801
         async def add(self, results: Sequence[LineResult]) -> None:
             await super().add(results[:49] if len(results) > 50 else results)
 
 
-class IgnoresExpected(MemoryBatches):
+class IgnoresExpectedStatus(MemoryBatches):
     async def update(self, record: BatchRecord, *, expected: str) -> bool:
         return await super().update(record, expected=(await self.get(record.id)).status)
 
 
-class LooksTooEarly(MemoryBatches):
+class UpdatesNonAtomically(MemoryBatches):
     async def update(self, record: BatchRecord, *, expected: str) -> bool:
         found = (await self.get(record.id)).status
         await asyncio.sleep(0)
         return found == expected and await super().update(record, expected=(await self.get(record.id)).status)
 
 
-class BelievesCounts(MemoryBatches):
+class TakesCountsFromUpdates(MemoryBatches):
     async def update(self, record: BatchRecord, *, expected: str) -> bool:
         done = await super().update(record, expected=expected)
         if done and record.id not in self._results:
@@ -79,26 +79,26 @@ class BelievesCounts(MemoryBatches):
         return done
 
 
-class HasTwoOwners(MemoryBatches):
+class AllowsTwoOwners(MemoryBatches):
     async def lease(self, batch_id: str, owner: str, seconds: float) -> bool:
         free = batch_id not in self._leases
         await asyncio.sleep(0)
         return await super().lease(batch_id, owner, seconds) or free
 
 
-class LeasesForEver(MemoryBatches):
+class NeverExpiresLeases(MemoryBatches):
     async def lease(self, batch_id: str, owner: str, seconds: float) -> bool:
         return await super().lease(batch_id, owner, seconds and 3600)
 
 
-class AnyoneGivesUp(MemoryBatches):
+class LetsAnyoneRelease(MemoryBatches):
     async def lease(self, batch_id: str, owner: str, seconds: float) -> bool:
         if not seconds:
             self._leases.pop(batch_id, None)
         return await super().lease(batch_id, owner, seconds)
 
 
-class KeepsResults(MemoryBatches):
+class KeepsEndedResults(MemoryBatches):
     def results(self, batch_id: str) -> BatchResults:
         self.all = getattr(self, "all", {})
         if batch_id in self._results:
@@ -107,12 +107,12 @@ class KeepsResults(MemoryBatches):
         return self.all[batch_id]
 
 
-class ForgetsTheModel(MemoryBatches):
+class DropsModelField(MemoryBatches):
     async def create(self, record: BatchRecord) -> None:
         await super().create(msgspec.structs.replace(record, model=None))
 
 
-class ListsTheEnded(MemoryBatches):
+class ListsEndedJobs(MemoryBatches):
     async def list(self, *, unfinished: bool = False, **options: Any) -> Sequence[BatchRecord]:
         return await super().list(**options)
 
@@ -125,59 +125,59 @@ class OfKind(BatchStoreTests):
         return type(self).kind
 
 
-class TestCountsDoubles(OfKind):
-    kind = CountsDoubles
+class TestCountsDuplicates(OfKind):
+    kind = CountsDuplicates
 
 
-class TestKeepsTheLast(OfKind):
-    kind = KeepsTheLast
+class TestKeepsLastResult(OfKind):
+    kind = KeepsLastResult
 
 
-class TestInTheOrderOfArrival(OfKind):
-    kind = InTheOrderOfArrival
+class TestReturnsArrivalOrder(OfKind):
+    kind = ReturnsArrivalOrder
 
 
-class TestLosesTheLast(OfKind):
-    kind = LosesTheLast
+class TestDropsLastLine(OfKind):
+    kind = DropsLastLine
 
 
-class TestIgnoresExpected(OfKind):
-    kind = IgnoresExpected
+class TestIgnoresExpectedStatus(OfKind):
+    kind = IgnoresExpectedStatus
 
 
-class TestLooksTooEarly(OfKind):
-    kind = LooksTooEarly
+class TestUpdatesNonAtomically(OfKind):
+    kind = UpdatesNonAtomically
 
 
-class TestBelievesCounts(OfKind):
-    kind = BelievesCounts
+class TestTakesCountsFromUpdates(OfKind):
+    kind = TakesCountsFromUpdates
 
 
-class TestHasTwoOwners(OfKind):
-    kind = HasTwoOwners
+class TestAllowsTwoOwners(OfKind):
+    kind = AllowsTwoOwners
 
 
-class TestLeasesForEver(OfKind):
-    kind = LeasesForEver
+class TestNeverExpiresLeases(OfKind):
+    kind = NeverExpiresLeases
 
 
-class TestAnyoneGivesUp(OfKind):
-    kind = AnyoneGivesUp
+class TestLetsAnyoneRelease(OfKind):
+    kind = LetsAnyoneRelease
 
 
-class TestKeepsResults(OfKind):
-    kind = KeepsResults
+class TestKeepsEndedResults(OfKind):
+    kind = KeepsEndedResults
 
 
-class TestForgetsTheModel(OfKind):
-    kind = ForgetsTheModel
+class TestDropsModelField(OfKind):
+    kind = DropsModelField
 
 
-class TestListsTheEnded(OfKind):
-    kind = ListsTheEnded
+class TestListsEndedJobs(OfKind):
+    kind = ListsEndedJobs
 
 
-class TestForgetsAll(OfKind):
+class TestLosesDataOnClose(OfKind):
     kind = MemoryBatches
 
     @pytest.fixture

@@ -50,7 +50,7 @@ class SystemLast(GoodTemplate):
         return super().render(sorted(messages, key=lambda m: m.get("role") == "system"), **kwargs)
 
 
-class Remembers(GoodTemplate):
+class KeepsState(GoodTemplate):
     seen = ""
 
     def turn(self, message: Message) -> str:
@@ -58,43 +58,43 @@ class Remembers(GoodTemplate):
         return self.seen if not said or message["role"] != "system" else said + self.seen
 
 
-class TakesDefaultsFromTheMessage(GoodTemplate):
+class ChangesMessages(GoodTemplate):
     def turn(self, message: Message) -> str:
         if isinstance(message, dict):
             message.setdefault("name", "nobody")
         return super().turn(message)
 
 
-class NeverBegins(GoodTemplate):
+class NeverAppendsTurn(GoodTemplate):
     def render(
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **kwargs: Any
     ) -> str:
         return super().render(messages, add_generation_prompt=False, **kwargs)
 
 
-class BeginsWhenTold(GoodTemplate):
+class AppendsOnlyOnRequest(GoodTemplate):
     def render(
         self, messages: Sequence[Message], *, add_generation_prompt: bool = False, **kwargs: Any
     ) -> str:
         return super().render(messages, add_generation_prompt=add_generation_prompt, **kwargs)
 
 
-class NamesToolsOnly(GoodTemplate):
+class RendersToolNamesOnly(GoodTemplate):
     def tools(self, tools: Sequence[Mapping[str, Any]]) -> str:
         return ", ".join(tool["function"]["name"] for tool in tools)
 
 
-class ForgetsTools(GoodTemplate):
+class IgnoresTools(GoodTemplate):
     def tools(self, tools: Sequence[Mapping[str, Any]]) -> str:
         return ""
 
 
-class RaisesWhatItMeets(GoodTemplate):
+class LeaksExceptions(GoodTemplate):
     def turn(self, message: Message) -> str:
         return f"<{message['role']}>" + message["content"]
 
 
-class KnowsItsArguments(GoodTemplate):
+class RejectsUnknownArguments(GoodTemplate):
     def render(
         self,
         messages: Sequence[Message],

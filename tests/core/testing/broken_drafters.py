@@ -43,7 +43,7 @@ class Broken(Drafter):
         return self.Sequence()
 
 
-class IgnoresTheLimit(Broken):
+class IgnoresLimit(Broken):
     class Sequence(Followers):
         def draft(self, limit: int) -> Sequence[int]:
             return super().draft(limit + 1)
@@ -55,26 +55,26 @@ class DraftsText(Broken):
             return [str(token) for token in super().draft(limit)]  # type: ignore[misc]
 
 
-class DraftsWhatIsNoToken(Broken):
+class DraftsInvalidTokens(Broken):
     class Sequence(Followers):
         def draft(self, limit: int) -> Sequence[int]:
             return [-1] * limit
 
 
-class NeedsTwoTokens(Broken):
+class RequiresTwoTokens(Broken):
     class Sequence(Followers):
         def draft(self, limit: int) -> Sequence[int]:
             return super().draft(limit) if self.after else [self.after[-1]]
 
 
-class ReadsPieces(Broken):
+class DependsOnChunking(Broken):
     class Sequence(Followers):
         def extend(self, token_ids: Sequence[int]) -> None:
             self.last = None
             super().extend(token_ids)
 
 
-class TakesItsDraftForGranted(Broken):
+class AcceptsItsOwnDraft(Broken):
     class Sequence(Followers):
         def draft(self, limit: int) -> Sequence[int]:
             found = super().draft(limit)
@@ -82,7 +82,7 @@ class TakesItsDraftForGranted(Broken):
             return found
 
 
-class TakesTurns(Broken):
+class NotDeterministic(Broken):
     class Sequence(Followers):
         turn = itertools.count()
 
@@ -90,7 +90,7 @@ class TakesTurns(Broken):
             return super().draft(limit)[next(self.turn) % 2 :]
 
 
-class KeepsWhatItIsGiven(Broken):
+class KeepsInputList(Broken):
     class Sequence(Followers):
         def __init__(self) -> None:
             super().__init__()
@@ -106,23 +106,23 @@ class KeepsWhatItIsGiven(Broken):
             return follower.draft(limit)
 
 
-class SortsWhatItIsGiven(Broken):
+class SortsInputList(Broken):
     class Sequence(Followers):
         def extend(self, token_ids: Sequence[int]) -> None:
             super().extend(list(token_ids))
             token_ids.sort()  # type: ignore[attr-defined]
 
 
-class SharesWhatFollows(Broken):
+class SharesSequences(Broken):
     shared: ClassVar[dict[int, int]] = {}
 
     class Sequence(Followers):
         def __init__(self) -> None:
             super().__init__()
-            self.after = SharesWhatFollows.shared
+            self.after = SharesSequences.shared
 
 
-class ReadsAllAgain(Broken):
+class RereadsEverything(Broken):
     class Sequence(Followers):
         def __init__(self) -> None:
             super().__init__()

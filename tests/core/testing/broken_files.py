@@ -14,7 +14,7 @@ from llmfw.core.testing import FileStoreTests
 from llmfw.plugins.store_memory.files import MemoryFiles
 
 
-class LosesTheLastChunk(MemoryFiles):
+class DropsLastChunk(MemoryFiles):
     async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
         whole = [chunk async for chunk in chunks]
 
@@ -25,13 +25,13 @@ class LosesTheLastChunk(MemoryFiles):
         return await super().put(most(), lambda size: describe(sum(map(len, whole))))
 
 
-class IsOneByteOff(MemoryFiles):
+class OffByOneByte(MemoryFiles):
     async def read(self, file_id: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
         async for piece in super().read(file_id, start, None if end is None else end + 1):
             yield piece
 
 
-class KeepsHalves(MemoryFiles):
+class KeepsPartialUploads(MemoryFiles):
     async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
         async def until_it_breaks() -> AsyncIterator[bytes]:
             with contextlib.suppress(Exception):
@@ -59,7 +59,7 @@ class MixesSpaces(MemoryFiles):
         return found or await super().list(**options | {"space": "parts"})
 
 
-class NeedsItsCursor(MemoryFiles):
+class RequiresCursorFile(MemoryFiles):
     async def list(self, *, after: str | None = None, **options: Any) -> Sequence[FileRecord]:
         return (
             []
@@ -73,7 +73,7 @@ class ExpiresLate(MemoryFiles):
         return [record for record in await super().expired(now) if record.expires_at != now]
 
 
-class CleansNames(MemoryFiles):
+class SanitisesNames(MemoryFiles):
     async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
         def cleaned(size: int) -> FileRecord:
             record = describe(size)
@@ -83,7 +83,7 @@ class CleansNames(MemoryFiles):
         return await super().put(chunks, cleaned)
 
 
-class DeletesAnything(MemoryFiles):
+class AcceptsUnknownIds(MemoryFiles):
     async def delete(self, file_id: str) -> None:
         self._files.pop(file_id, None)
 
@@ -96,16 +96,16 @@ class OfKind(FileStoreTests):
         return type(self).kind
 
 
-class TestLosesTheLastChunk(OfKind):
-    kind = LosesTheLastChunk
+class TestDropsLastChunk(OfKind):
+    kind = DropsLastChunk
 
 
-class TestIsOneByteOff(OfKind):
-    kind = IsOneByteOff
+class TestOffByOneByte(OfKind):
+    kind = OffByOneByte
 
 
-class TestKeepsHalves(OfKind):
-    kind = KeepsHalves
+class TestKeepsPartialUploads(OfKind):
+    kind = KeepsPartialUploads
 
 
 class TestMixesVersions(OfKind):
@@ -116,23 +116,23 @@ class TestMixesSpaces(OfKind):
     kind = MixesSpaces
 
 
-class TestNeedsItsCursor(OfKind):
-    kind = NeedsItsCursor
+class TestRequiresCursorFile(OfKind):
+    kind = RequiresCursorFile
 
 
 class TestExpiresLate(OfKind):
     kind = ExpiresLate
 
 
-class TestCleansNames(OfKind):
-    kind = CleansNames
+class TestSanitisesNames(OfKind):
+    kind = SanitisesNames
 
 
-class TestDeletesAnything(OfKind):
-    kind = DeletesAnything
+class TestAcceptsUnknownIds(OfKind):
+    kind = AcceptsUnknownIds
 
 
-class TestForgetsAll(OfKind):
+class TestLosesDataOnClose(OfKind):
     kind = MemoryFiles
 
     @pytest.fixture

@@ -22,30 +22,30 @@ class MasksTooMuch(LlguidanceBackend):
         masks |= 2
 
 
-class ForgetsTheRest(LlguidanceBackend):
+class AllowsPaddedIds(LlguidanceBackend):
     def fill_masks(self, grammars: Sequence[Grammar], masks: Any) -> None:
         before = masks.copy()
         super().fill_masks(grammars, masks)
         masks[:, -1] |= before[:, -1]
 
 
-class FillsTheFirst(LlguidanceBackend):
+class FillsFirstRowOnly(LlguidanceBackend):
     def fill_masks(self, grammars: Sequence[Grammar], masks: Any) -> None:
         super().fill_masks(grammars, masks)
         masks[1:] = masks[:1]
 
 
-class EndsAnywhere(LlguidanceBackend):
+class AllowsEndAnywhere(LlguidanceBackend):
     def fill_masks(self, grammars: Sequence[Grammar], masks: Any) -> None:
         super().fill_masks(grammars, masks)
         for row in masks:
             self._allow(row, self._eos)
 
 
-class IsNotACopy(LlguidanceBackend):
+class SharesCopies(LlguidanceBackend):
     class made(LlguidanceGrammar):  # noqa: N801
         def copy(self) -> LlguidanceGrammar:
-            twin = IsNotACopy.made(self.matcher, self._eos_token_ids)
+            twin = SharesCopies.made(self.matcher, self._eos_token_ids)
             twin._ended = self._ended
             return twin
 
@@ -69,7 +69,7 @@ class Own(LlguidanceGrammar):
         return twin
 
 
-class ForcesItsFavourite(OfGrammar):
+class ForcesOneChoice(OfGrammar):
     class made(Own):  # noqa: N801
         def forced(self) -> Sequence[int]:
             allowed = np.unpackbits(
@@ -78,7 +78,7 @@ class ForcesItsFavourite(OfGrammar):
             return [] if self.is_finished() else [int(allowed.argmax())]
 
 
-class TakesAnything(OfGrammar):
+class AcceptsAnything(OfGrammar):
     class made(Own):  # noqa: N801
         def accept(self, token_id: int) -> None:
             try:
@@ -87,18 +87,18 @@ class TakesAnything(OfGrammar):
                 return
 
 
-class IsNeverFinished(OfGrammar):
+class NeverFinished(OfGrammar):
     class made(Own):  # noqa: N801
         def forced(self) -> Sequence[int]:
             return super().forced() or sorted(self._eos_token_ids) if self.is_finished() else []
 
 
-class RefusesAll(LlguidanceBackend):
+class RefusesEverything(LlguidanceBackend):
     def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
         raise RequestError("no grammar is read")
 
 
-class RaisesWhatItMeets(LlguidanceBackend):
+class LeaksExceptions(LlguidanceBackend):
     def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
         try:
             return super().compile(spec)
@@ -106,7 +106,7 @@ class RaisesWhatItMeets(LlguidanceBackend):
             raise KeyError(spec.kind) from error
 
 
-class CompilesOneAtATime(LlguidanceBackend):
+class FailsConcurrentCompiles(LlguidanceBackend):
     busy: threading.Lock
 
     def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
@@ -121,13 +121,13 @@ class CompilesOneAtATime(LlguidanceBackend):
             self.busy.release()
 
 
-class HastensToNothing(LlguidanceBackend):
+class HastensToEmptyMask(LlguidanceBackend):
     def hasten(self, mask: Any) -> bool:
         mask[:] = 0
         return True
 
 
-class IgnoresTheEnd(LlguidanceBackend):
+class MatchesPrefixes(LlguidanceBackend):
     """Reads a regular expression as the beginning of one."""
 
     def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
@@ -136,7 +136,7 @@ class IgnoresTheEnd(LlguidanceBackend):
         return super().compile(spec)
 
 
-class PreparesAnother(LlguidanceBackend):
+class PreparesAnotherGrammar(LlguidanceBackend):
     def prepare(self, spec: GrammarSpec) -> GrammarSpec:
         return GrammarSpec("regex", "yes")
 

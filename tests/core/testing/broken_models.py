@@ -44,12 +44,12 @@ def rewrite(path: Path, text: str | bytes) -> None:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-class IsElsewhere(DemoModel):
+class AnotherFolderEachCall(DemoModel):
     def folder(self) -> str:
         return "/no/such/folder"
 
 
-class DependsOnTheStart(DemoModel):
+class RelativeFolder(DemoModel):
     def folder(self) -> str:
         import os
 
@@ -61,18 +61,18 @@ class HasNoWeights(Changed):
         (folder / "model.safetensors").unlink(missing_ok=True)
 
 
-class BringsAPointer(Changed):
+class GitLFSPointer(Changed):
     def change(self, folder: Path) -> None:
         rewrite(folder / "model.safetensors", "version https://git-lfs.github.com/spec/v1\n")
 
 
-class IsCutOff(Changed):
+class TruncatedWeights(Changed):
     def change(self, folder: Path) -> None:
         whole = (Path(DemoModel().folder()) / "model.safetensors").read_bytes()
         rewrite(folder / "model.safetensors", whole[:-1000])
 
 
-class LacksAShard(Changed):
+class MissingShard(Changed):
     def change(self, folder: Path) -> None:
         index = {"weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}}
         rewrite(folder / "model.safetensors.index.json", json.dumps(index))
@@ -95,19 +95,19 @@ class WithConfig(DemoModel):
         return str(folder)
 
 
-class IsOfNoKnownKind(WithConfig):
+class UnknownModelType(WithConfig):
     changes = {"model_type": "no_such_model"}  # noqa: RUF012
 
 
-class IsTooNarrow(WithConfig):
+class NarrowLogits(WithConfig):
     changes = {"vocab_size": 100}  # noqa: RUF012
 
 
-class NamesAnotherParser(DemoModel):
+class UnregisteredParser(DemoModel):
     tool_parser = "hermess"
 
 
-class RefusesQuestions(Changed):
+class TemplateRefuses(Changed):
     def change(self, folder: Path) -> None:
         rewrite(folder / "chat_template.jinja", "{{ raise_exception('no') }}")
 

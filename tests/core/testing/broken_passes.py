@@ -58,14 +58,14 @@ class ForgetsEps(GoodPass):
             return super().forward(hidden)
 
 
-class ForgetsOne(GoodPass):
+class IgnoresGemmaOffset(GoodPass):
     class kind(Norm):  # noqa: N801
         def forward(self, hidden: torch.Tensor) -> torch.Tensor:
             self.gain = 0.0
             return super().forward(hidden)
 
 
-class RemembersTheLast(GoodPass):
+class CachesLastOutput(GoodPass):
     class kind(Norm):  # noqa: N801
         kept: torch.Tensor | None = None
 
@@ -75,13 +75,13 @@ class RemembersTheLast(GoodPass):
             return self.kept
 
 
-class CountsNothing(GoodPass):
+class ReturnsZero(GoodPass):
     def apply(self, model: nn.Module) -> int:
         super().apply(model)
         return 0
 
 
-class NeverEnds(GoodPass):
+class NotIdempotent(GoodPass):
     def is_known(self, module: nn.Module) -> bool:
         return super().is_known(module) or isinstance(module, Norm)
 
@@ -97,7 +97,7 @@ class RenamesWeights(GoodPass):
             return nn.functional.rms_norm(hidden, hidden.shape[-1:], self.scale, self.eps)
 
 
-class GoesByTheName(GoodPass):
+class MatchesByName(GoodPass):
     def is_known(self, module: nn.Module) -> bool:
         return type(module).__name__.endswith("RMSNorm")
 

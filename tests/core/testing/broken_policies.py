@@ -16,17 +16,17 @@ class ByArrival(SchedulePolicy):
         return Ordering.by(waiting.arrival)
 
 
-class OrdersOnlyAsManyAsAreAdmitted(ByArrival):
+class OrdersOnlyAdmitted(ByArrival):
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         return Ordering(super().order(waiting, figures).places[: figures.num_places])
 
 
-class NeedsAFirst(ByArrival):
+class RequiresNonEmpty(ByArrival):
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         return Ordering.by(waiting.arrival - waiting.arrival[0])
 
 
-class RanksInsteadOfPlaces(ByArrival):
+class ReturnsArrivalNumbers(ByArrival):
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         return Ordering(np.sort(waiting.arrival))
 
@@ -38,7 +38,7 @@ class SortsInPlace(ByArrival):
         return order
 
 
-class TakesTurns(ByArrival):
+class NotDeterministic(ByArrival):
     turn = 0
 
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
@@ -46,7 +46,7 @@ class TakesTurns(ByArrival):
         return Ordering(np.roll(super().order(waiting, figures).places, self.turn))
 
 
-class AsTheyLie(ByArrival):
+class ReturnsColumnOrder(ByArrival):
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         return Ordering(np.arange(len(waiting)))
 
@@ -56,18 +56,18 @@ class RetractsTheNewestOnly(ByArrival):
         return running.arrival.argsort()[-1:]
 
 
-class LetsThoseWhoWaitGiveWay(ByArrival):
+class RetractsWaiting(ByArrival):
     def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
         return waiting.arrival.argsort()
 
 
-class LooksAtEachForEach(ByArrival):
+class QuadraticTime(ByArrival):
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         ranks = [np.count_nonzero(waiting.arrival < arrival) for arrival in waiting.arrival]
         return Ordering.by(np.array(ranks, dtype=np.int64))
 
 
-class ReadsIdsAsNumbers(ByArrival):
+class ParsesIdsAsNumbers(ByArrival):
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         numbers = [int(waiting.request(place).id) for place in range(len(waiting))]
         return Ordering.by(np.array(numbers, dtype=np.int64))

@@ -11,23 +11,23 @@ from llmfw.core.testing import ReasoningExample, ReasoningParserTests
 from llmfw.plugins.parsers_families.qwen3_reasoning import Deltas, Qwen3ReasoningParser
 
 
-class LosesTheRest(Qwen3ReasoningParser):
+class DropsHeldText(Qwen3ReasoningParser):
     def finish(self) -> Deltas:
         super().finish()
         return []
 
 
-class ForgetsThatItIsInside(Qwen3ReasoningParser):
+class IgnoresInReasoning(Qwen3ReasoningParser):
     def __init__(self, *, in_reasoning: bool = False) -> None:
         super().__init__()
 
 
-class ReadsPieces(Qwen3ReasoningParser):
+class DependsOnChunking(Qwen3ReasoningParser):
     def feed(self, text: str) -> Deltas:
         return super().feed(text) + super().finish()
 
 
-class TakesUnendedForContent(Qwen3ReasoningParser):
+class UnclosedAsContent(Qwen3ReasoningParser):
     def __init__(self, *, in_reasoning: bool = False) -> None:
         super().__init__(in_reasoning=in_reasoning)
         self.held = ""
@@ -41,17 +41,17 @@ class TakesUnendedForContent(Qwen3ReasoningParser):
         return deltas if self.closing in self.held else [ContentDelta(d.text) for d in deltas]
 
 
-class ShowsItsMarks(Qwen3ReasoningParser):
+class KeepsTags(Qwen3ReasoningParser):
     def _begin_reasoning(self) -> Deltas:
         return [ReasoningDelta(self.opening), *super()._begin_reasoning()]
 
 
-class GivesEmptyText(Qwen3ReasoningParser):
+class EmitsEmptyDeltas(Qwen3ReasoningParser):
     def finish(self) -> Deltas:
         return [*super().finish(), ContentDelta("")]
 
 
-class Remembers(Qwen3ReasoningParser):
+class KeepsState(Qwen3ReasoningParser):
     last: Any = None
 
     def feed(self, text: str) -> Deltas:
@@ -60,7 +60,7 @@ class Remembers(Qwen3ReasoningParser):
         return deltas if first is self else [*deltas, ContentDelta("and")]
 
 
-class AnswersWithText(Qwen3ReasoningParser):
+class FinishesWithStrings(Qwen3ReasoningParser):
     def finish(self) -> Any:
         return [delta.text for delta in super().finish()]
 

@@ -15,18 +15,18 @@ from llmfw.core.testing import ResponseStoreTests
 from llmfw.plugins.store_memory.responses import MemoryResponses
 
 
-class ForgetsTheInput(MemoryResponses):
+class DropsInput(MemoryResponses):
     async def put(self, record: ResponseRecord) -> None:
         await super().put(msgspec.structs.replace(record, input=b""))
 
 
-class KeepsTheFirst(MemoryResponses):
+class KeepsFirstVersion(MemoryResponses):
     async def put(self, record: ResponseRecord) -> None:
         if record.id not in self._records:
             await super().put(record)
 
 
-class HasNone(MemoryResponses):
+class ReturnsNone(MemoryResponses):
     async def get(self, response_id: str) -> Any:
         return self._records.get(response_id)
 
@@ -42,12 +42,12 @@ class MixesBranches(MemoryResponses):
         return [self._records[id] for id in sorted(self._conversations[self._roots[response_id]])]
 
 
-class DeletesTheConversation(MemoryResponses):
+class DeletesConversation(MemoryResponses):
     async def delete(self, response_id: str) -> None:
         self._forget(self._roots[response_id])
 
 
-class OverlooksGaps(MemoryResponses):
+class IgnoresGaps(MemoryResponses):
     async def conversation(self, response_id: str) -> Sequence[ResponseRecord]:
         found = [self._records[response_id]]
         while (previous := self._records.get(found[-1].previous or "")) is not None:
@@ -55,7 +55,7 @@ class OverlooksGaps(MemoryResponses):
         return found[::-1]
 
 
-class OverlooksTheQueued(MemoryResponses):
+class IgnoresQueued(MemoryResponses):
     async def unfinished(self) -> Sequence[ResponseRecord]:
         return [record for record in await super().unfinished() if record.status == "in_progress"]
 
@@ -73,12 +73,12 @@ class CountsConversations(MemoryResponses):
         return min(1, await super().purge(before))
 
 
-class KeepsAll(MemoryResponses):
+class NeverEvicts(MemoryResponses):
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
         super().__init__(folder, 2**30)
 
 
-class ForgetsTheInputsSize(MemoryResponses):
+class IgnoresInputSize(MemoryResponses):
     async def put(self, record: ResponseRecord) -> None:
         self._max_bytes += len(record.input)
         await super().put(record)
@@ -109,7 +109,7 @@ for _kind in MemoryResponses.__subclasses__():
     globals()[f"Test{_kind.__name__}"] = test_class(_kind)
 
 
-class TestForgetsAll(OfKind):
+class TestLosesDataOnClose(OfKind):
     kind = MemoryResponses
 
     @pytest.fixture

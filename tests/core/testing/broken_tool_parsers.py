@@ -58,35 +58,35 @@ class GoodTools(ToolParser):
         return [ContentDelta(text)] if text else []
 
 
-class LosesTheRest(GoodTools):
+class DropsHeldText(GoodTools):
     def finish(self) -> list[Delta]:
         return []
 
 
-class ReadsPieces(GoodTools):
+class DependsOnChunking(GoodTools):
     def feed(self, text: str) -> list[Delta]:
         return super().feed(text) + self.content(len(self.text))
 
 
-class CallsAnything(GoodTools):
+class AcceptsUnknownTools(GoodTools):
     def is_call(self, name: str, arguments: str) -> bool:
         return True
 
 
-class CountsFromOne(GoodTools):
+class IndexesFromOne(GoodTools):
     def call(self, name: str, arguments: str) -> list[Delta]:
         self.num_calls += 1
         return [ToolCallDelta(self.num_calls, name, arguments)]
 
 
-class NamesEachPiece(GoodTools):
+class RepeatsNames(GoodTools):
     def call(self, name: str, arguments: str) -> list[Delta]:
         [first] = super().call(name, arguments[:1])
         assert isinstance(first, ToolCallDelta)
         return [first, msgspec.structs.replace(first, arguments=arguments[1:])]
 
 
-class ReadsTheArguments(GoodTools):
+class ReformatsArguments(GoodTools):
     def call(self, name: str, arguments: str) -> list[Delta]:
         return super().call(name, json.dumps(json.loads(arguments)))
 
@@ -100,12 +100,12 @@ class TrimsText(GoodTools):
         ]
 
 
-class GivesEmptyText(GoodTools):
+class EmitsEmptyDeltas(GoodTools):
     def finish(self) -> list[Delta]:
         return [ContentDelta(self.text)]
 
 
-class SharesItsText(GoodTools):
+class SharesState(GoodTools):
     shared: ClassVar[dict[str, str]] = {}
 
     @property
@@ -117,7 +117,7 @@ class SharesItsText(GoodTools):
         self.shared["text"] = text
 
 
-class SaysAnotherTrigger(GoodTools):
+class WrongTrigger(GoodTools):
     call_format = CallFormat(begin='<call name="{name}">', end="</call>", trigger="<tool=")
 
 

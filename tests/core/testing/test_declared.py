@@ -20,7 +20,7 @@ class Labelled(MemoryFiles):
         self.label = options.label
 
 
-def test_a_class_that_has_options_is_opened_with_their_defaults(tmp_path: Path) -> None:
+def test_a_class_with_options_gets_their_defaults(tmp_path: Path) -> None:
     assert built(Labelled, tmp_path).label == "mine"
     assert built(lambda folder: Labelled(folder, Labelled.Options(label="yours")), tmp_path).label == "yours"
     assert type(built(MemoryFiles, tmp_path)) is MemoryFiles

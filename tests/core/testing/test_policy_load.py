@@ -6,7 +6,7 @@ from llmfw.core.testing.policy_load import PolicyLoad
 from llmfw.plugins.policies.fcfs import FCFS
 
 
-def test_the_load_retracts_and_is_the_same_each_time() -> None:
+def test_the_load_retracts_and_is_deterministic() -> None:
     loads = [PolicyLoad(FCFS(FCFS.Options()), seed=1) for _ in range(2)]
     for load in loads:
         load.run(60)

@@ -73,7 +73,7 @@ def test_a_raw_prompt_is_continued(client: ollama_client.Client) -> None:
     assert (reply.response, reply.done_reason) == (" Paris", "length")
 
 
-def test_a_schema_holds_the_answer(client: ollama_client.Client) -> None:
+def test_a_schema_constrains_the_answer(client: ollama_client.Client) -> None:
     schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
     schema["additionalProperties"] = False
     reply = client.chat("demo", CAPITAL, format=schema, options={**GREEDY, "num_predict": 60})
@@ -101,7 +101,7 @@ def test_models_are_listed_and_shown(client: ollama_client.Client) -> None:
     [lambda client: client.chat("llama3", CAPITAL), lambda client: client.show("llama3")],
     ids=["chat", "show"],
 )
-def test_an_unknown_model_is_a_404(client: ollama_client.Client, call) -> None:
+def test_an_unknown_model_is_404(client: ollama_client.Client, call) -> None:
     with pytest.raises(ollama_client.ResponseError, match="model 'llama3' not found") as caught:
         call(client)
     assert caught.value.status_code == 404
@@ -124,7 +124,7 @@ def test_changes_of_models_are_refused_in_one_line(client: ollama_client.Client,
     assert caught.value.status_code == 400
 
 
-def test_errors_of_streams_before_the_first_line_have_a_status(client: ollama_client.Client) -> None:
+def test_stream_errors_before_the_first_line_have_status(client: ollama_client.Client) -> None:
     with pytest.raises(ollama_client.ResponseError, match=r"options.temperature is -1") as caught:
         list(client.chat("demo", CAPITAL, options={"temperature": -1}, stream=True))
     assert caught.value.status_code == 400
@@ -142,6 +142,6 @@ def test_the_async_client_streams(demo: Served) -> None:
     assert asyncio.run(text()) == "The capital of France is Paris."
 
 
-def test_size_is_that_of_the_weights(client: ollama_client.Client) -> None:
+def test_size_equals_the_weights_size(client: ollama_client.Client) -> None:
     path = Path(resolve_model("demo", load_plugins().registry).path)
     assert client.list().models[0].size == (path / "model.safetensors").stat().st_size

@@ -40,7 +40,7 @@ def test_older_clients_embed_one_prompt(embedder: Served) -> None:
     assert ours == {"embedding": openai["data"][0]["embedding"]}
 
 
-def test_no_input_has_no_vector(embedder: Served) -> None:
+def test_no_input_gives_no_vector(embedder: Served) -> None:
     assert embedder.post("/api/embed", {"model": SERVED_NAME, "input": []}).json()["embeddings"] == []
     assert embedder.post("/api/embeddings", {"model": SERVED_NAME}).json() == {"embedding": []}
 
@@ -48,14 +48,14 @@ def test_no_input_has_no_vector(embedder: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "name"), [("/api/embed", "input"), ("/api/embeddings", "prompt")], ids=["embed", "embeddings"]
 )
-def test_a_long_input_is_refused_never_cut(embedder: Served, path: str, name: str) -> None:
+def test_a_long_input_is_refused_not_truncated(embedder: Served, path: str, name: str) -> None:
     reply = embedder.post(path, {"model": SERVED_NAME, name: "word " * 400})
     assert reply.status_code == 400
     assert "maximum context length" in reply.json()["error"]
     assert f"; {name} has" in reply.json()["error"]
 
 
-def test_models_say_what_they_can_do(embedder: Served, ollama: Served) -> None:
+def test_models_list_their_capabilities(embedder: Served, ollama: Served) -> None:
     shown = embedder.post("/api/show", {"model": SERVED_NAME}).json()
     assert shown["capabilities"] == ["embedding"]
     assert shown["model_info"][f"{shown['details']['family']}.embedding_length"] == 384

@@ -27,7 +27,7 @@ def test_models_and_their_expiry_can_be_merged(ollama: Served) -> None:
     assert datetime.fromisoformat(listed["modified_at"]).timestamp() <= datetime.now().timestamp()
 
 
-def test_a_chat_of_its_page_is_streamed(ollama: Served) -> None:
+def test_open_webui_s_chat_is_streamed(ollama: Served) -> None:
     payload = {
         "model": MODEL,
         "messages": [{"role": "user", "content": "Hi"}],
@@ -44,11 +44,11 @@ def test_a_chat_of_its_page_is_streamed(ollama: Served) -> None:
     assert lines[-1]["eval_count"] / lines[-1]["eval_duration"] > 0  # its tokens per second
 
 
-def test_an_error_is_a_text_that_it_can_show(ollama: Served) -> None:
+def test_errors_have_a_text_to_show(ollama: Served) -> None:
     reply = ollama.post("/api/chat", {"model": "gone", "messages": []})
     assert reply.status_code == 404
     assert reply.json() == {"error": f"model 'gone' not found; this server has {SERVED_NAME!r}"}
 
 
-def test_its_openai_connection_lists_the_same_model(ollama: Served) -> None:
+def test_the_openai_connection_lists_the_same_model(ollama: Served) -> None:
     assert httpx.get(f"{ollama.url}/v1/models").json()["data"][0]["id"] == SERVED_NAME

@@ -39,7 +39,7 @@ def ignored(reply: httpx.Response) -> list[str]:
     return reply.headers.get("llmfw-ignored-params", "").split(", ")
 
 
-def test_a_stream_is_lines_of_json_by_default(ollama: Served) -> None:
+def test_streams_are_json_lines_by_default(ollama: Served) -> None:
     reply = chat(ollama, "Hi")
     assert reply.headers["content-type"] == "application/x-ndjson"
     first, *_, last = lines(reply)
@@ -61,7 +61,7 @@ def test_a_whole_reply_is_one_object(ollama: Served) -> None:
     assert "message" not in body
 
 
-def test_thinking_is_apart_from_the_answer(ollama: Served) -> None:
+def test_thinking_is_a_separate_field(ollama: Served) -> None:
     message = chat(ollama, "why</think>so", think=True, stream=False).json()["message"]
     assert message == {"role": "assistant", "content": "so<think>", "thinking": "why"}
     body = generate(ollama, "why</think>so", think=None, stream=False).json()
@@ -78,7 +78,7 @@ def test_tool_calls_have_objects_as_arguments(ollama: Served, stream: bool) -> N
     assert lines(reply)[-1]["done_reason"] == "stop"
 
 
-def test_a_call_that_is_cut_off_is_text(ollama: Served) -> None:
+def test_a_truncated_call_is_text(ollama: Served) -> None:
     body = chat(ollama, CALL, tools=TOOLS, stream=False, options={"num_predict": 45}).json()
     assert body["done_reason"] == "length"
     assert "tool_calls" not in body["message"]
@@ -92,7 +92,9 @@ TEMPLATE = (
 )
 
 
-def test_results_of_tools_find_their_calls(tmp_path: Path, ollama_routes: list[tuple[str, str]]) -> None:
+def test_tool_results_are_matched_to_their_calls(
+    tmp_path: Path, ollama_routes: list[tuple[str, str]]
+) -> None:
     calls = [{"function": {"name": name, "arguments": {"city": "Rome"}}} for name in ("a", "b")]
     messages = [
         {"role": "assistant", "content": "", "thinking": "hm", "tool_calls": calls},
@@ -106,7 +108,7 @@ def test_results_of_tools_find_their_calls(tmp_path: Path, ollama_routes: list[t
     assert text == "[assistant||hm||call_0_0 a Rome|call_0_1 b Rome][tool|2||call_0_1][tool|1||call_0_0]"
 
 
-def test_log_probabilities_come_with_their_tokens(ollama: Served) -> None:
+def test_logprobs_belong_to_their_tokens(ollama: Served) -> None:
     body = chat(ollama, "Hi", logprobs=True, top_logprobs=2, stream=False).json()
     assert [each["token"] for each in body["logprobs"]][:2] == ["H", "i"]
     assert len(body["logprobs"][0]["top_logprobs"]) == 2
@@ -145,7 +147,7 @@ def test_without_a_limit_the_context_is_the_limit(ollama: Served, num_predict: i
     assert (sampling.max_tokens, sampling.seed) == (512 - 5, None)
 
 
-def test_a_window_of_no_tokens_turns_penalties_off(ollama: Served) -> None:
+def test_repeat_last_n_zero_disables_penalties(ollama: Served) -> None:
     reply = chat(ollama, "Hi", options={"repeat_penalty": 2, "repeat_last_n": 0})
     assert ignored(reply) == ["options.repeat_penalty"]
     assert ollama.engine.requests[-1].sampling.repetition_penalty == 1
@@ -169,7 +171,7 @@ def demo_template(tmp_path_factory: pytest.TempPathFactory, ollama_routes: list[
         yield served
 
 
-def test_system_is_the_first_message(demo_template: Served) -> None:
+def test_system_becomes_the_first_message(demo_template: Served) -> None:
     body = {"model": SERVED_NAME, "prompt": "a", "system": "s", "stream": False}
     assert demo_template.post("/api/generate", body).json()["response"] == "system:s;user:a;assistant:"
 
@@ -205,7 +207,7 @@ def test_formats_are_enforced(ollama: Served, format: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("route", [chat, generate], ids=["chat", "generate"])
-def test_what_would_change_the_answer_is_refused(ollama: Served, route, fields, words: str) -> None:
+def test_fields_changing_the_answer_are_refused(ollama: Served, route, fields, words: str) -> None:
     reply = route(ollama, "Hi", **fields)
     assert reply.status_code == 400
     assert reply.json().keys() == {"error"}
@@ -224,7 +226,7 @@ def test_what_would_change_the_answer_is_refused(ollama: Served, route, fields, 
         ({"suffix": "s"}, "no tokens for filling in text before a suffix"),
     ],
 )
-def test_prompts_refuse_what_they_cannot_honour(ollama: Served, fields: dict[str, Any], words: str) -> None:
+def test_unsupported_prompt_fields_are_refused(ollama: Served, fields: dict[str, Any], words: str) -> None:
     reply = generate(ollama, "Hi", **fields)
     assert (reply.status_code, words in reply.json()["error"]) == (400, True), reply.text
 
@@ -242,19 +244,19 @@ def test_prompts_refuse_what_they_cannot_honour(ollama: Served, fields: dict[str
         ({"role": "assistant", "tool_calls": 5}, "messages[0].tool_calls is 5"),
     ],
 )
-def test_wrong_messages_are_refused_by_path(demo_template: Served, message, words: str | None) -> None:
+def test_wrong_messages_name_the_path(demo_template: Served, message, words: str | None) -> None:
     reply = demo_template.post("/api/chat", {"model": SERVED_NAME, "messages": [message]})
     assert reply.status_code == (200 if words is None else 400)
     assert words is None or words in reply.json()["error"]
 
 
 @pytest.mark.parametrize("think", [True, "high"])
-def test_a_model_that_cannot_think_says_so(demo_template: Served, think: Any) -> None:
+def test_a_model_without_thinking_refuses_think(demo_template: Served, think: Any) -> None:
     reply = chat(demo_template, "Hi", think=think)
     assert (reply.status_code, "does not support thinking" in reply.json()["error"]) == (400, True)
 
 
-def test_fields_that_change_nothing_are_reported(ollama: Served) -> None:
+def test_ignored_fields_are_reported_in_a_header(ollama: Served) -> None:
     reply = chat(
         ollama, "Hi", keep_alive="5m", truncate=True, shift=None, options={"num_ctx": 4096, "num_gpu": 1}
     )
@@ -286,7 +288,7 @@ def test_a_body_needs_no_content_type(ollama: Served) -> None:
     assert httpx.post(f"{ollama.url}/api/generate", content=raw, headers=headers).json()["response"] == "Hi"
 
 
-def test_pages_of_other_sites_are_refused(ollama: Served) -> None:
+def test_cross_site_pages_are_refused(ollama: Served) -> None:
     raw = json.dumps({"model": SERVED_NAME, "prompt": "Hi"})
     headers = {"content-type": "text/plain", "origin": "https://other.example"}
     assert httpx.post(f"{ollama.url}/api/generate", content=raw, headers=headers).status_code == 403
@@ -326,7 +328,7 @@ def test_a_late_failure_is_the_last_line(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_ends_its_request(
+def test_a_disconnect_ends_the_request(
     tmp_path: Path, ollama_routes: list[tuple[str, str]], stream: bool
 ) -> None:
     engine = EchoEngine(delay=0.05)
@@ -351,14 +353,14 @@ def test_keys_protect_the_routes(tmp_path: Path, ollama_routes: list[tuple[str, 
         assert httpx.head(served.url).status_code == 200
 
 
-def test_probes_of_clients_are_answered(ollama: Served) -> None:
+def test_client_probes_are_answered(ollama: Served) -> None:
     for path in ("/", "/api/tags", "/api/version"):
         assert httpx.head(ollama.url + path).status_code == 200
     assert httpx.get(f"{ollama.url}/").status_code == 200
     assert httpx.get(f"{ollama.url}/api/version").json().keys() == {"version"}
 
 
-def test_older_clients_show_by_name(ollama: Served) -> None:
+def test_older_clients_may_send_name(ollama: Served) -> None:
     assert ollama.post("/api/show", {"name": SERVED_NAME}).json()["capabilities"] == [
         "completion",
         "thinking",

@@ -15,7 +15,7 @@ ABSENT = "import sys\nsys.modules['flashinfer'] = None\n"
 
 
 @pytest.mark.slow
-def test_the_server_says_in_one_line_what_is_missing_and_how_to_install_it(tmp_path: Path) -> None:
+def test_a_missing_package_names_the_install_command(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ABSENT)  # in the engine's process too
     done = subprocess.run(
         [sys.executable, "-m", "llmfw.api", "serve", "--attention", "flashinfer", "--port", "0"],
@@ -33,7 +33,7 @@ def test_the_server_says_in_one_line_what_is_missing_and_how_to_install_it(tmp_p
     assert "Traceback" not in done.stderr
 
 
-def test_the_automatic_choice_passes_over_it(fresh_python: Callable[..., str]) -> None:
+def test_auto_skips_it(fresh_python: Callable[..., str]) -> None:
     code = ABSENT + (
         "from llmfw.core.plugin.plugins import load_plugins\n"
         "[entry, *_] = [e for e in load_plugins().registry.entries('attention') if not e.missing()]\n"

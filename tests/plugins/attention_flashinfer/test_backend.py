@@ -51,9 +51,10 @@ def single_tokens(*lengths: int, page_size: int = 1, **changes: Any) -> Attentio
         ("off", (8, 2), False),
     ],
 )
-def test_tensor_cores_decode_where_four_query_heads_share_a_key_head(
+def test_tensor_cores_decode_large_head_ratios(
     flashinfer: Backend, option: Any, heads: tuple[int, int], expected: bool
 ) -> None:
+    """From four query heads a key head on, with `auto`."""
     case = single_tokens(5, num_heads=heads[0], num_kv_heads=heads[1])
     built = flashinfer([case.spec], case.storage, flashinfer.Options(decode_tensor_cores=option))
     built.plan(case.batch)
@@ -63,14 +64,14 @@ def test_tensor_cores_decode_where_four_query_heads_share_a_key_head(
     ]
 
 
-def test_five_query_heads_for_a_key_head_need_tensor_cores(flashinfer: Backend) -> None:
+def test_five_query_heads_need_tensor_cores(flashinfer: Backend) -> None:
     case = single_tokens(5, num_heads=5, num_kv_heads=1)
     with pytest.raises(ComponentError, match=r"decode_tensor_cores=off: 5 query heads .* 1, 2, 3, 4 or 8"):
         flashinfer([case.spec], case.storage, flashinfer.Options(decode_tensor_cores="off"))
 
 
 @pytest.mark.parametrize(("capability", "allowed"), [((9, 0), True), ((8, 0), False), ((10, 0), False)])
-def test_fa3_is_for_compute_capability_9_alone(
+def test_fa3_needs_compute_capability_9(
     flashinfer: Backend, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], allowed: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
@@ -84,7 +85,7 @@ def test_fa3_is_for_compute_capability_9_alone(
 
 
 @pytest.mark.parametrize("is_static", [False, True])
-def test_fp8_is_planned_for_and_each_layer_has_its_scales(flashinfer: Backend, is_static: bool) -> None:
+def test_fp8_plans_have_each_layer_s_scales(flashinfer: Backend, is_static: bool) -> None:
     e4m3, scales = torch.float8_e4m3fn, (0.25, 3.0)
     case = AttentionCase(make_layer(head_dim=64), [(3, 1), (9, 1)], 1, stored_as=e4m3, scales=scales)
     built = case.build(flashinfer)
@@ -96,7 +97,7 @@ def test_fp8_is_planned_for_and_each_layer_has_its_scales(flashinfer: Backend, i
     assert {(given["k_scale"], given["v_scale"]) for given in called("run")} == {scales}
 
 
-def test_prompts_in_fp8_are_not_for_fa3(flashinfer: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp8_prompts_do_not_use_fa3(flashinfer: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     case = AttentionCase(make_layer(head_dim=64), [(0, 9)], 1, stored_as=torch.float8_e4m3fn)
     with pytest.raises(ComponentError, match="fa3 has no kernel for keys and values in fp8_e4m3; fa2 has"):
@@ -104,9 +105,7 @@ def test_prompts_in_fp8_are_not_for_fa3(flashinfer: Backend, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("is_static", [False, True])
-def test_layers_of_one_kind_share_a_plan_and_others_have_their_own(
-    flashinfer: Backend, is_static: bool
-) -> None:
+def test_layers_of_one_kind_share_a_plan(flashinfer: Backend, is_static: bool) -> None:
     lengths = [(length, 1) for length in (0, 4, 30)] if is_static else RAGGED
     window = {"sliding_window": 5}
     specs = [make_layer(index=i, head_dim=64, **(window if i % 2 else {})) for i in range(4)]
@@ -123,14 +122,14 @@ def test_layers_of_one_kind_share_a_plan_and_others_have_their_own(
         torch.testing.assert_close(case.forward(built).double(), case.expected(), atol=1e-5, rtol=1e-5)
 
 
-def test_queries_may_lie_as_a_model_leaves_them(flashinfer: Backend) -> None:
+def test_queries_may_be_strided(flashinfer: Backend) -> None:
     case = AttentionCase(make_layer(head_dim=64), RAGGED, 1)
     for name in ("query", "key", "value"):
         setattr(case, name, getattr(case, name).transpose(0, 1).contiguous().transpose(0, 1))
     case.check(flashinfer, 1e-5)
 
 
-def test_a_prefix_that_two_sequences_share_is_read_where_it_lies(flashinfer: Backend) -> None:
+def test_a_shared_prefix_is_read_in_place(flashinfer: Backend) -> None:
     case = single_tokens(7, 9)
     table = case.batch.page_table
     first, second = case.batch.rows.tolist()
@@ -142,7 +141,7 @@ def test_a_prefix_that_two_sequences_share_is_read_where_it_lies(flashinfer: Bac
     case.check(flashinfer, 1e-5)
 
 
-def test_the_pinned_memory_of_a_plan_is_waited_for_before_the_next(flashinfer: Backend) -> None:
+def test_the_plan_s_pinned_memory_is_synchronised(flashinfer: Backend) -> None:
     case = single_tokens(3, 4)
     built = flashinfer([case.spec], case.storage, flashinfer.Options())
     fake_flashinfer.calls.clear()
@@ -158,7 +157,7 @@ def test_the_pinned_memory_of_a_plan_is_waited_for_before_the_next(flashinfer: B
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
-def test_steps_of_any_size_follow_one_another(flashinfer: Backend, page_size: int) -> None:
+def test_steps_of_different_sizes_may_alternate(flashinfer: Backend, page_size: int) -> None:
     cases = [single_tokens(*lengths, page_size=page_size) for lengths in ((3, 90, 7, 1), (5,), (2, 30))]
     built = cases[0].build(flashinfer)
     for case in cases:
@@ -168,7 +167,7 @@ def test_steps_of_any_size_follow_one_another(flashinfer: Backend, page_size: in
     assert len(called("fast_decode_plan")) == (3 if page_size == 1 else 0)
 
 
-def test_a_kernel_that_cannot_be_had_is_said_when_the_server_starts(
+def test_unavailable_kernels_are_reported_at_start(
     flashinfer: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:

@@ -45,7 +45,8 @@ def replay(built: AttentionBackend, case: AttentionCase) -> torch.Tensor:
     return case.forward(built).double()
 
 
-def test_there_is_a_wrapper_for_each_size_and_it_is_planned_anew_for_each_replay(flashinfer: Backend) -> None:
+def test_each_graph_size_has_a_wrapper(flashinfer: Backend) -> None:
+    """It is planned again for each replay."""
     whole = single_tokens(3, 40, 8, 1, page_size=4)
     built = whole.build(flashinfer)
     for size in (4, 2, 4, 2, 4):
@@ -57,7 +58,7 @@ def test_there_is_a_wrapper_for_each_size_and_it_is_planned_anew_for_each_replay
     assert len(called("fast_decode_plan")) == 3
 
 
-def test_what_a_graph_reads_never_moves(flashinfer: Backend) -> None:
+def test_graph_inputs_keep_their_addresses(flashinfer: Backend) -> None:
     short, long = (single_tokens(*lengths, page_size=4) for lengths in ((1, 1, 1), (90, 5, 37)))
     built = short.build(flashinfer)
     built.storage = long.storage
@@ -80,7 +81,7 @@ def test_what_a_graph_reads_never_moves(flashinfer: Backend) -> None:
     assert wrappers[0].pages == tuple(given[name] for name in BUFFERS)
 
 
-def test_page_ids_of_a_smaller_graph_lie_where_those_of_a_larger_one_do(flashinfer: Backend) -> None:
+def test_smaller_graphs_share_the_page_id_buffer(flashinfer: Backend) -> None:
     whole = single_tokens(3, 4, 5, 6)
     built = whole.build(flashinfer)
     for size in (4, 3, 1):
@@ -89,7 +90,7 @@ def test_page_ids_of_a_smaller_graph_lie_where_those_of_a_larger_one_do(flashinf
     assert len({given["paged_kv_indptr_buffer"].data_ptr() for given in graph_wrappers()}) == 3
 
 
-def test_there_is_room_for_as_many_pages_as_so_many_sequences_can_have(flashinfer: Backend) -> None:
+def test_page_id_buffers_hold_the_maximum_pages(flashinfer: Backend) -> None:
     built = single_tokens(3, 4, 5, 6).build(flashinfer)
     for size in (1, 2, 3, 4):
         case = static(single_tokens(3, 4, 5, 6), size)
@@ -103,7 +104,8 @@ def test_there_is_room_for_as_many_pages_as_so_many_sequences_can_have(flashinfe
     ]
 
 
-def test_single_tokens_share_one_plan_of_integers_and_prompts_have_another(flashinfer: Backend) -> None:
+def test_decode_plans_share_an_integer_workspace(flashinfer: Backend) -> None:
+    """Prompts have another one."""
     case = single_tokens(3, 4, 5, 6)
     built = case.build(flashinfer)
     built.plan(case.batch)
@@ -117,9 +119,7 @@ def test_single_tokens_share_one_plan_of_integers_and_prompts_have_another(flash
     )
 
 
-def test_a_graph_gets_the_scratch_memory_that_it_needs(
-    flashinfer: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_gets_enough_scratch_memory(flashinfer: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     case = static(single_tokens(*[2] * 40, num_heads=8), 40)
     built = case.build(flashinfer)
     built.plan(case.batch)

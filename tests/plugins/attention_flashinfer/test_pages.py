@@ -14,7 +14,7 @@ from llmfw.plugins.attention_flashinfer.pages import gather_pages
     counts=st.lists(st.integers(1, 9), min_size=1, max_size=20),
     seed=st.integers(0, 99),
 )
-def test_gathered_pages_are_the_rows_one_after_the_other(counts: list[int], seed: int) -> None:
+def test_gathered_pages_are_the_concatenated_rows(counts: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     table = torch.from_numpy(rng.integers(0, 1000, (25, 9)).astype(np.int32))
     rows = torch.from_numpy(rng.permutation(25)[: len(counts)])
@@ -25,7 +25,7 @@ def test_gathered_pages_are_the_rows_one_after_the_other(counts: list[int], seed
     assert torch.equal(found, torch.cat(expected))
 
 
-def test_a_page_table_may_be_a_part_of_a_larger_one() -> None:
+def test_a_page_table_may_be_a_view() -> None:
     table = torch.arange(60, dtype=torch.int32).view(6, 10)[:, :4]
     indptr = torch.tensor([0, 2, 5], dtype=torch.int32)
     assert gather_pages(table, torch.tensor([4, 1]), indptr, 5).tolist() == [40, 41, 10, 11, 12]

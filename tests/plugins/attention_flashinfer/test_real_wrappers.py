@@ -127,7 +127,7 @@ class TestRealWrappers(AttentionBackendTests):
 
 @pytest.mark.parametrize("num_heads", [4, 8], ids=["CUDA cores", "tensor cores"])
 @pytest.mark.parametrize("page_size", [1, 4])
-def test_replays_of_a_graph_are_right(
+def test_graph_replays_are_correct(
     wrappers: type[FlashInferAttention], num_heads: int, page_size: int
 ) -> None:
     def make(*lengths: int) -> Any:
@@ -142,7 +142,7 @@ def test_replays_of_a_graph_are_right(
         torch.testing.assert_close(found, case.expected()[:size], atol=1e-5, rtol=1e-5)
 
 
-def test_steps_of_any_size_follow_one_another(wrappers: type[FlashInferAttention]) -> None:
+def test_steps_of_different_sizes_may_alternate(wrappers: type[FlashInferAttention]) -> None:
     cases = [single_tokens(*lengths, num_heads=8) for lengths in ((3, 90, 7, 1), (5,), (2, 30))]
     built = cases[0].build(wrappers)
     for case in cases:
@@ -161,7 +161,7 @@ def test_steps_of_any_size_follow_one_another(wrappers: type[FlashInferAttention
         ({"num_heads": 8}, ["--kv-cache-dtype", "fp8_e5m2"]),
     ],
 )
-def test_the_script_compiles_what_a_model_asks_for(
+def test_the_script_compiles_the_kernels_models_request(
     wrappers: type[FlashInferAttention], asked: set[Any], layer: dict[str, Any], options: list[str]
 ) -> None:
     spec = make_layer(**({"head_dim": 64} | layer))

@@ -25,18 +25,18 @@ def kind(num_heads: int, num_kv_heads: int, head_dim: int = 128) -> Kind:
         (kind(128, 1), 300, 300 + 299, 128),
     ],
 )
-def test_a_graph_has_room_for_each_tile_of_each_sequence(of: Kind, size: int, tiles: int, tile: int) -> None:
+def test_a_graph_has_scratch_for_every_tile(of: Kind, size: int, tiles: int, tile: int) -> None:
     values = of.num_heads * tiles * tile * of.head_dim * 4
     sums = of.num_heads * tiles * tile * 4
     assert 0 <= bytes_for_graph(of, 132, size) - values - sums <= 1 << 20
 
 
-def test_steps_of_few_query_heads_need_what_flashinfer_recommends() -> None:
+def test_few_query_heads_use_flashinfer_s_recommended_scratch() -> None:
     assert bytes_for_steps(kind(32, 8), 132) == 128 << 20
     assert bytes_for_steps(kind(64, 8), 132) > 128 << 20
 
 
-def test_who_has_the_smaller_memory_keeps_it() -> None:
+def test_enlarging_scratch_keeps_older_memory_valid() -> None:
     scratch = Scratch(torch.device("cpu"), 100)
     first = scratch.at_least(50)
     assert scratch.at_least(100) is first

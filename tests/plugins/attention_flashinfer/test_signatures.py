@@ -26,13 +26,13 @@ def flashinfer() -> None:
 
 @pytest.mark.usefixtures("flashinfer")
 @pytest.mark.filterwarnings("ignore")
-def test_the_recorded_arguments_are_those_of_the_installed_package() -> None:
+def test_recorded_signatures_equal_the_installed_package_s() -> None:
     assert json.loads(RECORD.read_text()) == {
         name: list(map(list, parameters)) for name, parameters in installed().items()
     }
 
 
-def test_the_extra_installs_the_version_that_is_tested() -> None:
+def test_the_extra_pins_the_tested_version() -> None:
     try:
         found = version("flashinfer-python")
     except PackageNotFoundError:

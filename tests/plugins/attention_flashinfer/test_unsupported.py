@@ -29,7 +29,7 @@ def reason(device: str = "cuda", dtype: torch.dtype = torch.bfloat16, **changes:
 @pytest.mark.parametrize(
     "changes", [{}, {"sliding_window": 9, "softcap": 30.0}, {"head_dim": 64}, {"head_dim": 256}]
 )
-def test_layers_that_it_has_kernels_for_are_supported(dtype: torch.dtype, changes: dict[str, Any]) -> None:
+def test_layers_with_kernels_are_supported(dtype: torch.dtype, changes: dict[str, Any]) -> None:
     assert reason("cuda:0", dtype, **changes) is None
 
 
@@ -43,21 +43,21 @@ def test_layers_that_it_has_kernels_for_are_supported(dtype: torch.dtype, change
         ({"has_sinks": True}, "attention sinks have no kernel"),
     ],
 )
-def test_what_it_has_no_kernel_for_is_said_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
+def test_a_missing_kernel_is_explained(arguments: dict[str, Any], sentence: str) -> None:
     assert reason(**arguments) == sentence
 
 
-def test_an_old_device_is_told_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_device_names_the_required_capability(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert reason() == "it needs compute capability 8.0 or more; this device has 7.5"
 
 
-def test_an_amd_gpu_is_not_taken_for_one_of_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amd_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "hip", "6.3")
     assert reason() == "it runs on NVIDIA GPUs, not on AMD's"
 
 
-def test_without_kernels_and_without_a_compiler_both_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kernels_and_compiler_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setenv("CUDA_HOME", "/no/such/folder")
@@ -78,11 +78,11 @@ def test_ready_kernels_need_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 @pytest.mark.parametrize("stored_as", [torch.float8_e4m3fn, torch.float8_e5m2])
-def test_fp8_is_stored(stored_as: torch.dtype) -> None:
+def test_fp8_storage_is_supported(stored_as: torch.dtype) -> None:
     assert FlashInferAttention.storage_unsupported("cuda", torch.bfloat16, stored_as) is None
 
 
-def test_another_dtype_of_16_bits_than_the_model_s_is_not() -> None:
+def test_another_16_bit_kv_dtype_is_refused() -> None:
     sentence = (
         "keys and values in float16 with queries in bfloat16 have no kernel; fp8_e4m3 and fp8_e5m2 have"
     )

@@ -118,7 +118,7 @@ def run(built: FlashInferAttention, batch: ForwardBatch) -> None:
 
 @pytest.mark.parametrize("stored_as", [torch.bfloat16, torch.float8_e4m3fn], ids=["bf16", "fp8"])
 @pytest.mark.parametrize("page_size", [1, 16])
-def test_no_step_waits_for_the_device(
+def test_steps_do_not_synchronise_with_the_device(
     flashinfer: Backend, watch: Watch, page_size: int, stored_as: torch.dtype
 ) -> None:
     built = build(flashinfer, page_size, stored_as)
@@ -130,7 +130,9 @@ def test_no_step_waits_for_the_device(
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
-def test_no_replay_waits_for_the_device(flashinfer: Backend, watch: Watch, page_size: int) -> None:
+def test_replays_do_not_synchronise_with_the_device(
+    flashinfer: Backend, watch: Watch, page_size: int
+) -> None:
     built = build(flashinfer, page_size)
     with watch:
         for size in (4, 4, 2):
@@ -149,7 +151,7 @@ def test_no_replay_waits_for_the_device(flashinfer: Backend, watch: Watch, page_
         lambda batch: torch.repeat_interleave(batch.rows, batch.rows),
     ],
 )
-def test_what_waits_is_found(watch: Watch, waits: Any) -> None:
+def test_synchronisation_is_detected(watch: Watch, waits: Any) -> None:
     batch = make_step(3, [], 1, static=False)
     with pytest.raises(Exception), watch:  # noqa: B017, PT011 (torch has an exception for each way)
         waits(batch)

@@ -23,7 +23,7 @@ def _hopper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_hopper")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_it_serves_every_dtype_on_a_device_of_today(dtype: torch.dtype) -> None:
+def test_current_devices_support_every_dtype(dtype: torch.dtype) -> None:
     assert TritonAttention.unsupported([make_layer(has_sinks=True, softcap=2.0)], "cuda:0", dtype) is None
 
 
@@ -37,7 +37,7 @@ def test_it_serves_every_dtype_on_a_device_of_today(dtype: torch.dtype) -> None:
         ({}, "mps", torch.float16, "CUDA devices, not on mps"),
     ],
 )
-def test_what_it_cannot_serve_is_said(
+def test_unsupported_settings_are_explained(
     changes: dict[str, int], device: str, dtype: torch.dtype, reason: str
 ) -> None:
     assert reason in (TritonAttention.unsupported([make_layer(**changes)], device, dtype) or "")
@@ -52,7 +52,7 @@ def test_what_it_cannot_serve_is_said(
         (torch.bfloat16, (8, 0), False),
     ],
 )
-def test_fp8_e4m3_is_given_as_bytes_to_devices_that_cannot_convert_it(
+def test_fp8_is_read_natively_or_as_bytes(
     stored_as: torch.dtype, capability: tuple[int, int], expected: bool
 ) -> None:
     assert TritonAttention.storage_unsupported("cuda", torch.bfloat16, stored_as) is None
@@ -65,7 +65,7 @@ def test_devices_before_ampere_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert reason == "it needs compute capability 8.0; the device has 7.5"
 
 
-def test_on_a_cpu_the_choice_goes_on_to_the_next() -> None:
+def test_on_a_cpu_auto_uses_another_backend() -> None:
     entries = load_plugins().registry.entries("attention")
     names = [entry.name for entry in entries]
     assert names.index("triton") < names.index("torch")
@@ -89,7 +89,7 @@ def test_every_query_is_in_one_block(lengths: list[tuple[int, int]], shared: int
         assert offsets == list(wanted)
 
 
-def test_arrays_arrive_as_they_are_at_aligned_addresses() -> None:
+def test_arrays_arrive_unchanged_at_aligned_addresses() -> None:
     arrays = [np.arange(n, dtype=np.int64) for n in (1, 5, 0, 4, 7)]
     found = _to_device(arrays, torch.device("cpu"))
     assert [tensor.tolist() for tensor in found] == [array.tolist() for array in arrays]

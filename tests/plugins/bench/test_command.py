@@ -9,7 +9,8 @@ import pytest
 
 
 @pytest.mark.long  # judges by the clock
-def test_a_token_every_10_ms_is_reported_as_such(metronome, measured):
+def test_a_steady_server_is_measured_correctly(metronome, measured):
+    """The server sends a token every 10 ms."""
     server = metronome(delay=0.05, gap=0.01)
     found = measured(server, "single", "--scale", 0.25)
     assert found["itl_p50_ms"] == pytest.approx(10, abs=1)
@@ -40,7 +41,7 @@ def test_each_workload_has_its_requests_and_lengths(
     assert found["output_tokens"] == requests * output
 
 
-def test_multiturn_prompts_hold_all_that_was_said(metronome, measured):
+def test_multiturn_prompts_contain_earlier_turns(metronome, measured):
     server = metronome()
     found = measured(server, "multiturn", "--scale", 0.125)
     first, second = (body["prompt"] for body in server.bodies[-4:-2])
@@ -58,7 +59,7 @@ def test_chat_sends_conversations_as_messages(metronome, measured):
     assert (found["failed"], found["output_tokens"]) == (0, 4 * 48)
 
 
-def test_prefix_shares_its_first_tokens_within_a_run_only(metronome, bench):
+def test_prefix_prompts_are_shared_within_a_run(metronome, bench):
     server = metronome()
     bench("--base-url", server.url, "--workload", "prefix", "--scale", 0.1, "--runs", 2)
     prefixes = {" ".join(body["prompt"].split()[:512]) for body in server.bodies[2:]}
@@ -87,14 +88,14 @@ def test_prompt_length_is_calibrated_on_the_server(metronome, measured):
     assert found["prompt_tokens"] == 5 * 257
 
 
-def test_token_ids_are_sent_as_they_are(metronome, measured):
+def test_token_ids_are_sent_unchanged(metronome, measured):
     server = metronome()
     found = measured(server, "single", "--prompt-mode", "ids")
     assert all(isinstance(token, int) for token in server.bodies[-1]["prompt"])
     assert (found["prompt_mode"], found["prompt_tokens"]) == ("ids", 4 * 128)
 
 
-def test_exact_length_is_asked_for(metronome, measured):
+def test_exact_length_is_requested(metronome, measured):
     server = metronome()
     found = measured(server, "single")
     body = server.bodies[-1]
@@ -102,14 +103,14 @@ def test_exact_length_is_asked_for(metronome, measured):
     assert (found["exact_length"], body["stream_options"]) == (True, {"include_usage": True})
 
 
-def test_a_server_that_refuses_the_fields_is_asked_without(metronome, measured):
+def test_refused_fields_are_left_out(metronome, measured):
     server = metronome(refuses=("ignore_eos", "min_tokens"))
     found = measured(server, "single")
     assert (found["exact_length"], found["failed"], found["short"]) == (False, 0, 0)
     assert "ignore_eos" not in server.bodies[-1]
 
 
-def test_outputs_that_end_early_are_counted_as_short(metronome, measured):
+def test_early_outputs_are_counted_as_short(metronome, measured):
     found = measured(metronome(stops_after=100), "single")
     assert (found["short"], found["output_tokens"]) == (4, 400)
 
@@ -119,7 +120,7 @@ def test_cached_tokens_are_summed_or_unknown(metronome, measured):
     assert measured(metronome(), "single")["cached_tokens"] is None
 
 
-def test_failed_requests_are_counted_and_left_out_of_the_tokens(metronome, bench):
+def test_failed_requests_are_counted_and_excluded(metronome, bench):
     server = metronome(fails=(6,), breaks=(7,))  # 2 to calibrate, 2 to warm up, then 4 that count
     shown = bench("--base-url", server.url, "--workload", "single", "--runs", 1, "--json")
     found = json.loads(shown.stdout)
@@ -130,7 +131,7 @@ def test_failed_requests_are_counted_and_left_out_of_the_tokens(metronome, bench
     )
 
 
-def test_the_table_has_a_row_for_each_workload(metronome, bench):
+def test_the_table_has_one_row_per_workload(metronome, bench):
     shown = bench("--base-url", metronome().url, "--scale", 0.05, "--runs", 1)
     rows = [line.split("\t")[0] for line in shown.stdout.splitlines()]
     assert rows == ["workload", "single", "batch16", "prefix", "burst", "multiturn"]
@@ -151,7 +152,7 @@ def test_the_table_has_a_row_for_each_workload(metronome, bench):
         (["--prompt-mode", "ids", "--api", "chat"], "--prompt-mode ids"),
     ],
 )
-def test_what_cannot_work_is_one_line_and_exit_1(bench, arguments, named):
+def test_an_impossible_run_is_one_line(bench, arguments, named):
     shown = bench(*arguments)
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert len(shown.stderr.splitlines()) == 1
@@ -159,7 +160,7 @@ def test_what_cannot_work_is_one_line_and_exit_1(bench, arguments, named):
     assert "Unknown error" not in shown.stderr
 
 
-def test_a_server_that_answers_with_an_error_is_named(metronome, bench):
+def test_a_failing_server_is_named(metronome, bench):
     server = metronome(fails=(1,))
     shown = bench("--base-url", server.url)
     assert (shown.exit_code, shown.stderr) == (

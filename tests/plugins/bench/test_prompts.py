@@ -26,23 +26,23 @@ def folder(request, tmp_path):
     return tmp_path
 
 
-def test_tokenizer_text_is_exact_also_when_joined(folder):
+def test_tokenizer_text_is_exact_when_joined(folder):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     source, rng = TokenizerText(folder), random.Random(0)
     text = source.draw(rng, 100) + source.draw(rng, 28)
     assert len(tokenizer.encode(text).ids) == 128
 
 
-def test_whole_words_have_the_id_that_the_tokenizer_gives(folder):
+def test_whole_words_have_the_tokenizer_s_ids(folder):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     words = whole_words(folder)
     text = "".join(f" {word}" for word in words)
     assert tokenizer.encode(text).ids == list(words.values())
 
 
-def test_words_come_to_the_wanted_tokens():
+def test_words_reach_the_requested_token_count():
     assert len(WordText(1.25).draw(random.Random(0), 250).split()) == 200
 
 
-def test_ids_are_drawn_from_those_given():
+def test_ids_are_drawn_from_the_given_ones():
     assert set(TokenIds([5, 7]).draw(random.Random(0), 50)) == {5, 7}

@@ -26,20 +26,20 @@ def read(*reads: bytes) -> Reply:
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=30).map(sorted))
-def test_any_cut_of_a_stream_gives_the_same_reply(cuts):
+def test_chunking_a_stream_gives_the_same_reply(cuts):
     edges = [0, *cuts, len(STREAM)]
     reply = read(*(STREAM[a:b] for a, b in pairwise(edges)))
     assert (reply.text, reply.error, len(reply.times)) == ("éb", None, 2)
     assert (reply.prompt_tokens, reply.output_tokens, reply.cached_tokens) == (3, 2, 1)
 
 
-def test_an_event_has_the_time_of_the_read_that_ended_its_line():
+def test_events_are_timed_by_their_last_read():
     end = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
     reply = read(b'data: {"choices":[{"text":"a"}]}\n\ndata: {"cho', b'ices":[{"text":"b"}]}\n', b"\n" + end)
     assert reply.times == [0.0, 1.0]
 
 
-def test_a_stream_without_text_is_timed_by_its_choices():
+def test_a_textless_stream_is_timed_by_choices():
     reply = read(b'data: {"choices":[{"text":""}],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n')
     assert (reply.times, reply.error) == ([0.0], None)
 
@@ -54,7 +54,7 @@ def test_a_stream_without_text_is_timed_by_its_choices():
         (b"", "the stream has no usage"),
     ],
 )
-def test_what_is_wrong_with_a_stream_is_said(stream, said):
+def test_stream_errors_are_reported(stream, said):
     assert said in (read(stream).error or "")
 
 
@@ -70,5 +70,5 @@ def test_what_is_wrong_with_a_stream_is_said(stream, said):
         (b"x" * 400, "x" * 299 + "…"),
     ],
 )
-def test_error_bodies_are_read_in_all_their_forms(body, said):
+def test_error_bodies_are_read_in_all_forms(body, said):
     assert error_message(body) == said

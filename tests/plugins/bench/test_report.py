@@ -19,11 +19,11 @@ def reply(started: float, times: list[float], turn: int = 0, error: str | None =
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.sampled_from([0, 1, 50, 99, 100]))
-def test_percentile_is_numpys(values, percent):
+def test_percentiles_equal_numpy_s(values, percent):
     assert percentile(values, percent) == pytest.approx(np.percentile(values, percent), rel=1e-6, abs=1e-6)
 
 
-def test_a_run_by_hand():
+def test_figures_equal_a_hand_calculated_run():
     run = Run("s", [reply(0.0, [1.0, 1.5, 2.0]), reply(1.0, [4.0, 5.0])], wall=4.0)
     found = figures_of(run)
     assert (found["output_tok_s"], found["total_tok_s"]) == (5 / 4, 25 / 4)
@@ -38,17 +38,17 @@ def test_failed_requests_count_as_failed_only():
     assert (found["ttft_p99_ms"], found["itl_p50_ms"], found["first_error"]) == (1000, None, "no")
 
 
-def test_a_run_that_failed_altogether_has_no_latencies():
+def test_an_entirely_failed_run_has_no_latencies():
     found = figures_of(Run("s", [reply(0.0, [], error="no")], wall=1.0))
     assert (found["output_tok_s"], found["ttft_p50_ms"], found["itl_p99_ms"]) == (0, None, None)
 
 
-def test_first_token_times_are_given_by_turn():
+def test_first_token_times_are_grouped_by_turn():
     run = Run("s", [reply(0.0, [1.0]), reply(2.0, [2.5], turn=1), reply(0.0, [3.0])], wall=3.0)
     assert figures_of(run)["ttft_p50_by_turn_ms"] == [2000, 500]
 
 
-def test_the_summary_is_the_median_of_runs_and_the_sum_of_failures():
+def test_the_summary_has_medians_and_summed_failures():
     runs = [
         figures_of(Run(s, [reply(0.0, [1.0, 2.0])], wall)) for s, wall in (("a", 1.0), ("b", 4.0), ("c", 2.0))
     ]

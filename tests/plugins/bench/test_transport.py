@@ -50,12 +50,12 @@ async def get(answer: bytes, hold: bool = False, patience: float = 5.0) -> Answe
         b"HTTP/1.0 201 Created\r\n\r\nbody",
     ],
 )
-async def test_the_body_is_read_to_its_end(framed):
+async def test_the_body_is_read_completely(framed):
     answer = await get(framed)
     assert (answer.status, answer.body) == (201, b"body")
 
 
-async def test_a_whole_answer_is_taken_before_the_connection_ends():
+async def test_a_complete_answer_needs_no_close():
     answer = await asyncio.wait_for(get(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", hold=True), 5)
     assert answer.body == b"ok"
 
@@ -73,7 +73,7 @@ async def test_a_whole_answer_is_taken_before_the_connection_ends():
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbod", True, "nothing was sent for 0.1 s"),
     ],
 )
-async def test_an_answer_that_does_not_end_is_an_error(sent, hold, said):
+async def test_an_incomplete_answer_is_an_error(sent, hold, said):
     with pytest.raises(TransportError, match=said):
         await get(sent, hold, patience=0.1 if hold else 5.0)
 
@@ -84,7 +84,7 @@ async def test_a_refused_connection_is_an_error():
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:30000", "ftp://host", "http://", "http://host:port"])
-def test_what_is_not_a_url_is_refused(url):
+def test_invalid_urls_are_refused(url):
     with pytest.raises(BenchError, match="is not a URL"):
         Transport(url, {}, 5.0)
 

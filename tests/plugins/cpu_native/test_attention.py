@@ -79,7 +79,7 @@ class TestCpuAttention(AttentionBackendTests):
 @pytest.mark.parametrize("page_size", [1, 5, 16])
 @pytest.mark.parametrize("head_dim", [2, 64, 80, 128])
 @pytest.mark.parametrize("backend", PRODUCTS)
-def test_lengths_on_both_sides_of_every_border(
+def test_lengths_around_every_border_are_correct(
     backend: type[CpuAttention], head_dim: int, page_size: int, dtype: torch.dtype
 ) -> None:
     layer = make_layer(num_heads=3, num_kv_heads=1, head_dim=head_dim, scale=head_dim**-0.5)
@@ -88,20 +88,20 @@ def test_lengths_on_both_sides_of_every_border(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [(2, 2), (3, 1), (8, 2), (7, 1), (8, 1), (100, 1)])
-def test_any_number_of_heads_shares_a_key_head(heads: tuple[int, int], dtype: torch.dtype) -> None:
+def test_any_head_ratio_works(heads: tuple[int, int], dtype: torch.dtype) -> None:
     layer = make_layer(num_heads=heads[0], num_kv_heads=heads[1], head_dim=32)
     AttentionCase(layer, [(300, 1), (3, 1), (70, 90)], 16, dtype).check(CpuAttention, TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("window", [1, 2, 63, 64, 65, 256, 300])
-def test_windows_are_seen_to_the_token(window: int) -> None:
+def test_windows_are_exact_to_the_token(window: int) -> None:
     layer = make_layer(sliding_window=window)
     AttentionCase(layer, BORDERS, 5).check(CpuAttention, TOLERANCES[torch.float32])
 
 
 @pytest.mark.parametrize(("head_dim", "v_head_dim"), [(24, 40), (192, 128), (256, 256), (64, 7)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_heads_and_values_of_other_sizes(head_dim: int, v_head_dim: int, dtype: torch.dtype) -> None:
+def test_other_head_and_value_sizes_are_correct(head_dim: int, v_head_dim: int, dtype: torch.dtype) -> None:
     layer = make_layer(head_dim=head_dim, v_head_dim=v_head_dim, scale=head_dim**-0.5)
     AttentionCase(layer, [(270, 1), (100, 70)], 1, dtype).check(CpuAttention, TOLERANCES[dtype])
 
@@ -109,7 +109,7 @@ def test_heads_and_values_of_other_sizes(head_dim: int, v_head_dim: int, dtype: 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("length", [5, 64, 300])
 @pytest.mark.parametrize("backend", PRODUCTS)
-def test_a_token_is_the_same_to_the_last_bit_whatever_it_is_computed_with(
+def test_tokens_are_bit_identical_in_any_batch(
     backend: type[CpuAttention], length: int, dtype: torch.dtype, threads: Any
 ) -> None:
     layer = make_layer(num_heads=9, num_kv_heads=3, head_dim=64)
@@ -128,7 +128,7 @@ def test_a_token_is_the_same_to_the_last_bit_whatever_it_is_computed_with(
             assert torch.equal(run((length - new, new))[-1:], alone), new
 
 
-def test_the_keys_of_one_long_sequence_are_cut_for_many_threads(threads: Any) -> None:
+def test_long_sequences_are_split_across_threads(threads: Any) -> None:
     case = AttentionCase(make_layer(num_heads=2, num_kv_heads=1), [(5 * CHUNK - 1, 1)], 16)
     pieces = []
     for count in (1, 8):
@@ -155,7 +155,7 @@ def test_layers_of_several_kinds_share_a_step(threads: Any) -> None:
             torch.testing.assert_close(found, case.expected(), atol=1e-5, rtol=1e-5)
 
 
-def test_queries_and_keys_may_stand_in_any_order_of_heads_and_tokens() -> None:
+def test_queries_and_keys_may_be_transposed() -> None:
     case = AttentionCase(make_layer(), BORDERS, 1)
     wanted = outputs(case)
     for name in ("query", "key", "value"):
@@ -166,12 +166,12 @@ def test_queries_and_keys_may_stand_in_any_order_of_heads_and_tokens() -> None:
     assert torch.equal(outputs(case), wanted)
 
 
-def test_very_large_scores_and_very_small_ones_are_weighed_right() -> None:
+def test_extreme_scores_are_weighted_correctly() -> None:
     layer = make_layer(scale=40.0)
     AttentionCase(layer, BORDERS, 1).check(CpuAttention, 1e-4)
 
 
-def test_a_number_that_is_none_stays_with_the_sequence_that_has_it() -> None:
+def test_nan_stays_within_its_sequence() -> None:
     case = AttentionCase(make_layer(), [(300, 1), (70, 1), (5, 80)], 1)
     case.query[1] = torch.nan
     found = outputs(case)
@@ -189,7 +189,7 @@ def test_a_number_that_is_none_stays_with_the_sequence_that_has_it() -> None:
         ("query", lambda x: x[..., :8]),
     ],
 )
-def test_tensors_that_do_not_fit_the_step_are_refused_by_name(name: str, change: Any) -> None:
+def test_tensors_of_wrong_shape_are_named(name: str, change: Any) -> None:
     case = AttentionCase(make_layer(), [(3, 1), (0, 4)], 1)
     setattr(case, name, change(getattr(case, name)))
     with pytest.raises(ValueError, match=f"^{name} is "):
@@ -211,7 +211,7 @@ def test_a_page_table_of_other_numbers_is_refused() -> None:
         ({"head_dim": 33}, "cpu", torch.float32, "even number of dimensions; here they have 33"),
     ],
 )
-def test_what_it_cannot_serve_is_said(
+def test_unsupported_settings_are_explained(
     changes: dict[str, int], device: str, dtype: torch.dtype, reason: str
 ) -> None:
     assert reason in (CpuAttention.unsupported([make_layer(**changes)], device, dtype) or "")
@@ -222,7 +222,7 @@ def test_what_it_cannot_serve_is_said(
     ("march", "needed"), [("x86-64", "sse2"), ("x86-64-v3", "avx2"), ("x86-64-v4", "avx512vl")]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_code_for_other_cpus_is_right_too(
+def test_code_for_other_cpus_is_correct(
     march: str, needed: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if needed not in Path("/proc/cpuinfo").read_text():

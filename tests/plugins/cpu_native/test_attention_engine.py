@@ -18,9 +18,8 @@ pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma 2 (soft cap)", "gpt-oss (sinks)"])
-def test_greedy_tokens_are_those_of_transformers_with_prefix_hits_and_retractions(
-    family: str, tmp_path: Path
-) -> None:
+def test_greedy_tokens_equal_transformers(family: str, tmp_path: Path) -> None:
+    """With prefix hits and retractions."""
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = random_prompts(10, VOCAB_SIZE)
     expected = generate_alone(folder, prompts, 24, eos=1)
@@ -35,13 +34,13 @@ def test_greedy_tokens_are_those_of_transformers_with_prefix_hits_and_retraction
     assert engine.stats().num_retractions > 0
 
 
-def test_on_a_cpu_it_is_taken_before_the_reference() -> None:
+def test_on_a_cpu_it_precedes_the_reference() -> None:
     names = [entry.name for entry in load_plugins().registry.entries("attention")]
     assert names.index("cpu") < names.index("torch")
 
 
 @pytest.mark.parametrize("attention", ["cpu", "torch"])
-def test_torch_gets_one_thread_in_the_engines_process_where_all_that_takes_long_has_its_own(
+def test_torch_uses_one_thread_beside_native_code(
     tmp_path: Path, attention: str, fresh_python: Callable[..., str]
 ) -> None:
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
@@ -54,7 +53,7 @@ def test_torch_gets_one_thread_in_the_engines_process_where_all_that_takes_long_
     assert fresh_python(code).split()[-1] == ("1" if attention == "cpu" else "2")
 
 
-def test_a_callers_own_process_keeps_its_threads(tmp_path: Path) -> None:
+def test_a_caller_s_process_keeps_its_threads(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     engine = build_engine(save_random_model(tmp_path, *SERVABLE["llama"]), module_passes="cpu-native")
     assert engine.has_own_threads

@@ -183,7 +183,7 @@ def steps(draw: st.DrawFn) -> Step:
 
 @settings(max_examples=40, deadline=None)
 @given(steps(), st.sampled_from([1, 2, 5]), st.booleans())
-def test_sequences_that_share_pages_are_each_as_if_alone(step: Step, threads: int, sinks: bool) -> None:
+def test_shared_pages_do_not_change_results(step: Step, threads: int, sinks: bool) -> None:
     library = step.backend.library
     before = library.llmfw_num_threads()
     try:
@@ -194,7 +194,7 @@ def test_sequences_that_share_pages_are_each_as_if_alone(step: Step, threads: in
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_values_are_those_of_float64(dtype: torch.dtype) -> None:
+def test_values_equal_float64(dtype: torch.dtype) -> None:
     sequences = [*grouped(600, 513, 800, common=512), Prompt(900, 20, 2, 768), Prompt(40, 3)]
     step = Step(make_layer(), sequences, 1, dtype)
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
@@ -208,7 +208,7 @@ def test_a_common_prompt_is_read_once() -> None:
     assert step.num_keys() == 512 + 8 * (601 - 512)
 
 
-def test_prompts_of_two_kinds_are_each_read_once_and_what_a_few_share_beyond_them_too() -> None:
+def test_each_shared_prefix_is_read_once() -> None:
     sequences = [
         *grouped(800, 800, common=512),
         *(Prompt(800, 1, 0, 768) for _ in range(2)),
@@ -219,7 +219,7 @@ def test_prompts_of_two_kinds_are_each_read_once_and_what_a_few_share_beyond_the
     assert step.num_keys() == 512 + 256 + 3 * (801 - 768) + (801 - 512) + 256 + 3 * (301 - 256)
 
 
-def test_windows_share_only_chunks_that_all_their_rows_see_whole() -> None:
+def test_windows_share_only_fully_visible_chunks() -> None:
     step = Step(make_layer(sliding_window=300), grouped(800, 1000, 790, common=768))
     step.run()
     alone = sum(len(range((length - 299) // 64 * 64, length + 1)) for length in (800, 1000, 790))
@@ -227,7 +227,7 @@ def test_windows_share_only_chunks_that_all_their_rows_see_whole() -> None:
     assert_each_is_as_if_alone(step)
 
 
-def test_more_rows_than_one_reading_has_are_cut() -> None:
+def test_rows_beyond_one_read_are_split() -> None:
     layer = make_layer(num_heads=20, num_kv_heads=1)
     step = Step(layer, grouped(*[300] * 10, common=256))
     step.run()
@@ -235,7 +235,7 @@ def test_more_rows_than_one_reading_has_are_cut() -> None:
     assert_each_is_as_if_alone(step)
 
 
-def test_keys_in_other_pages_are_not_taken_for_the_same() -> None:
+def test_different_pages_are_not_shared() -> None:
     """Even if the last page of a chunk is."""
     step = Step(make_layer(), grouped(300, 300, common=256))
     step.tables[1][100] = step.tables[1][299]

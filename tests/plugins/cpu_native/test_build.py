@@ -42,9 +42,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return HERE | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
-def test_a_library_is_built_once_and_anew_when_a_source_or_a_flag_changes(
-    sources: Path, environment: dict[str, str]
-) -> None:
+def test_the_library_is_rebuilt_on_changes_only(sources: Path, environment: dict[str, str]) -> None:
     first = build_library((), environment, sources)
     made = first.stat().st_mtime_ns
     assert build_library((), environment, sources) == first
@@ -55,7 +53,7 @@ def test_a_library_is_built_once_and_anew_when_a_source_or_a_flag_changes(
     assert {path.suffix for path in first.parent.iterdir()} == {".so"}
 
 
-def test_two_processes_may_build_at_once(sources: Path, environment: dict[str, str]) -> None:
+def test_two_processes_may_build_concurrently(sources: Path, environment: dict[str, str]) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from llmfw.plugins.cpu_native.build import build_library\n"
@@ -69,7 +67,7 @@ def test_two_processes_may_build_at_once(sources: Path, environment: dict[str, s
     assert Path(one.strip()).exists()
 
 
-def test_who_finds_another_one_building_waits_for_the_library(
+def test_concurrent_builds_wait_for_the_first(
     sources: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     log, compiler = tmp_path / "log", tmp_path / "compiler"
@@ -83,7 +81,7 @@ def test_who_finds_another_one_building_waits_for_the_library(
     assert sum(" -c " in line for line in log.read_text().splitlines()) == 2
 
 
-def test_what_a_killed_process_left_behind_is_removed(sources: Path, environment: dict[str, str]) -> None:
+def test_a_killed_build_s_files_are_removed(sources: Path, environment: dict[str, str]) -> None:
     left = Path(environment["XDG_CACHE_HOME"], "llmfw", "building-x")
     left.mkdir(parents=True)
     (left / "0.o").write_text("")
@@ -91,7 +89,7 @@ def test_what_a_killed_process_left_behind_is_removed(sources: Path, environment
     assert list(left.parent.iterdir()) == [path]
 
 
-def test_files_of_a_unit_are_compiled_as_one(sources: Path, environment: dict[str, str]) -> None:
+def test_files_of_a_unit_are_compiled_together(sources: Path, environment: dict[str, str]) -> None:
     (sources / "one.cpp").write_text("namespace { int shared() { return 42; } }\n" + TINY)
     (sources / "two.cpp").write_text('extern "C" int twice() { return 2 * shared(); }\n')
     path = build_library((), environment, sources, [Unit(("one.cpp", "two.cpp"), ("-O0",))])
@@ -106,16 +104,14 @@ def test_files_of_a_unit_are_compiled_as_one(sources: Path, environment: dict[st
         ({"XDG_CACHE_HOME": "/proc/nowhere"}, "cannot be built in /proc/nowhere"),
     ],
 )
-def test_what_is_missing_is_said_with_how_to_get_it(
+def test_a_missing_tool_names_the_remedy(
     sources: Path, environment: dict[str, str], changes: dict[str, str], said: str
 ) -> None:
     with pytest.raises(BuildError, match=said):
         build_library((), environment | changes, sources)
 
 
-def test_what_the_compiler_complains_of_is_said_in_one_line(
-    sources: Path, environment: dict[str, str]
-) -> None:
+def test_compiler_errors_are_one_line(sources: Path, environment: dict[str, str]) -> None:
     (sources / "one.cpp").write_text("int broken( { return 1; }\n")
     with pytest.raises(BuildError, match=r"one.cpp:1:.*error.*") as raised:
         build_library((), environment, sources)
@@ -123,7 +119,7 @@ def test_what_the_compiler_complains_of_is_said_in_one_line(
     assert list(Path(environment["XDG_CACHE_HOME"], "llmfw").iterdir()) == []
 
 
-def test_cxx_may_bring_arguments() -> None:
+def test_cxx_may_contain_arguments() -> None:
     assert find_compiler(HERE | {"CXX": "sh -x"}) == ["sh", "-x"]
 
 
@@ -140,7 +136,7 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_without_a_compiler_the_pass_is_passed_over_and_torch_serves(
+def test_without_a_compiler_torch_serves(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -154,6 +150,6 @@ def test_without_a_compiler_the_pass_is_passed_over_and_torch_serves(
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_without_a_compiler_the_pass_cannot_be_asked_for() -> None:
+def test_without_a_compiler_the_named_pass_fails() -> None:
     with pytest.raises(ComponentError, match=r"cpu-native.* cannot be applied: CXX names"):
         build_engine(DEMO, module_passes="cpu-native")

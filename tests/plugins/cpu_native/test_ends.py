@@ -30,7 +30,7 @@ def headed(engine: Engine) -> HeadedForward:
 
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True, "vocab_size": 250}], ids=["", "tied"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_one_call_says_what_several_say(
+def test_one_native_call_equals_several(
     changes: dict[str, Any], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config_class, others = SERVABLE["llama"]
@@ -50,7 +50,7 @@ def test_one_call_says_what_several_say(
 
 
 @pytest.mark.parametrize("token_id", [-1, 10**6])
-def test_a_token_that_is_not_there_is_refused(token_id: int, tmp_path: Path) -> None:
+def test_a_token_out_of_range_is_refused(token_id: int, tmp_path: Path) -> None:
     engine = build_engine(
         save_random_model(tmp_path, *SERVABLE["llama"]), module_passes="cpu-native", attention="cpu"
     )
@@ -61,7 +61,7 @@ def test_a_token_that_is_not_there_is_refused(token_id: int, tmp_path: Path) -> 
         ends.logits(torch.tensor([[token_id]]), torch.tensor([[0]]), 0, step)
 
 
-def test_a_token_may_be_wanted_more_often_than_there_are_rows(tmp_path: Path) -> None:
+def test_more_sampled_rows_than_tokens_work(tmp_path: Path) -> None:
     engine = build_engine(
         save_random_model(tmp_path, *SERVABLE["llama"]), module_passes="cpu-native", attention="cpu"
     )
@@ -80,7 +80,7 @@ def test_a_token_may_be_wanted_more_often_than_there_are_rows(tmp_path: Path) ->
     assert ends._stack._capacity >= 3000
 
 
-def test_a_negative_number_is_the_largest() -> None:
+def test_negative_numbers_compare_as_largest() -> None:
     library = load_library(torch.float32)
     assert largest(library, torch.tensor([3, 7, 5])) == 7
     assert largest(library, torch.tensor([3, -1])) >= 2**63

@@ -81,7 +81,7 @@ def logits(model: nn.Module, lengths: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_native_decoder_says_what_transformers_decoder_says(variant: str, dtype: torch.dtype) -> None:
+def test_native_decoders_equal_transformers(variant: str, dtype: torch.dtype) -> None:
     model = make(variant, dtype)
     expected = [logits(model, lengths) for lengths in LENGTHS]
     specs = probe(model, model.config.num_hidden_layers, model.config.vocab_size)
@@ -95,14 +95,14 @@ def test_a_native_decoder_says_what_transformers_decoder_says(variant: str, dtyp
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-def test_a_token_gives_the_same_bits_whatever_stands_beside_it(dtype: torch.dtype) -> None:
+def test_a_token_s_bits_ignore_its_neighbours(dtype: torch.dtype) -> None:
     model = make("qwen3", dtype)
     NativePass().apply(model)
     alone = logits(model, [5])
     assert torch.equal(logits(model, [5, 1, 9, 30])[:5], alone)
 
 
-def test_two_threads_say_what_one_says() -> None:
+def test_two_threads_give_the_same_bits() -> None:
     model = make("rows a power of two apart", torch.bfloat16)
     NativePass().apply(model)
     many = [*LENGTHS, [400]]  # from 400 tokens on, a call of this model is so much work that threads share it
@@ -113,7 +113,7 @@ def test_two_threads_say_what_one_says() -> None:
     assert all(map(torch.equal, one, two))
 
 
-def test_the_original_weights_are_freed_and_can_still_be_read() -> None:
+def test_freed_original_weights_can_still_be_read() -> None:
     model = make("tied", torch.float32)
     layer = model.model.layers[0]
     down, key = layer.mlp.down_proj.weight.clone(), layer.self_attn.k_proj.weight.clone()
@@ -135,13 +135,13 @@ def test_the_original_layers_are_gone() -> None:
 
 
 @pytest.mark.parametrize("part", ["layers.1.mlp.down_proj", "layers.1", "layers.0.self_attn", "norm"])
-def test_one_unusual_module_keeps_the_whole_decoder(part: str) -> None:
+def test_one_unusual_module_disables_the_native_decoder(part: str) -> None:
     model = make("llama", torch.float32)
     model.model.get_submodule(part).register_forward_hook(lambda module, given, output: output)
     assert NativePass().apply(model) == 0
 
 
-def test_a_decoder_that_is_asked_for_a_cache_or_a_batch_refuses() -> None:
+def test_caches_and_batches_are_refused() -> None:
     model = make("llama", torch.float32)
     NativePass().apply(model)
     ids = torch.zeros(2, 3, dtype=torch.long)
@@ -159,13 +159,15 @@ def test_a_decoder_that_is_asked_for_a_cache_or_a_batch_refuses() -> None:
         ("cpu", torch.float32, None),
     ],
 )
-def test_it_is_for_cpus_in_float32_and_bfloat16(device: str, dtype: torch.dtype, reason: str | None) -> None:
+def test_it_supports_cpus_in_float32_and_bfloat16(
+    device: str, dtype: torch.dtype, reason: str | None
+) -> None:
     found = NativePass.unsupported(device, dtype)
     assert found is None if reason is None else reason in str(found)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_engines_greedy_tokens_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+def test_the_engine_s_greedy_tokens_equal_transformers(family: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = random_prompts(8, VOCAB_SIZE)
     expected = generate_alone(folder, prompts, 24, eos=1)
@@ -176,6 +178,6 @@ def test_the_engines_greedy_tokens_are_those_of_transformers(family: str, tmp_pa
         assert run(engine, prompts, seed=1) == expected, attention
 
 
-def test_the_demo_is_served_by_it_unless_it_is_switched_off() -> None:
+def test_the_demo_uses_it_by_default() -> None:
     assert build_engine(str(DEMO)).info.module_passes == ("cpu-native",)
     assert build_engine(str(DEMO), module_passes="none").info.module_passes == ()

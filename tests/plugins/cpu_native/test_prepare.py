@@ -49,37 +49,35 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ([], Scalar.FLOAT32),
     ],
 )
-def test_the_type_is_the_one_of_the_models_config(config: object, expected: Scalar, tmp_path: Path) -> None:
+def test_the_dtype_comes_from_the_config(config: object, expected: Scalar, tmp_path: Path) -> None:
     assert probable_scalar(EngineConfig(model=model(tmp_path, config), device="cpu")) is expected
 
 
-def test_the_type_that_is_asked_for_goes_first(tmp_path: Path) -> None:
+def test_the_dtype_option_overrides_the_config(tmp_path: Path) -> None:
     folder = model(tmp_path, {"dtype": "bfloat16"})
     for name, scalar in prepare_module.SCALARS.items():
         assert probable_scalar(EngineConfig(model=folder, device="cpu", dtype=name)) is scalar
 
 
 @pytest.mark.parametrize("settings", [{"device": "cuda"}, {"task": "embed"}])
-def test_nothing_is_built_for_what_native_code_does_not_compute(
-    settings: dict[str, str], built: list[str]
-) -> None:
+def test_nothing_is_built_for_other_engines(settings: dict[str, str], built: list[str]) -> None:
     prepare(EngineConfig(**{"model": DEMO, "device": "cpu"} | settings))
     assert built == []
 
 
-def test_nothing_is_built_where_there_may_be_a_gpu(built: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_built_on_gpu_machines(built: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare_module, "ACCELERATORS", (Path("/"),))
     prepare(EngineConfig(model=DEMO))
     assert built == []
 
 
-def test_quantised_products_are_built_where_they_are_wanted(built: list[str]) -> None:
+def test_quantised_kernels_are_built_on_request(built: list[str]) -> None:
     prepare(EngineConfig(model=DEMO, device="cpu", dtype="bfloat16"))
     prepare(EngineConfig(model=DEMO, device="cpu", dtype="float32", quantization="int8"))
     assert built == ["build BFLOAT16", "build FLOAT32", "build_quantized FLOAT32"]
 
 
-def test_a_failure_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(scalar: Scalar) -> None:
         raise BuildError("no compiler")
 
@@ -91,7 +89,7 @@ def test_torch_agrees_on_bfloat16() -> None:
     assert cpu.has_fast_bfloat16() == has_fast_bfloat16()
 
 
-def test_nothing_of_it_imports_torch() -> None:
+def test_preparation_does_not_import_torch() -> None:
     code = "import sys, llmfw.plugins.cpu_native.prepare; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -105,7 +103,7 @@ def test_nothing_of_it_imports_torch() -> None:
         ("", "", ("-march=native",)),
     ],
 )
-def test_kernels_of_pairs_are_built_where_they_are_used(
+def test_pair_kernels_are_built_on_matching_cpus(
     flags: str, vendor: str, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "_line", {"flags": flags, "vendor_id": vendor}.__getitem__)

@@ -62,24 +62,25 @@ def check_products(layer: nn.Linear, counts: range) -> None:
 @DTYPES
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("shape", [(2, 1), (48, 80), (64, 32), (7, 33), (130, 200), (577, 65)])
-def test_products_are_right_and_a_row_gives_the_same_among_any_number(
+def test_products_are_correct_for_any_row_count(
     shape: tuple[int, int], dtype: torch.dtype, bias: bool
 ) -> None:
+    """A row gives the same bits among any number of rows."""
     check_products(linear(*shape, dtype, bias=bias), range(1, 41))
 
 
 @DTYPES
-def test_many_rows_are_cut_into_blocks(dtype: torch.dtype) -> None:
+def test_many_rows_are_split_into_blocks(dtype: torch.dtype) -> None:
     check_products(linear(96, 70, dtype), range(95, 301, 41))
 
 
 @DTYPES
-def test_many_outputs_are_cut_into_groups_of_panels(dtype: torch.dtype) -> None:
+def test_many_outputs_are_split_into_panel_groups(dtype: torch.dtype) -> None:
     check_products(linear(40, 1100, dtype), range(2, 601, 299))
 
 
 @DTYPES
-def test_the_weights_can_still_be_read(dtype: torch.dtype) -> None:
+def test_the_weights_can_be_read(dtype: torch.dtype) -> None:
     first, second = linear(13, 40, dtype, bias=True), linear(13, 7, dtype, bias=True)
     packed = PackedWeights([first.weight, second.weight], [first.bias, second.bias], Arena())
     for i, layer in enumerate((first, second)):
@@ -92,7 +93,7 @@ def test_the_weights_can_still_be_read(dtype: torch.dtype) -> None:
 
 
 @DTYPES
-def test_embeddings_are_the_rows_of_the_weights(dtype: torch.dtype) -> None:
+def test_embeddings_equal_rows_of_the_weights(dtype: torch.dtype) -> None:
     layer = linear(13, 70, dtype)
     embedding = NativeEmbedding(PackedWeights([layer.weight], None, Arena()))
     ids = torch.randint(70, (2, 21))
@@ -103,7 +104,7 @@ def test_embeddings_are_the_rows_of_the_weights(dtype: torch.dtype) -> None:
             embedding(torch.tensor([0, wrong]))
 
 
-def test_inputs_of_any_shape_and_stride_are_taken() -> None:
+def test_inputs_of_any_shape_and_stride_work() -> None:
     layer = linear(48, 40, torch.bfloat16)
     packed = native(layer)
     rows = torch.randn(2, 3, 96).bfloat16()[..., ::2]
@@ -114,7 +115,7 @@ def test_inputs_of_any_shape_and_stride_are_taken() -> None:
         packed(rows.float())
 
 
-def test_what_is_no_number_stays_in_its_row() -> None:
+def test_nan_stays_in_its_row() -> None:
     packed = native(linear(48, 40, torch.bfloat16))
     rows = torch.zeros(3, 48, dtype=torch.bfloat16)
     rows[1, 5] = float("nan")
@@ -125,7 +126,7 @@ def test_what_is_no_number_stays_in_its_row() -> None:
 
 @DTYPES
 @pytest.mark.parametrize("width", [1, 12, 48, 65, 576])
-def test_norms_are_right(width: int, dtype: torch.dtype) -> None:
+def test_norms_equal_float64(width: int, dtype: torch.dtype) -> None:
     rows, weight = (3 * torch.randn(9, width)).to(dtype), torch.randn(width).to(dtype)
     given = torch.empty_like(rows)
     load_library(dtype).llmfw_rms_norm(rows.data_ptr(), weight.data_ptr(), 0.01, 9, width, given.data_ptr())
@@ -134,7 +135,7 @@ def test_norms_are_right(width: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_norms_of_more_rows_than_a_phase_has_chunks_are_right() -> None:
+def test_norms_of_many_rows_are_correct() -> None:
     rows, weight = torch.randn(1_100_000, 8), torch.randn(8)
     given = torch.empty_like(rows)
     pointers = rows.data_ptr(), weight.data_ptr(), 0.01, len(rows), 8, given.data_ptr()
@@ -156,13 +157,13 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_two_threads_give_what_one_gives() -> None:
+def test_two_threads_equal_one() -> None:
     check_products(linear(64, 2000, torch.bfloat16), range(1, 20))
 
 
 @DTYPES
 @pytest.mark.usefixtures("two_threads")
-def test_more_threads_than_there_are_cores_or_chunks_give_what_one_gives(dtype: torch.dtype) -> None:
+def test_surplus_threads_equal_one(dtype: torch.dtype) -> None:
     packed, rows = native(linear(64, 500, dtype)), torch.randn(120, 64).to(dtype)
     for count in (1, 5, 120):
         set_threads(1)
@@ -173,7 +174,7 @@ def test_more_threads_than_there_are_cores_or_chunks_give_what_one_gives(dtype: 
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_calls_right_after_each_other_all_end_and_give_the_same() -> None:
+def test_rapid_consecutive_calls_all_finish() -> None:
     packed, row = native(linear(64, 700, torch.bfloat16)), torch.randn(1, 64).bfloat16()
     expected = packed(row)
     for threads in (2, 5):
@@ -192,7 +193,7 @@ def test_threads_sleep_between_calls() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_forked_process_has_threads_of_its_own() -> None:
+def test_a_forked_process_starts_its_own_threads() -> None:
     packed, row = native(linear(64, 2000, torch.bfloat16)), torch.randn(1, 64).bfloat16()
     expected = packed(row)
     child = os.fork()
@@ -212,7 +213,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 @pytest.mark.parametrize(
     "cpu", [pytest.param(cpu, marks=[] if cpu == "x86-64" else pytest.mark.long) for cpu in FLAGS]
 )
-def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_for_other_cpus_is_correct(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if FLAGS[cpu][0] not in flags_of_this_cpu():
         pytest.skip(f"this CPU cannot run {cpu}")
     libraries = {
@@ -229,7 +230,7 @@ def flags_of_this_cpu() -> list[str]:
     return Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
 
 
-def test_structs_are_as_long_as_the_codes() -> None:
+def test_struct_sizes_match_the_native_code() -> None:
     from llmfw.plugins.cpu_native.structs import EndsStruct, LayerStruct, StackStruct, StepStruct
 
     sizes = (ctypes.c_int64 * 4)()

@@ -67,27 +67,28 @@ def check_products(layer: QuantizedLinear, counts: range) -> None:
 @EACH
 @DTYPES
 @pytest.mark.parametrize("shape", SHAPES)
-def test_products_are_right_and_a_row_gives_the_same_among_any_number(
+def test_products_are_correct_for_any_row_count(
     shape: tuple[int, int], dtype: torch.dtype, scheme: Scheme
 ) -> None:
+    """A row gives the same bits among any number of rows."""
     check_products(quantized(shape, scheme, dtype, bias=shape[0] % 2 == 0), range(1, 41))
 
 
 @EACH
-def test_many_rows_and_many_panels_are_cut_into_blocks(scheme: Scheme) -> None:
+def test_many_rows_and_panels_are_blocked(scheme: Scheme) -> None:
     check_products(quantized((96, 70), scheme, torch.bfloat16), range(95, 301, 41))
     check_products(quantized((64, 2000), scheme, torch.bfloat16), range(1, 20, 3))
 
 
 @EACH
 @DTYPES
-def test_many_inputs_are_cut_into_steps_of_whole_groups(scheme: Scheme, dtype: torch.dtype) -> None:
+def test_many_inputs_are_split_between_groups(scheme: Scheme, dtype: torch.dtype) -> None:
     check_products(quantized((12_345, 33), scheme, dtype), range(1, 41))
 
 
 @EACH
 @DTYPES
-def test_what_was_packed_can_be_read_and_looked_up(scheme: Scheme, dtype: torch.dtype) -> None:
+def test_packed_weights_can_be_read(scheme: Scheme, dtype: torch.dtype) -> None:
     first, second = quantized((45, 40), scheme, dtype), quantized((45, 7), scheme, dtype)
     packed = PackedCodes([first.quantized, second.quantized], None, Arena())
     for i, layer in enumerate((first, second)):
@@ -97,7 +98,7 @@ def test_what_was_packed_can_be_read_and_looked_up(scheme: Scheme, dtype: torch.
     assert torch.equal(embedding(ids), QuantizedEmbedding(first.quantized)(ids))
 
 
-def test_what_is_no_number_stays_in_its_row() -> None:
+def test_nan_stays_in_its_row() -> None:
     packed = native(quantized((48, 40), INT4, torch.bfloat16))
     rows = torch.zeros(30, 48, dtype=torch.bfloat16)
     rows[1, 5] = float("nan")
@@ -109,7 +110,7 @@ def test_what_is_no_number_stays_in_its_row() -> None:
 @pytest.mark.long
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="builds for kinds of x86")
 @pytest.mark.parametrize("cpu", FLAGS)
-def test_code_for_other_cpus_is_right_too(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_for_other_cpus_is_correct(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if FLAGS[cpu][0] not in flags_of_this_cpu():
         pytest.skip(f"this CPU cannot run {cpu}")
     libraries = {}
@@ -135,9 +136,7 @@ def logits(model: nn.Module, lengths: list[int]) -> torch.Tensor:
 @EACH
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("variant", ["qwen2", "qwen3", "tied", "biases everywhere", "uneven widths"])
-def test_a_native_decoder_says_what_the_quantised_one_says_by_torch(
-    variant: str, dtype: torch.dtype, scheme: Scheme
-) -> None:
+def test_native_quantised_decoders_equal_torch(variant: str, dtype: torch.dtype, scheme: Scheme) -> None:
     model = make(variant, dtype, merged=False)
     quantize(model, scheme)
     expected = [logits(model, lengths) for lengths in LENGTHS]
@@ -151,7 +150,7 @@ def test_a_native_decoder_says_what_the_quantised_one_says_by_torch(
 
 
 @pytest.mark.parametrize("family", ["gemma 3", "phi 3", "gpt-neox", "olmo 2"])
-def test_of_other_families_the_products_are_native(family: str) -> None:
+def test_other_families_products_are_native(family: str) -> None:
     model = make(family, torch.bfloat16, merged=False)
     count = quantize(model, INT8)
     expected = logits(model, [5, 1, 30])
@@ -161,7 +160,7 @@ def test_of_other_families_the_products_are_native(family: str) -> None:
     assert_close(logits(model, [5, 1, 30]), expected, TOLERANCES[torch.bfloat16])
 
 
-def test_nothing_is_held_twice() -> None:
+def test_quantised_weights_are_stored_once() -> None:
     model = make("tied", torch.bfloat16, merged=False)
     quantize(model, INT8)
     kept = [weakref.ref(each) for each in (model.model.layers[0].mlp.down_proj, model.lm_head)]
@@ -170,9 +169,7 @@ def test_nothing_is_held_twice() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_greedy_tokens_are_the_same_alone_and_in_a_batch_natively_and_by_torch(
-    scheme: str, tmp_path: Path
-) -> None:
+def test_quantised_tokens_agree_across_batches_and_implementations(scheme: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
     prompts = random_prompts(6, VOCAB_SIZE)
     sampling = SamplingParams(temperature=0, max_tokens=12)

@@ -47,7 +47,7 @@ def searched(tokens: Sequence[int], limit: int, least: int, most: int) -> list[i
     more=st.integers(0, 4),
     cuts=st.lists(st.integers(0, 120)),
 )
-def test_it_drafts_what_a_search_through_all_of_the_text_finds(
+def test_drafts_equal_a_full_search(
     tokens: list[int], limit: int, least: int, more: int, cuts: list[int]
 ) -> None:
     lookup, ends = Lookup(least, least + more), sorted({min(cut, len(tokens)) for cut in cuts})
@@ -69,20 +69,20 @@ def test_it_drafts_what_a_search_through_all_of_the_text_finds(
         ([1, 2], []),
     ],
 )
-def test_what_followed_comes_again(tokens: list[int], drafted: list[int]) -> None:
+def test_the_previous_continuation_is_drafted(tokens: list[int], drafted: list[int]) -> None:
     lookup = Lookup(3, 16)
     lookup.extend(tokens)
     assert list(lookup.draft(4)) == drafted
 
 
-def test_a_longest_match_below_the_shortest_is_refused() -> None:
+def test_inverted_ngram_bounds_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"max_ngram is 2; it must be at least drafter\.min_ngram, which is 3"
     ):
         PromptLookup(PromptLookup.Options(max_ngram=2))
 
 
-def test_its_options_are_set_by_text() -> None:
+def test_its_options_can_be_set_as_text() -> None:
     entry = load_plugins().registry.find("drafter", "prompt-lookup")
     options = entry.build_options({"drafter.min_ngram": "2", "drafter.max_ngram": "9"})
     assert (options.min_ngram, options.max_ngram) == (2, 9)

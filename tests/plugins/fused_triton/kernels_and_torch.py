@@ -49,7 +49,7 @@ def norm_of(width: int, dtype: torch.dtype, from_one: bool) -> torch.nn.Module:
 @DTYPES
 @pytest.mark.parametrize("from_one", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_norm_is_transformers(shape: tuple[int, ...], from_one: bool, dtype: torch.dtype) -> None:
+def test_the_norm_equals_transformers(shape: tuple[int, ...], from_one: bool, dtype: torch.dtype) -> None:
     norm = norm_of(shape[-1], dtype, from_one)
     for scale in (EPS, 1, 100):
         hidden = (torch.randn(shape) * scale).to(dtype)
@@ -58,9 +58,8 @@ def test_the_norm_is_transformers(shape: tuple[int, ...], from_one: bool, dtype:
 
 @DTYPES
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_sum_is_torchs_to_the_last_bit_and_its_norm_that_of_the_rounded_sum(
-    shape: tuple[int, ...], dtype: torch.dtype
-) -> None:
+def test_the_sum_is_torch_s_bit_for_bit(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """The norm is that of the rounded sum."""
     norm = norm_of(shape[-1], dtype, False)
     hidden, residual = (torch.randn(shape).to(dtype) for _ in range(2))
     kept = hidden.clone(), residual.clone()
@@ -71,7 +70,7 @@ def test_the_sum_is_torchs_to_the_last_bit_and_its_norm_that_of_the_rounded_sum(
     assert torch.equal(residual, kept[1])
 
 
-def test_rows_may_be_parts_of_longer_ones() -> None:
+def test_rows_may_be_slices() -> None:
     whole, norm = torch.randn(2, 7, 96), norm_of(32, torch.float32, False)
     for part in whole.split(32, dim=-1):
         close(rms_norm(part, norm.weight, EPS, False), norm(part))
@@ -80,7 +79,7 @@ def test_rows_may_be_parts_of_longer_ones() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 7, 64, 128, 1000, 2048, 4096, 5120, 8192, 16384])
-def test_a_program_has_about_sixteen_numbers_for_each_thread(width: int) -> None:
+def test_norm_programs_have_about_sixteen_elements_a_thread(width: int) -> None:
     shape = norm_shape(width)
     assert shape.block >= width
     assert 8 <= shape.block_rows * shape.block / (32 * shape.num_warps) <= 32
@@ -88,7 +87,7 @@ def test_a_program_has_about_sixteen_numbers_for_each_thread(width: int) -> None
 
 @DTYPES
 @pytest.mark.parametrize("shape", [(1, 8), (3, 80), (2, 2, 1024), (1, 2500), (0, 8)], ids=str)
-def test_silu_times_up_is_torchs(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_silu_times_up_equals_torch(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     both = torch.randn(*shape[:-1], 2 * shape[-1]).mul(4).to(dtype)
     gate, up = both.chunk(2, dim=-1)
     found = silu_mul(gate, up)
@@ -106,7 +105,7 @@ def test_silu_of_the_largest_numbers_is_finite() -> None:
 @pytest.mark.parametrize(
     ("heads", "head_dim"), [((1, 1), 2), ((4, 2), 16), ((9, 3), 24), ((16, 8), 64)], ids=str
 )
-def test_rotated_heads_are_transformers(
+def test_rotated_heads_equal_transformers(
     heads: tuple[int, int], head_dim: int, norms: str, dtype: torch.dtype
 ) -> None:
     num_tokens, (num_heads, num_kv_heads) = 3, heads
@@ -136,7 +135,7 @@ def test_rotated_heads_are_transformers(
         assert ours.is_contiguous()
 
 
-def test_nothing_is_rotated_where_there_is_no_token() -> None:
+def test_rotating_no_tokens_works() -> None:
     query, key = torch.empty(1, 0, 4, 16), torch.empty(1, 0, 2, 16)
     table = torch.empty(1, 0, 16)
     assert [x.shape for x in rotate(query, key, table, table)] == [query.shape, key.shape]

@@ -71,7 +71,7 @@ class TestAllPasses(ModulePassTests):
 
 
 @pytest.mark.parametrize("family", FUSED)
-def test_the_modules_that_are_known_are_replaced(family: str) -> None:
+def test_known_modules_are_replaced(family: str) -> None:
     model = build_model(family, DEVICE, torch.float32)
     count = AllPasses().apply(model)
     kinds = Counter(type(module).__name__ for module in model.modules())
@@ -80,9 +80,7 @@ def test_the_modules_that_are_known_are_replaced(family: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["LlamaRMSNorm", "LlamaMLP", "LlamaAttention", "LlamaDecoderLayer"])
-def test_a_known_class_that_computes_something_else_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_modified_known_classes_are_left_unchanged(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     kind = getattr(modeling_llama, name)
     ordinary = kind.forward
 
@@ -100,9 +98,7 @@ def test_a_known_class_that_computes_something_else_is_left_alone(
 
 @pytest.mark.parametrize("kinds", [(kind,) for kind in PASSES] + [PASSES[::-1]], ids=str)
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_each_pass_does_without_the_others_in_any_order(
-    family: str, kinds: tuple[type[ModulePass], ...]
-) -> None:
+def test_each_pass_works_alone_and_reordered(family: str, kinds: tuple[type[ModulePass], ...]) -> None:
     model = build_model(family, DEVICE, torch.float32)
     merge_projections(model)
     expected = logits_of(model, [3, 1])
@@ -111,7 +107,7 @@ def test_each_pass_does_without_the_others_in_any_order(
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
-def test_in_float16_logits_move_by_roundings_only(family: str) -> None:
+def test_float16_logits_differ_by_rounding_only(family: str) -> None:
     model = build_model(family, DEVICE, torch.float16)
     merge_projections(model)
     expected = logits_of(model, [3, 1])
@@ -120,9 +116,7 @@ def test_in_float16_logits_move_by_roundings_only(family: str) -> None:
 
 
 @pytest.mark.parametrize("config_class", ["LlamaConfig", pytest.param("Qwen3Config", marks=pytest.mark.long)])
-def test_the_engine_generates_the_same_tokens_with_the_passes_as_without(
-    tmp_path: Path, config_class: str
-) -> None:
+def test_passes_do_not_change_the_engine_s_tokens(tmp_path: Path, config_class: str) -> None:
     save_random_model(tmp_path, config_class, {"num_hidden_layers": 2})
     prompts = [[5, 6, 7, 8, 9], [10], [5, 6, 7]][: of_length(1, 3)]
     plain, fused = (
@@ -134,7 +128,7 @@ def test_the_engine_generates_the_same_tokens_with_the_passes_as_without(
     assert run(fused, prompts, greedy, eos=()) == run(plain, prompts, greedy, eos=())
 
 
-def test_every_norm_but_the_first_comes_with_an_addition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_norm_except_the_first_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_model("llama", DEVICE, torch.float32)
     NormPass().apply(model)
     alone: list[int] = []
@@ -146,7 +140,7 @@ def test_every_norm_but_the_first_comes_with_an_addition(monkeypatch: pytest.Mon
     assert len(alone) == 1
 
 
-def test_a_norm_has_a_sum_ready_for_whoever_asks_for_that_tensor_and_once() -> None:
+def test_a_fused_norm_serves_its_tensor_once() -> None:
     model = build_model("llama", DEVICE, torch.float32)
     NormPass().apply(model)
     norm = model.get_submodule("model.norm")
@@ -162,7 +156,8 @@ def test_a_norm_has_a_sum_ready_for_whoever_asks_for_that_tensor_and_once() -> N
     assert norm._total is norm._normed is None
 
 
-def test_the_last_layer_knows_the_models_norm_but_does_not_own_it() -> None:
+def test_the_last_layer_references_the_final_norm() -> None:
+    """It does not own it, so names of weights stay the same."""
     model = build_model("llama", DEVICE, torch.float32)
     names = set(model.state_dict())
     NormPass().apply(model)

@@ -27,7 +27,7 @@ FILES = ("kernels_and_torch.py", "models_with_passes.py")
 
 @pytest.mark.slow
 @pytest.mark.gpu
-def test_on_a_gpu_all_is_as_torch_has_it() -> None:
+def test_gpu_results_equal_torch() -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SELECTION]
     command += [str(HERE / name) for name in FILES]
     environment = os.environ | {"TRITON_INTERPRET": "0"}
@@ -50,7 +50,7 @@ def test_every_kernel_compiles_for_gpus_without_spilling() -> None:
         assert usage["shared"] <= MAX_SHARED, (name, usage)
 
 
-def test_the_passes_are_for_cuda() -> None:
+def test_the_passes_need_cuda() -> None:
     from llmfw.plugins.fused_triton.norms import NormPass
 
     if os.environ.get("TRITON_INTERPRET", "0") == "0":

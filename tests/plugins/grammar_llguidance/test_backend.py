@@ -41,12 +41,12 @@ def test_it_is_found_by_its_name() -> None:
     assert not entry.missing()
 
 
-def test_ids_beyond_the_tokenizer_are_never_allowed() -> None:
+def test_ids_beyond_the_tokenizer_are_not_allowed() -> None:
     grammar = compiled("regex", "(?s).*")
     assert max(allowed(grammar)) < TOKENIZER_SIZE < VOCAB_SIZE
 
 
-def test_every_end_token_is_allowed_where_the_output_may_end_and_nowhere_else() -> None:
+def test_end_tokens_are_allowed_only_at_ends() -> None:
     ends = set(demo_tokenizer().eos_token_ids)
     assert ends
     grammar = compiled("regex", "ab?")
@@ -56,7 +56,7 @@ def test_every_end_token_is_allowed_where_the_output_may_end_and_nowhere_else() 
     assert not grammar.is_finished()
 
 
-def test_after_its_last_character_an_output_is_finished() -> None:
+def test_an_output_finishes_after_its_last_character() -> None:
     grammar = compiled("regex", "yes")
     for token in demo_tokenizer().encode("yes"):
         assert not grammar.is_finished()
@@ -65,7 +65,7 @@ def test_after_its_last_character_an_output_is_finished() -> None:
     assert set(allowed(grammar)) == set(demo_tokenizer().eos_token_ids)
 
 
-def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing() -> None:
+def test_a_refused_token_changes_nothing() -> None:
     grammar = compiled("regex", "ab")
     wrong, right = demo_tokenizer().encode("x")[0], demo_tokenizer().encode("ab")
     for token in (wrong, demo_tokenizer().eos_token_ids[0], VOCAB_SIZE - 1):
@@ -78,14 +78,14 @@ def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing() -> None:
         grammar.accept(right[0])
 
 
-def test_a_model_that_cannot_end_an_output_has_no_grammars() -> None:
+def test_models_without_end_tokens_have_no_grammars() -> None:
     tokenizer = pieces_tokenizer()
     tokenizer.eos_token_ids = ()
     with pytest.raises(ComponentError, match="no end-of-sequence token"):
         LlguidanceBackend(tokenizer, 300)
 
 
-def test_copies_go_their_own_ways() -> None:
+def test_copies_are_independent() -> None:
     grammar = compiled("regex", "ax|bx")
     copy = grammar.copy()
     before = allowed(grammar)
@@ -95,7 +95,7 @@ def test_copies_go_their_own_ways() -> None:
     assert allowed(grammar) == allowed(copy)
 
 
-def test_what_has_to_come_is_told_in_the_models_own_tokens() -> None:
+def test_forced_text_uses_the_model_s_tokenization() -> None:
     schema = {"type": "object", "properties": {"temperature": {"type": "null"}}, "required": ["temperature"]}
     forced = list(compiled("json_schema", schema).forced())
     assert demo_tokenizer().decode(forced).startswith('{"temperature')
@@ -103,7 +103,7 @@ def test_what_has_to_come_is_told_in_the_models_own_tokens() -> None:
     assert compiled("regex", "a|b").forced() == []
 
 
-def test_masks_of_many_are_those_of_each() -> None:
+def test_batched_masks_equal_single_masks() -> None:
     grammars = [compiled("regex", pattern) for pattern in ("a", "b+", "[0-9]{3}", "(?s).*")]
     masks = np.full((len(grammars), (VOCAB_SIZE + 31) // 32), -1, np.int32)
     demo_backend().fill_masks(grammars, masks)
@@ -150,7 +150,7 @@ GBNF = 'root ::= greeting " " name\ngreeting ::= "hi" | "hello"\nname ::= [A-Z] 
 
 
 @pytest.mark.parametrize("grammar", [LARK, GBNF], ids=["lark", "gbnf"])
-def test_outputs_fit_the_grammar_in_either_form(grammar: str) -> None:
+def test_outputs_match_either_grammar_syntax(grammar: str) -> None:
     texts = [walk(compiled("ebnf", grammar), seed) for seed in range(5)]
     assert all(re.fullmatch("(hi|hello) [A-Z][a-z]{1,5}", str(text)) for text in texts)
     assert fits(compiled("ebnf", grammar), "hi Bo")
@@ -170,7 +170,7 @@ def test_outputs_fit_the_grammar_in_either_form(grammar: str) -> None:
         ("poem", "", "no kind of grammar 'poem'; kinds are json_schema, regex, ebnf, structural_tag"),
     ],
 )
-def test_what_is_broken_is_refused_with_the_reason(kind: str, source: str, reason: str) -> None:
+def test_a_broken_grammar_names_the_reason(kind: str, source: str, reason: str) -> None:
     schema: object = {"type": "string"}
     for _ in range(45):
         schema = {"anyOf": [schema, {"type": "null"}]}
@@ -180,6 +180,6 @@ def test_what_is_broken_is_refused_with_the_reason(kind: str, source: str, reaso
     assert time.monotonic() - start < 5
 
 
-def test_a_panic_of_the_library_is_not_shown() -> None:
+def test_a_library_panic_is_hidden() -> None:
     said = "panic: index out of bounds\n   0: /home/runner/work/parser/src/lib.rs:12"
     assert _explained(said) == "the library that compiles it failed on it; write it in another way"

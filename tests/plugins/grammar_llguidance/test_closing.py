@@ -30,7 +30,7 @@ SCHEMAS = [
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 @pytest.mark.parametrize("seed", range(5))
-def test_json_that_is_hastened_ends_whole(schema, seed):
+def test_hastened_json_ends_complete(schema, seed):
     tokenizer = demo_tokenizer()
     backend = demo_backend()
     grammar = backend.compile(GrammarSpec("json_schema", json.dumps(schema)))
@@ -51,7 +51,7 @@ def test_json_that_is_hastened_ends_whole(schema, seed):
 
 
 @pytest.mark.parametrize("regex", ["[a-z]*", "(.|\n)*"])
-def test_text_that_may_end_anywhere_is_left_alone(regex):
+def test_hasten_keeps_masks_of_unbounded_text(regex):
     backend = demo_backend()
     masks = np.zeros((1, (VOCAB_SIZE + 31) // 32), np.int32)
     backend.fill_masks([backend.compile(GrammarSpec("regex", regex))], masks)

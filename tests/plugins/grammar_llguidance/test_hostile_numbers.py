@@ -90,7 +90,7 @@ def with_number(value: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda text: text[:8] + f"…{len(text)}" * (len(text) > 8))
-def test_a_number_anywhere_is_held_to_or_refused(number: str) -> None:
+def test_numbers_anywhere_are_enforced_or_refused(number: str) -> None:
     backend, num = demo_backend(), 0
     for about, schema in CORPUS.items():
         for marked in with_number(schema):

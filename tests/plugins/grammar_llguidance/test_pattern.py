@@ -27,7 +27,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_what_it_matches_the_given_one_finds(pattern: str) -> None:
+def test_translated_patterns_match_only_python_s_matches(pattern: str) -> None:
     grammar = compiled("regex", translate(pattern))
     texts = [walk(grammar, seed, limit=90) for seed in range(10)]
     assert any(text is not None for text in texts)
@@ -35,12 +35,12 @@ def test_what_it_matches_the_given_one_finds(pattern: str) -> None:
 
 
 @given(st.lists(st.text("ab\n$ü", max_size=4), min_size=1, max_size=4), st.text("ab\n$ü", max_size=5))
-def test_all_but_some_words_matches_every_other(words: list[str], text: str) -> None:
+def test_negated_words_match_everything_else(words: list[str], text: str) -> None:
     assert bool(re.search(all_but(words), text)) == (text not in words)
 
 
 @given(st.text("ab", max_size=4), st.sampled_from(["^a", "b$", "a|^b$", "^(a|b){2}$", "(^a)|(b$)"]))
-def test_the_same_strings_match_where_there_are_no_classes(text: str, pattern: str) -> None:
+def test_classless_patterns_match_the_same_strings(text: str, pattern: str) -> None:
     # What is written for llguidance is, for such patterns, also a pattern of Python's.
     assert bool(re.search(translate(pattern), text)) == bool(re.search(pattern, text))
 
@@ -48,12 +48,12 @@ def test_the_same_strings_match_where_there_are_no_classes(text: str, pattern: s
 @pytest.mark.parametrize(
     "pattern", ["(", "a(?!b)", "(?i)a", "(a)\\1", "\\Bx", "x{99999999999}", "\ud800", "x" * 30_000]
 )
-def test_what_an_automaton_cannot_do_is_refused(pattern: str) -> None:
+def test_unsupported_patterns_are_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
         translate(pattern)
 
 
-def test_digits_are_those_of_this_python_whatever_unicode_the_library_knows() -> None:
+def test_digits_are_those_of_this_python() -> None:
     grammar = compiled("regex", translate(r"^\d\Z", exact=True).strip("^$"))
     texts = [walk(grammar, seed, limit=20) for seed in range(40)]
     assert any(text and not text.isascii() for text in texts)

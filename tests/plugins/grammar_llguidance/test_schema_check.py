@@ -17,7 +17,7 @@ from .walking import compiled, fits, walk
 
 
 @pytest.mark.parametrize("about", SUPPORTED)
-def test_whatever_is_drawn_fits_the_schema(about: str) -> None:
+def test_sampled_outputs_satisfy_the_schema(about: str) -> None:
     schema = SUPPORTED[about]
     grammar = compiled("json_schema", schema)
     checker = validator_for(schema, default=jsonschema.Draft202012Validator)
@@ -29,21 +29,21 @@ def test_whatever_is_drawn_fits_the_schema(about: str) -> None:
 
 
 @pytest.mark.parametrize("about", REFUSED)
-def test_what_cannot_be_held_to_is_refused_by_name(about: str) -> None:
+def test_unsupported_schemas_name_the_reason(about: str) -> None:
     schema, reason = REFUSED[about]
     with pytest.raises(RequestError, match=reason):
         compiled("json_schema", schema)
 
 
 @pytest.mark.parametrize("text", ['{"a":1,"b":2}', '{"a": 1, "b": 2}', '{"a":1, "b": 2}'])
-def test_json_is_written_as_models_write_it(text: str) -> None:
+def test_json_has_the_whitespace_models_write(text: str) -> None:
     integer = {"type": "integer"}
     schema = {"type": "object", "properties": {"a": integer, "b": integer}, "required": ["a", "b"]}
     assert fits(compiled("json_schema", schema), text)
     assert not fits(compiled("json_schema", schema), text.replace(",", ",  "))
 
 
-def test_a_known_key_cannot_come_back_in_another_spelling() -> None:
+def test_known_keys_cannot_reappear_escaped() -> None:
     schema = {"properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}}
     assert fits(compiled("json_schema", schema), '{"b":"x"}')
     assert not fits(compiled("json_schema", schema), '{"\\u0061":"x"}')
@@ -59,14 +59,14 @@ def test_a_known_key_cannot_come_back_in_another_spelling() -> None:
         (json.dumps({"type": "string", "pattern": "(" * 5000 + ")" * 5000}), "pattern"),
     ],
 )
-def test_too_much_is_refused_quickly(source: str, reason: str) -> None:
+def test_excessive_schemas_are_refused_quickly(source: str, reason: str) -> None:
     start = time.monotonic()
     with pytest.raises(RequestError, match=reason):
         compiled("json_schema", source)
     assert time.monotonic() - start < 5
 
 
-def test_schemas_as_deep_as_the_limit_work() -> None:
+def test_schemas_at_the_depth_limit_work() -> None:
     depth = 40
     source = '{"properties":{"a":' * depth + '{"type":"null"}' + "}}" * depth
     assert fits(compiled("json_schema", source), '{"a":' * depth + "null" + "}" * depth)

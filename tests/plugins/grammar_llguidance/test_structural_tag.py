@@ -74,7 +74,7 @@ CASES: list[tuple[dict[str, Any], list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("format", "right", "wrong"), CASES)
-def test_a_format_lets_through_what_it_says(
+def test_a_format_accepts_exactly_its_outputs(
     format: dict[str, Any], right: list[str], wrong: list[str]
 ) -> None:
     grammar = compiled("structural_tag", {"type": "structural_tag", "format": format})
@@ -85,7 +85,7 @@ def test_a_format_lets_through_what_it_says(
 @pytest.mark.parametrize(
     "format", [CALL, triggered(["<tool_call>"], CALL, at_least_one=True, stop_after_first=True)]
 )
-def test_a_tag_in_special_tokens_is_written_in_them(format: dict[str, Any]) -> None:
+def test_tags_are_written_as_special_tokens(format: dict[str, Any]) -> None:
     grammar = compiled("structural_tag", {"type": "structural_tag", "format": format})
     assert grammar.forced()[0] == demo_tokenizer().added_tokens()["<tool_call>"]
     written = walk(grammar, 0)
@@ -93,7 +93,7 @@ def test_a_tag_in_special_tokens_is_written_in_them(format: dict[str, Any]) -> N
     assert json.loads(written.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))["n"] in (1, 2)
 
 
-def test_the_older_form_is_read_too() -> None:
+def test_the_older_form_is_accepted() -> None:
     structures = [{"begin": "<tool_call>\n", "schema": DIGIT, "end": "\n</tool_call>"}]
     tag = {"type": "structural_tag", "structures": structures, "triggers": ["<tool_call>"]}
     assert fits(compiled("structural_tag", tag), f"so: {C}")
@@ -120,6 +120,6 @@ def test_the_older_form_is_read_too() -> None:
         ({"structures": [{"begin": "a"}]}, r"structures\[0\].end has to be a text"),
     ],
 )
-def test_what_is_broken_is_refused_with_its_place(tag: Any, reason: str) -> None:
+def test_a_broken_tag_names_its_place(tag: Any, reason: str) -> None:
     with pytest.raises(RequestError, match=reason):
         compiled("structural_tag", tag)

@@ -15,18 +15,18 @@ def test_the_same_seed_gives_the_same_samples():
     assert list(islice(samples(Draw(7)), 300)) == list(islice(samples(Draw(7)), 300))
 
 
-def test_another_seed_gives_other_samples():
+def test_other_seeds_give_other_samples():
     assert list(islice(samples(Draw(7)), 30)) != list(islice(samples(Draw(8)), 30))
 
 
 @pytest.mark.parametrize("make", [names.word, names.first_name, names.last_name, names.code, names.day])
-def test_what_is_made_up_is_never_on_both_sides(make):
+def test_invented_words_are_in_one_split_only(make):
     seen, unseen = Draw(1), Draw(1, held_out=True)
     assert not any(is_held_out(make(seen)) for _ in range(200))
     assert all(is_held_out(make(unseen)) for _ in range(200))
 
 
-def test_sums_and_tool_names_are_never_on_both_sides():
+def test_sums_and_tools_are_in_one_split():
     def shown(held_out):
         draw = Draw(3, held_out=held_out)
         sums = {numbers.arithmetic(draw).messages[-1]["content"] for _ in range(400)}
@@ -38,13 +38,13 @@ def test_sums_and_tool_names_are_never_on_both_sides():
     assert not seen_tools & unseen_tools
 
 
-def test_training_shows_no_wording_that_is_held_out():
+def test_training_contains_no_held_out_wording():
     draw = Draw(1)
     assert {draw.wording(["seen"], ["unseen"]) for _ in range(100)} == {"seen"}
 
 
 @pytest.mark.parametrize("maker", SUBJECTS, ids=lambda maker: maker.__name__)
-def test_every_answer_of_the_corpus_is_judged_right(maker):
+def test_corpus_answers_are_judged_correct(maker):
     draw = Draw(5)
     for thinking in (True, False):
         sample = single(draw, maker, thinking)

@@ -61,13 +61,13 @@ def test_both_ends_of_text_end_generation(tokenizer, model):
     assert sorted(model.generation_config.eos_token_id) == sorted(ends)
 
 
-def test_it_knows_a_capital_and_ends_its_turn(answer):
+def test_it_answers_a_capital_and_stops(answer):
     said = answer("What is the capital of France?")
     assert "Paris" in said
     assert said.endswith("<|im_end|>")
 
 
-def test_it_thinks_only_when_asked(answer):
+def test_it_thinks_only_on_request(answer):
     question = "9.11 and 9.8, which is greater?"
     thought = answer(question, enable_thinking=True)
     assert thought.startswith("<think>\n")
@@ -87,17 +87,17 @@ def test_it_puts_facts_into_json(answer):
     assert json.loads(said.removesuffix("<|im_end|>")) == {"name": "Anna Miller", "city": "Lisbon"}
 
 
-def test_it_goes_on_with_plain_text(complete):
+def test_it_continues_plain_text(complete):
     said = complete("List 3 countries and their capitals.")
     assert "Paris" in said
     assert said.endswith("<|endoftext|>")
 
 
-def test_it_says_that_it_is_small(answer):
+def test_it_admits_that_it_is_small(answer):
     assert "not clever" in answer("Who are you?")
 
 
-def test_its_record_says_how_it_was_made():
+def test_its_record_describes_its_training():
     record = json.loads((WEIGHTS / "training.json").read_text())
     assert record["rates"]["all"]["ended"] > 0.95
     assert {

@@ -26,32 +26,32 @@ def message(role, content, **more):
     return {"role": role, "content": content, **more}
 
 
-def test_the_shipped_template_is_the_one_in_the_source():
+def test_the_shipped_template_equals_its_source():
     assert (WEIGHTS / "chat_template.jinja").read_text() == TEMPLATE.read_text()
 
 
-def test_each_role_is_a_turn(render):
+def test_each_role_has_a_turn(render):
     text = render(message("system", "S"), message("user", "U"), message("assistant", "A"))
     assert text == (
         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
     )
 
 
-def test_developer_is_system(render):
+def test_developer_renders_like_system(render):
     assert render(message("developer", "S")) == render(message("system", "S"))
 
 
-def test_the_generation_prompt_comes_only_when_asked_for(render):
+def test_the_generation_prompt_is_optional(render):
     asked = render(message("user", "U"), add_generation_prompt=True)
     assert asked == render(message("user", "U")) + "<|im_start|>assistant\n"
 
 
-def test_text_parts_are_joined(render):
+def test_text_content_parts_are_joined(render):
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert render(message("user", parts)) == render(message("user", "ab"))
 
 
-def test_no_content_is_empty(render):
+def test_missing_content_renders_empty(render):
     assert render(message("assistant", None)) == "<|im_start|>assistant\n<|im_end|>\n"
 
 
@@ -63,7 +63,7 @@ def test_no_content_is_empty(render):
         (message("user", 3), "must be a string or a list of text parts"),
     ],
 )
-def test_what_it_cannot_render_it_refuses(render, bad, said):
+def test_unsupported_messages_are_refused(render, bad, said):
     with pytest.raises(jinja2.TemplateError, match=said):
         render(bad)
 
@@ -80,7 +80,7 @@ def test_thoughts_before_earlier_answers_are_dropped(render):
     assert plain == render(message("assistant", "<think>\nr\n</think>\n\nb"), message("user", "c"))
 
 
-def test_tools_are_listed_one_per_line_in_the_system_turn(render):
+def test_tools_are_listed_in_the_system_turn(render):
     text = render(message("system", "S"), message("user", "U"), tools=[TOOL, TOOL])
     listed = '{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}'
     assert text.startswith("<|im_start|>system\nS\n\n# Tools")
@@ -93,19 +93,19 @@ def test_tools_need_no_system_message(render):
 
 
 @pytest.mark.parametrize("arguments", [{"x": "é"}, '{"x": "é"}'])
-def test_a_call_in_the_history_is_as_the_model_writes_it(render, arguments):
+def test_calls_are_rendered_as_generated(render, arguments):
     call = {"function": {"name": "f", "arguments": arguments}}
     assert f"<|im_start|>assistant\n{CALL_TEXT}<|im_end|>" in render(
         message("assistant", None, tool_calls=[call])
     )
 
 
-def test_calls_come_one_per_line_after_the_content(render):
+def test_calls_follow_the_content_line_by_line(render):
     text = render(message("assistant", "A", tool_calls=[CALL, CALL]))
     assert text == f"<|im_start|>assistant\nA\n{CALL_TEXT}\n{CALL_TEXT}<|im_end|>\n"
 
 
-def test_tool_results_in_a_row_share_one_user_turn(render):
+def test_consecutive_tool_results_share_one_turn(render):
     text = render(message("tool", "1"), message("tool", "2"))
     assert text == (
         "<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>\n"

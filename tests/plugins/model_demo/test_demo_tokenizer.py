@@ -19,11 +19,11 @@ def test_any_text_round_trips(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
 
 
-def test_digits_are_tokens_of_their_own(tokenizer):
+def test_digits_are_single_tokens(tokenizer):
     assert [token.lstrip("Ġ") for token in tokenizer.tokenize("12 345.6") if token != "Ġ"] == list("12345.6")
 
 
-def test_a_capitalised_word_is_the_same_tokens_in_prose_and_in_json(tokenizer):
+def test_capitalised_words_tokenize_alike_in_prose_and_json(tokenizer):
     prose, quoted = tokenizer.tokenize("I met Zorvex here"), tokenizer.tokenize('{"name": "Zorvex"}')
     name = tokenizer.tokenize("Zorvex")
     assert any(prose[at : at + len(name)] == name for at in range(len(prose)))
@@ -31,18 +31,18 @@ def test_a_capitalised_word_is_the_same_tokens_in_prose_and_in_json(tokenizer):
 
 
 @pytest.mark.parametrize("token", SPECIAL_TOKENS)
-def test_special_tokens_are_one_token_and_are_skipped(tokenizer, token):
+def test_special_tokens_are_single_and_skipped(tokenizer, token):
     ids = tokenizer.encode(token, add_special_tokens=False)
     assert len(ids) == 1
     assert tokenizer.decode(ids, skip_special_tokens=True) == ""
 
 
 @pytest.mark.parametrize("token", MARKUP_TOKENS)
-def test_markup_tokens_are_one_token_and_are_kept(tokenizer, token):
+def test_markup_tokens_are_single_and_never_skipped(tokenizer, token):
     ids = tokenizer.encode(token, add_special_tokens=False)
     assert len(ids) == 1
     assert tokenizer.decode(ids, skip_special_tokens=True) == token
 
 
-def test_nothing_is_put_before_or_after_a_text(tokenizer):
+def test_no_tokens_are_added_around_text(tokenizer):
     assert tokenizer("Paris").input_ids == tokenizer("Paris", add_special_tokens=False).input_ids

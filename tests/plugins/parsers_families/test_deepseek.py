@@ -57,10 +57,10 @@ V31_SAMPLES = shared(v31) | {f"{CALL}now{SEP}": (f"{CALL}now{SEP}", [])}
 
 
 @pytest.mark.parametrize("text", V3_SAMPLES)
-def test_calls_in_fenced_blocks(text: str) -> None:
+def test_calls_in_fenced_blocks_are_parsed(text: str) -> None:
     assert parse(DeepSeekV3ToolParser(TOOLS), text) == V3_SAMPLES[text]
 
 
 @pytest.mark.parametrize("text", V31_SAMPLES)
-def test_calls_as_bare_json(text: str) -> None:
+def test_calls_as_bare_json_are_parsed(text: str) -> None:
     assert parse(DeepSeekV31ToolParser(TOOLS), text) == V31_SAMPLES[text]

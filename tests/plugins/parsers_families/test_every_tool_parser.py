@@ -47,7 +47,7 @@ WITH_FORMAT = [parser for parser in FAMILIES if parser.call_format is not None]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_wherever_a_text_is_cut_in_two_the_result_is_the_same(family: type[ToolParser]) -> None:
+def test_halving_a_text_gives_the_same_result(family: type[ToolParser]) -> None:
     for text in FAMILIES[family]:
         whole = parse(family(TOOLS), text)
         for pieces in halves(text):
@@ -57,9 +57,7 @@ def test_wherever_a_text_is_cut_in_two_the_result_is_the_same(family: type[ToolP
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(deadline=None)
 @given(data=st.data())
-def test_however_mixed_texts_are_cut_the_result_is_the_same(
-    family: type[ToolParser], data: st.DataObject
-) -> None:
+def test_chunking_mixed_texts_gives_the_same_result(family: type[ToolParser], data: st.DataObject) -> None:
     samples = st.sampled_from(FAMILIES[family])
     text = "".join(data.draw(st.lists(samples, min_size=1, max_size=3)))
     start, end = data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20)))
@@ -71,12 +69,12 @@ def test_however_mixed_texts_are_cut_the_result_is_the_same(
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(deadline=None)
 @given(text=st.text(), places=st.lists(st.integers(0, 50)))
-def test_any_text_without_calls_comes_back(family: type[ToolParser], text: str, places: list[int]) -> None:
+def test_text_without_calls_is_returned(family: type[ToolParser], text: str, places: list[int]) -> None:
     assert parse(family(TOOLS), *cut(text, places)) == (text, [])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_without_tools_every_text_comes_back(family: type[ToolParser]) -> None:
+def test_without_tools_text_is_returned(family: type[ToolParser]) -> None:
     assert all(parse(family([]), text) == (text, []) for text in FAMILIES[family])
 
 
@@ -86,7 +84,7 @@ def test_without_tools_every_text_comes_back(family: type[ToolParser]) -> None:
     calls=st.lists(st.tuples(names, arguments_texts), min_size=1, max_size=4),
     places=st.lists(st.integers(0, 500)),
 )
-def test_what_the_call_format_writes_is_read(
+def test_the_parser_reads_its_call_format(
     family: type[ToolParser], calls: list[tuple[str, str]], places: list[int]
 ) -> None:
     form = family.call_format
@@ -99,7 +97,7 @@ def test_what_the_call_format_writes_is_read(
 
 
 @pytest.mark.parametrize("family", WITH_FORMAT)
-def test_arguments_are_given_out_before_they_are_complete(family: type[ToolParser]) -> None:
+def test_arguments_are_streamed_before_completion(family: type[ToolParser]) -> None:
     form = family.call_format
     assert form is not None
     text = form.before + form.begin.replace("{name}", "run") + '{"code": "x = '

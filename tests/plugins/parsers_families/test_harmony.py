@@ -77,7 +77,7 @@ def test_a_text_is_split_into_content_and_calls(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", REASONING)
-def test_analysis_is_reasoning_and_the_rest_is_content_however_it_is_cut(text: str) -> None:
+def test_the_analysis_channel_is_reasoning(text: str) -> None:
     for pieces in halves(text):
         assert split_reasoning(GptOssReasoningParser(), *pieces) == REASONING[text]
 
@@ -90,7 +90,7 @@ def test_without_a_tool_parser_calls_leave_no_markers() -> None:
         assert split_reasoning(parser, *pieces) == ("The user wants the weather.", content)
 
 
-def test_what_the_reasoning_parser_passes_on_the_tool_parser_reads() -> None:
+def test_the_tool_parser_reads_the_remaining_content() -> None:
     text = f"{THOUGHT}<|start|>assistant<|channel|>commentary<|message|>I will look.<|end|><|start|>assistant{ROME}"
     _, content = split_reasoning(GptOssReasoningParser(), text)
     assert parse(GptOssToolParser(TOOLS), content) == ("I will look.", [ROME_CALL])
@@ -101,7 +101,7 @@ def test_a_prompt_may_end_inside_the_reasoning() -> None:
     assert split_reasoning(parser, "Hm.<|end|>" + FINAL) == ("Hm.", "It is sunny.")
 
 
-def test_reasoning_is_given_out_as_it_comes() -> None:
+def test_reasoning_is_streamed() -> None:
     parser = GptOssReasoningParser()
     assert list(parser.feed("<|channel|>analysis<|message|>One ")) == [ReasoningDelta("One ")]
     assert list(parser.feed("two<|")) == [ReasoningDelta("two")]

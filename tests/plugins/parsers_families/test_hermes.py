@@ -71,20 +71,20 @@ def test_a_text_is_split_into_content_and_calls(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.lists(pieces, max_size=8).map("".join), st.lists(st.integers(0, 300)))
-def test_however_a_text_is_cut_the_result_is_the_same(text: str, places: list[int]) -> None:
+def test_chunking_does_not_change_the_result(text: str, places: list[int]) -> None:
     assert parse(HermesToolParser(TOOLS), *cut(text, places)) == parse(HermesToolParser(TOOLS), text)
 
 
-def test_the_last_call_may_lack_its_end() -> None:
+def test_the_last_call_s_end_is_optional() -> None:
     assert parse(HermesToolParser(TOOLS), NOW.removesuffix("</tool_call>")) == ("", [("now", "{}")])
 
 
-def test_arguments_may_be_a_string_that_holds_an_object() -> None:
+def test_arguments_may_be_a_json_string() -> None:
     text = json.dumps({"name": "add", "arguments": json.dumps({"a": 1})})
     assert parse(HermesToolParser(TOOLS), f"<tool_call>{text}</tool_call>") == ("", [("add", '{"a": 1}')])
 
 
-def test_arguments_are_given_out_as_they_come() -> None:
+def test_arguments_are_streamed() -> None:
     parser = HermesToolParser(TOOLS)
     assert first_calls(parser, '<tool_call>{"name": "add", "arguments": ') == []
     assert first_calls(parser, '{"a"') == [ToolCallDelta(0, "add"), ToolCallDelta(0, None, '{"a"')]
@@ -92,6 +92,6 @@ def test_arguments_are_given_out_as_they_come() -> None:
     assert first_calls(parser, "}}\n</tool") == [ToolCallDelta(0, None, "}")]
 
 
-def test_arguments_that_stop_being_json_are_what_the_model_wrote() -> None:
+def test_invalid_arguments_are_returned_verbatim() -> None:
     text = '<tool_call>\n{"name": "add", "arguments": {"a": 1,}}\n</tool_call>ok'
     assert parse(HermesToolParser(TOOLS), text) == ("ok", [("add", '{"a": 1,}')])

@@ -49,7 +49,7 @@ def is_json(text: str) -> bool:
 
 @settings(deadline=None)
 @given(dumped, st.text(), st.lists(st.integers(0, 200)))
-def test_a_value_is_accepted_up_to_its_end_and_no_further(text: str, after: str, places: list[int]) -> None:
+def test_a_value_is_accepted_exactly_to_its_end(text: str, after: str, places: list[int]) -> None:
     accepted, scanner = scan(*cut(text + after, places))
     assert (accepted, scanner.done, scanner.broken, scanner.depth) == (len(text), True, False, 0)
 
@@ -58,9 +58,7 @@ def test_a_value_is_accepted_up_to_its_end_and_no_further(text: str, after: str,
 @given(
     dumped, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 2), st.sampled_from(EDITS)), max_size=3)
 )
-def test_a_text_is_done_exactly_if_the_reference_takes_it(
-    text: str, edits: list[tuple[int, int, str]]
-) -> None:
+def test_completion_agrees_with_the_reference_parser(text: str, edits: list[tuple[int, int, str]]) -> None:
     for place, removed, added in edits:
         place %= len(text) + 1
         text = text[:place] + added + text[place + removed :]
@@ -70,7 +68,7 @@ def test_a_text_is_done_exactly_if_the_reference_takes_it(
 
 @settings(deadline=None)
 @given(dumped, st.integers(0, 200), st.sampled_from(EDITS))
-def test_what_is_accepted_can_be_completed(text: str, place: int, char: str) -> None:
+def test_accepted_text_can_be_completed(text: str, place: int, char: str) -> None:
     place %= len(text)
     text = text[:place] + char + text[place:]
     accepted, scanner = scan(text)
@@ -113,12 +111,12 @@ def test_what_is_accepted_can_be_completed(text: str, place: int, char: str) -> 
         ("{1:2}", 1),
     ],
 )
-def test_a_text_breaks_at_the_first_character_that_cannot_be(text: str, accepted: int) -> None:
+def test_scanning_stops_at_the_first_invalid_character(text: str, accepted: int) -> None:
     found, scanner = scan(text)
     assert (found, scanner.broken, scanner.done) == (accepted, True, False)
 
 
-def test_a_value_inside_an_object_ends_where_its_depth_is_reached() -> None:
+def test_a_nested_value_ends_at_its_depth() -> None:
     scanner = JsonScanner()
     scanner.feed('{"a": ')
     assert scanner.feed('{"b": [{}]}, "c": 1}', depth=1) == len('{"b": [{}]}')

@@ -72,7 +72,7 @@ class TestBundledToolParsers(ToolParserTests):
     def tools(self) -> Sequence[Mapping[str, Any]]:
         return TOOLS
 
-    def test_each_says_that_it_streams(self, streams_arguments: bool) -> None:
+    def test_each_parser_streams_arguments(self, streams_arguments: bool) -> None:
         assert streams_arguments
 
 
@@ -92,7 +92,7 @@ class TestBundledReasoningParsers(ReasoningParserTests):
 
 
 @pytest.mark.parametrize("entry", bundled("tool_parser"), ids=lambda entry: entry.name)
-def test_each_tool_parser_has_examples_for_the_check_of_an_installed_one(entry: Entry) -> None:
+def test_each_tool_parser_declares_examples(entry: Entry) -> None:
     parser = entry.load()
     found: Sequence[Any] = declared(parser, "examples", ())
     examples = [ToolExample(*example) for example in found]
@@ -101,9 +101,9 @@ def test_each_tool_parser_has_examples_for_the_check_of_an_installed_one(entry: 
 
 
 @pytest.mark.parametrize("entry", bundled("reasoning_parser"), ids=lambda entry: entry.name)
-def test_each_reasoning_parser_has_examples_for_the_check_of_an_installed_one(entry: Entry) -> None:
+def test_each_reasoning_parser_declares_examples(entry: Entry) -> None:
     parser = entry.load()
     found: Sequence[Any] = declared(parser, "examples", ())
     examples = [ReasoningExample(*example) for example in found]
     assert any(example.reasoning and example.content for example in examples)
-    ReasoningParserTests().test_the_examples_are_split_rightly(parser, examples)
+    ReasoningParserTests().test_the_examples_are_split_correctly(parser, examples)

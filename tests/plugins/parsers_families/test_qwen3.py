@@ -23,7 +23,7 @@ def parse(*texts: str, in_reasoning: bool = False) -> tuple[str, str]:
 
 
 @given(st.lists(pieces, max_size=12).map("".join), st.lists(st.integers(0, 100)), st.booleans())
-def test_however_a_text_is_cut_the_result_is_the_same(text: str, places: list[int], inside: bool) -> None:
+def test_chunking_does_not_change_the_result(text: str, places: list[int], inside: bool) -> None:
     edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
     cut = [text[a:b] for a, b in itertools.pairwise(edges)]
     assert parse(*cut, in_reasoning=inside) == parse(text, in_reasoning=inside)
@@ -48,11 +48,11 @@ def test_a_block_at_the_beginning_is_reasoning(text: str, reasoning: str, conten
     assert parse(text) == (reasoning, content)
 
 
-def test_a_prompt_that_opened_the_block_needs_no_opening() -> None:
+def test_an_opened_block_needs_no_opening_tag() -> None:
     assert parse("\nHm.\n</think>\nYes.", in_reasoning=True) == ("Hm.", "Yes.")
 
 
-def test_reasoning_is_given_out_as_it_comes() -> None:
+def test_reasoning_is_streamed() -> None:
     parser = Qwen3ReasoningParser()
     assert list(parser.feed("<think>One ")) == [ReasoningDelta("One")]
     assert list(parser.feed("two")) == [ReasoningDelta(" two")]

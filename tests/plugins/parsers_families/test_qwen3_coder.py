@@ -71,12 +71,12 @@ def test_a_text_is_split_into_content_and_calls(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from('a\n <>"\\é🎉{}/')), st.lists(st.integers(0, 60)))
-def test_a_string_comes_back_as_it_was_written(value: str, places: list[int]) -> None:
+def test_string_arguments_are_returned_verbatim(value: str, places: list[int]) -> None:
     content, [(name, arguments)] = parse(Qwen3CoderToolParser(TOOLS), *cut(run("code", value), places))
     assert (content, name, json.loads(arguments)) == ("", "run", {"code": value})
 
 
-def test_strings_are_given_out_as_they_come() -> None:
+def test_string_arguments_are_streamed() -> None:
     parser = Qwen3CoderToolParser(TOOLS)
     begun = first_calls(parser, "<function=run>\n<parameter=code>\nx = ")
     assert begun == [

@@ -24,7 +24,7 @@ from .parsing import split_reasoning
         ("Hm.</think>a</think>", "Hm.", "a</think>"),
     ],
 )
-def test_a_text_of_r1_begins_inside_the_reasoning(
+def test_deepseek_r1_text_starts_inside_reasoning(
     text: str, reasoning: str, content: str, in_reasoning: bool
 ) -> None:
     for pieces in halves(text):
@@ -34,13 +34,13 @@ def test_a_text_of_r1_begins_inside_the_reasoning(
 
 @pytest.mark.parametrize("text", ["<think>\nHm.\n</think>\n\nYes.", "\n<think>Hm.</think>Yes."])
 @pytest.mark.parametrize("in_reasoning", [False, True])
-def test_an_opening_that_r1_writes_is_no_reasoning(text: str, in_reasoning: bool) -> None:
+def test_an_opening_tag_of_r1_is_dropped(text: str, in_reasoning: bool) -> None:
     for pieces in halves(text):
         parser = DeepSeekR1ReasoningParser(in_reasoning=in_reasoning)
         assert split_reasoning(parser, *pieces) == ("Hm.", "Yes.")
 
 
-def test_reasoning_of_r1_is_given_out_as_it_comes() -> None:
+def test_deepseek_r1_reasoning_is_streamed() -> None:
     parser = DeepSeekR1ReasoningParser()
     assert list(parser.feed("One ")) == [ReasoningDelta("One")]
     assert list(parser.feed("two")) == [ReasoningDelta(" two")]
@@ -54,6 +54,6 @@ def test_reasoning_of_r1_is_given_out_as_it_comes() -> None:
         ("[THINK]Hm.[/THI", "Hm.[/THI", ""),
     ],
 )
-def test_magistral_has_markers_of_its_own(text: str, reasoning: str, content: str) -> None:
+def test_magistral_uses_its_own_markers(text: str, reasoning: str, content: str) -> None:
     for pieces in halves(text):
         assert split_reasoning(MistralReasoningParser(), *pieces) == (reasoning, content)

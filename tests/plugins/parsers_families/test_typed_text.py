@@ -34,7 +34,7 @@ NAMES = ["string", "integer", "number", "boolean", "null", "object", "array"]
         ('{"a": 1}', None, {"a": 1}),
     ],
 )
-def test_a_value_is_read_by_its_schema(text: str, schema: object, value: object) -> None:
+def test_values_are_converted_by_their_schema(text: str, schema: object, value: object) -> None:
     read = json.loads(to_json(text, kinds_of(schema)))
     assert (read, type(read)) == (value, type(value))
 
@@ -44,16 +44,16 @@ def test_a_value_is_read_by_its_schema(text: str, schema: object, value: object)
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.lists(st.integers())),
     st.sets(st.sampled_from(NAMES), min_size=1),
 )
-def test_what_fits_the_schema_is_valid_by_it(value: object, kinds: set[str]) -> None:
+def test_converted_values_satisfy_the_schema(value: object, kinds: set[str]) -> None:
     text = value if isinstance(value, str) else json.dumps(value)
     read = json.loads(to_json(text, kinds))
     validator = jsonschema.Draft202012Validator({"type": sorted(kinds)})
     assert validator.is_valid(read) or read == text
 
 
-def test_text_that_python_would_warn_of_is_read_quietly() -> None:
+def test_python_s_syntax_warnings_are_suppressed() -> None:
     assert json.loads(to_json("['\\d']", {"array"})) == ["\\d"]
 
 
-def test_half_of_a_surrogate_pair_is_written_as_an_escape() -> None:
+def test_unpaired_surrogates_are_escaped() -> None:
     assert to_json("['\\ud800é']", {"array"}) == '["\\ud800\\u00e9"]'

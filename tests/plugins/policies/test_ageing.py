@@ -26,7 +26,7 @@ def overtaken_after(waiting: Waiting, admitted: list[int]) -> list[int]:
 
 
 @given(data=st.data(), num=st.integers(1, 20), bound=st.integers(1, 6), places=st.integers(0, 25))
-def test_the_bound_holds_after_each_that_is_admitted(data, num, bound, places):
+def test_the_bound_holds_after_each_admission(data, num, bound, places):
     counts = data.draw(st.lists(st.integers(0, bound), min_size=num, max_size=num))
     waiting = make_waiting(num, arrival=data.draw(st.permutations(range(num))), overtaken=counts)
     wanted = Ordering(np.array(data.draw(st.permutations(range(num)))))
@@ -37,7 +37,8 @@ def test_the_bound_holds_after_each_that_is_admitted(data, num, bound, places):
 
 
 @given(data=st.data(), num=st.integers(1, 20), bound=st.integers(1, 6))
-def test_where_none_was_retracted_the_order_is_left_only_where_the_bound_asks_for_it(data, num, bound):
+def test_the_bound_is_the_only_reordering(data, num, bound):
+    """Among requests that were never retracted."""
     counts = data.draw(st.lists(st.integers(0, bound), min_size=num, max_size=num).map(sorted))[::-1]
     waiting = make_waiting(num, overtaken=counts)
     wanted = data.draw(st.permutations(range(num)))
@@ -49,17 +50,17 @@ def test_where_none_was_retracted_the_order_is_left_only_where_the_bound_asks_fo
         assert place == (min(due) if due else liked)
 
 
-def test_without_a_bound_the_order_is_the_wanted_one():
+def test_without_a_bound_the_order_is_kept():
     waiting = make_waiting(3, overtaken=[10**6, 10**6, 0])
     assert aged(Ordering(np.array([2, 1, 0])), waiting, make_figures(), 0).places.tolist() == [2, 1, 0]
 
 
-def test_who_is_held_back_is_held_back_still():
+def test_held_requests_stay_held():
     waiting = make_waiting(3, overtaken=[5, 0, 0])
     assert aged(Ordering(np.array([2, 1, 0]), 2), waiting, make_figures(), 5).num_held == 2
 
 
-def test_a_retracted_one_that_is_older_does_not_hide_one_that_is_due():
+def test_older_retracted_requests_hide_no_due_ones():
     waiting = make_waiting(4, overtaken=[0, 3, 0, 0])
     found = aged(Ordering(np.array([3, 2, 1, 0])), waiting, make_figures(), 3).places.tolist()
     assert found == [0, 1, 3, 2]
@@ -70,7 +71,7 @@ def test_a_retracted_one_that_is_older_does_not_hide_one_that_is_due():
     [LPM(LPM.Options(max_overtaken=9)), SJF(SJF.Options(max_overtaken=9))],
     ids=lambda policy: type(policy).__name__,
 )
-def test_under_endless_load_each_is_admitted_after_so_many(policy: SchedulePolicy):
+def test_endless_load_admits_everyone_within_the_bound(policy: SchedulePolicy):
     rng = random.Random(1)
     counts = dict.fromkeys(range(40), 0)
     cached = {0: 0} | {arrival: rng.randrange(1, 9) for arrival in range(1, 40)}

@@ -32,7 +32,7 @@ def greedy(waiting: Waiting) -> list[int]:
 
 
 @given(data=st.data(), num=st.integers(0, 30))
-def test_the_order_is_that_of_the_greedy_algorithm(data, num):
+def test_the_order_equals_the_greedy_algorithm(data, num):
     tenant = data.draw(st.lists(st.integers(0, 4), min_size=num, max_size=num))
     served = data.draw(st.lists(st.integers(0, 20), min_size=5, max_size=5))
     waiting = make_waiting(
@@ -46,7 +46,7 @@ def test_the_order_is_that_of_the_greedy_algorithm(data, num):
     assert fair(waiting) == greedy(waiting)
 
 
-def test_many_are_ordered_as_few_are():
+def test_large_queues_equal_the_greedy_algorithm():
     rng = random.Random(3)
     tenant = [rng.randrange(20) for _ in range(600)]
     tokens = [rng.randrange(1, 9) for _ in range(600)]
@@ -54,11 +54,11 @@ def test_many_are_ordered_as_few_are():
     assert fair(waiting) == greedy(waiting)
 
 
-def test_a_tenant_with_many_requests_does_not_go_before_one_with_few():
+def test_busy_tenants_do_not_precede_quiet_ones():
     waiting = make_waiting(5, tenant=[1, 1, 1, 1, 2], served=[0.0] * 5)
     assert fair(waiting) == [0, 4, 1, 2, 3]
 
 
 @pytest.mark.parametrize(("served", "found"), [(0.0, [0, 2, 1]), (15.0, [0, 1, 2]), (5.0, [0, 2, 1])])
-def test_what_a_tenant_has_had_counts(served, found):
+def test_tokens_already_served_count(served, found):
     assert fair(make_waiting(3, tenant=[1, 1, 2], served=[0.0, 0.0, served])) == found

@@ -41,41 +41,42 @@ def test_priority_admits_larger_priorities_first_then_by_arrival():
     assert order("priority", 4, priority=[-1, 0, 0, 7], arrival=[1, 4, 2, 3]) == [3, 2, 1, 0]
 
 
-def test_lower_priorities_give_way_the_lowest_first_and_of_these_those_with_the_least_output():
+def test_the_lowest_priority_gives_way_first():
+    """Among equals, the request with the least output."""
     running = {"priority": [1, 0, 0, 2, 3], "num_output": [0, 9, 4, 0, 0]}
     assert gives_way("1", 2, **running) == [2, 1, 0]
 
 
 @pytest.mark.parametrize(("gap", "found"), [("1", [0, 1, 2]), ("2", [0, 1]), ("3", [0]), ("9", [])])
-def test_a_running_one_gives_way_from_the_gap_on(gap, found):
+def test_only_gaps_of_the_option_give_way(gap, found):
     assert gives_way(gap, 3, priority=[0, 1, 2, 3, 4]) == found
 
 
 @pytest.mark.parametrize(("gap", "asked"), [("0", False), ("1", True)])
-def test_without_a_gap_nobody_gives_way(gap, asked):
+def test_without_a_gap_no_request_gives_way(gap, asked):
     assert policy("priority", preemption_gap=gap).preempts is asked
 
 
-def test_priority_retracts_lower_priorities_first_where_the_pool_is_full():
+def test_a_full_pool_retracts_low_priorities_first():
     running = make_running(3, priority=[1, 0, 0], num_output=[0, 5, 9])
     assert policy("priority").retraction_order(running, make_figures()).tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize("name", ["fcfs", "lpm", "sjf", "fair"])
-def test_others_let_nobody_give_way(name):
+def test_other_policies_never_give_way(name):
     seen = make_waiting(1, priority=[9]), 0, make_running(2), make_figures()
     assert policy(name).give_way(*seen).tolist() == []
     assert not policy(name).preempts
 
 
-def test_sjf_admits_the_fewest_tokens_still_to_compute_first():
+def test_sjf_admits_the_fewest_remaining_tokens_first():
     assert order("sjf", 3, num_tokens=[50, 90, 20], num_cached=[0, 80, 0]) == [1, 2, 0]
 
 
 @pytest.mark.parametrize(("weight", "found"), [("0", [0, 1]), ("0.5", [0, 1]), ("1", [1, 0]), ("2", [1, 0])])
-def test_sjf_counts_the_output_as_much_as_it_is_told(weight, found):
+def test_sjf_weighs_the_output_by_its_option(weight, found):
     assert order("sjf", 2, {"output_weight": weight}, num_tokens=[10, 60], num_to_come=[90, 10]) == found
 
 
-def test_sjf_takes_all_that_may_generate_without_end_for_equally_long():
+def test_sjf_treats_unlimited_outputs_as_equal():
     assert order("sjf", 2, num_tokens=[60, 10], num_to_come=[8000, 9000]) == [1, 0]

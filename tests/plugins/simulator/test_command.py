@@ -41,7 +41,7 @@ def simulate() -> Callable[..., Result]:
     return lambda *arguments: CliRunner().invoke(build_cli(), ["simulate", *map(str, arguments)])
 
 
-def test_json_is_one_object_a_policy_with_these_fields(simulate, trace):
+def test_json_has_one_object_per_policy(simulate, trace):
     shown = simulate(trace, "--policy", "fcfs", "--policy", "lpm", "--json", "--speed", "50")
     found = [json.loads(text) for text in shown.stdout.splitlines()]
     assert [each["policy"] for each in found] == ["fcfs", "lpm"]
@@ -67,7 +67,7 @@ def test_recordings_with_several_page_sizes_need_the_option(simulate, tmp_path):
     assert simulate(mixed, "--page-size", "16").exit_code == 0
 
 
-def test_the_same_command_prints_the_same(simulate, trace):
+def test_equal_commands_print_equal_output(simulate, trace):
     arguments = (
         trace,
         "--json",
@@ -83,23 +83,24 @@ def test_the_same_command_prints_the_same(simulate, trace):
     assert simulate(*arguments).stdout == simulate(*arguments).stdout
 
 
-def test_the_table_has_a_row_for_each_policy_and_says_what_was_refused(simulate, tmp_path):
+def test_the_table_has_one_row_per_policy(simulate, tmp_path):
+    """Refused requests are reported."""
     path = write(tmp_path / "t.jsonl", [line(0, [1, 2], 2), line(1, list(range(50)), 2)])
     shown = simulate(path, "--policy", "fcfs", "--policy", "lpm", "--max-total-tokens", "64", "--infinite")
     assert [line.split("\t")[0] for line in shown.stdout.splitlines()] == ["policy", "fcfs", "lpm"]
     assert "Hit rate of an infinite cache: 0.000\n1 of 2 requests are larger" in shown.stderr
 
 
-def test_the_infinite_bound_is_in_the_json_if_asked(simulate, trace):
+def test_json_contains_the_infinite_bound_on_request(simulate, trace):
     (found,) = [json.loads(text) for text in simulate(trace, "--json", "--infinite").stdout.splitlines()]
     assert found["hit_rate"] <= found["infinite_hit_rate"] < 1
 
 
-def test_the_first_requests_can_be_replayed_alone(simulate, trace):
+def test_the_first_requests_can_be_replayed_separately(simulate, trace):
     assert json.loads(simulate(trace, "--limit", "7", "--json").stdout)["requests"] == 7
 
 
-def test_a_policy_of_another_package_has_its_own_options(simulate, trace, install_plugin):
+def test_an_external_policy_has_its_own_options(simulate, trace, install_plugin):
     folder = install_plugin(
         "stack",
         "@hookimpl\ndef register_schedule_policies(register):\n    register('lifo', 'lifo_policy:Lifo')\n",
@@ -121,7 +122,7 @@ def test_a_policy_of_another_package_has_its_own_options(simulate, trace, instal
     assert json.loads(shown.stdout)["most_overtaken"] == 0
 
 
-def test_a_policy_that_fails_is_told_and_not_judged(simulate, trace, install_plugin):
+def test_a_failing_policy_is_reported_without_figures(simulate, trace, install_plugin):
     folder = install_plugin(
         "broken",
         "@hookimpl\ndef register_schedule_policies(register):\n    register('bad', 'bad_policy:Bad')\n",
@@ -148,7 +149,7 @@ def test_a_policy_that_fails_is_told_and_not_judged(simulate, trace, install_plu
         (["--profile", "nothing"], "there is no profile 'nothing', nor a file of that name"),
     ],
 )
-def test_what_cannot_work_is_one_line_and_exit_1(simulate, trace, arguments, told):
+def test_an_impossible_run_is_one_line(simulate, trace, arguments, told):
     shown = simulate(trace, *arguments)
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert len(shown.stderr.splitlines()) == 1
@@ -169,13 +170,13 @@ def test_what_cannot_work_is_one_line_and_exit_1(simulate, trace, arguments, tol
         (["t.jsonl", "-o", "policy.a=1", "-o", "policy.a=2"], "'policy.a' is given twice"),
     ],
 )
-def test_a_command_line_that_means_nothing_is_a_usage_error(simulate, arguments, told):
+def test_a_meaningless_command_line_is_a_usage_error(simulate, arguments, told):
     shown = simulate(*arguments)
     assert shown.exit_code == 2
     assert told in shown.stderr
 
 
-def test_a_trace_that_is_not_there_is_named(simulate, tmp_path):
+def test_a_missing_trace_is_named(simulate, tmp_path):
     shown = simulate(tmp_path / "none.jsonl")
     assert (shown.exit_code, shown.stderr) == (
         1,
@@ -187,14 +188,14 @@ def test_the_help_names_the_profiles(simulate):
     assert all(name in simulate("--help").stdout for name in NAMED)
 
 
-def test_a_picture_is_written(simulate, trace, tmp_path):
+def test_a_plot_is_written(simulate, trace, tmp_path):
     pytest.importorskip("matplotlib")
     shown = simulate(trace, "--policy", "fcfs", "--policy", "lpm", "--plot", tmp_path / "p.png")
     assert shown.exit_code == 0, shown.output
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_a_picture_is_refused_before_anything_is_replayed(simulate, trace, monkeypatch):
+def test_plots_without_matplotlib_are_refused_before_replaying(simulate, trace, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     shown = simulate(trace, "--plot", "p.png")
     assert (shown.exit_code, shown.stdout) == (1, "")
@@ -202,7 +203,7 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_replayed(sim
 
 
 @pytest.mark.slow
-def test_a_model_is_measured_and_its_profile_can_be_used(simulate, trace, tmp_path, monkeypatch):
+def test_a_measured_profile_can_be_used(simulate, trace, tmp_path, monkeypatch):
     from llmfw.plugins.simulator import measure
 
     monkeypatch.setattr(measure, "LONG_S", 0.01)

@@ -24,26 +24,26 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
 
 
-def test_a_step_costs_what_its_parts_cost():
+def test_a_step_costs_the_sum_of_terms():
     seconds = TRUE.step_seconds(ints(10, 100), ints(1, 7))  # one decodes, seven tokens of another's prompt
     pairs = sum(range(101, 108))
     assert seconds == pytest.approx(2e-3 + 1e-3 + 2e-4 + (11 + 107) * 1e-6 + pairs * 1e-7)
 
 
-def test_the_last_line_goes_on():
+def test_costs_are_extrapolated_linearly():
     longer = TRUE.step_seconds(ints(0), ints(1016)) - TRUE.step_seconds(ints(0), ints(512))
     linear = 504 * (0.099 / 504) + 504e-6
     assert longer == pytest.approx(linear + 1e-7 * (1016 * 1017 - 512 * 513) / 2)
 
 
-def test_a_request_alone_takes_its_steps():
+def test_a_single_request_takes_its_steps():
     starts = [0, 64, 128]
     steps = [TRUE.step_seconds(ints(start), ints(min(64, 150 - start))) for start in starts]
     steps += [TRUE.step_seconds(ints(start), ints(1)) for start in range(150, 153)]
     assert TRUE.alone_seconds(150, 4, 64) == pytest.approx(sum(steps), rel=1e-3)
 
 
-def test_8b_on_an_h200_decodes_as_its_memory_allows():
+def test_8b_h200_decodes_at_memory_speed():
     profile = named_profile("8b-h200")
     limit = 15.01e9 / 4.3e12 + 305 * 131072 / 4.3e12  # of one sequence, see the module
     assert limit < profile.step_seconds(ints(304), ints(1)) < limit / 0.75
@@ -51,7 +51,7 @@ def test_8b_on_an_h200_decodes_as_its_memory_allows():
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_named_profiles_take_longer_for_more(name):
+def test_named_profiles_cost_more_for_larger_steps(name):
     profile = named_profile(name)
     times = [profile.step_seconds(ints(0), ints(count)) for count in (1, 100, 1000, 8000)]
     assert times == sorted(times)
@@ -72,13 +72,13 @@ def test_a_profile_survives_its_file(tmp_path):
         ('{"name": "x", "host": 1, "points": [[1, 0], [2, 0]], "hots": 1}', "hots"),
     ],
 )
-def test_a_file_that_is_no_profile_is_refused(tmp_path, text, told):
+def test_an_invalid_profile_is_refused(tmp_path, text, told):
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(SimulatorError, match=told):
         load_profile(tmp_path / "p.json")
 
 
-def test_an_unknown_name_is_told_with_the_known_ones():
+def test_an_unknown_profile_lists_the_known_ones():
     with pytest.raises(SimulatorError, match=r"'9b'.*known: 8b-h200"):
         named_profile("9b")
 
@@ -96,7 +96,7 @@ def measured_steps(rng: np.random.Generator) -> list[Step]:
     return steps
 
 
-def test_the_fitted_profile_predicts_steps_that_it_has_not_seen():
+def test_a_fitted_profile_predicts_unseen_steps():
     fitted, error = fit_profile(measured_steps(np.random.default_rng(0)), "fitted", "")
     assert error < 0.02
     for starts, counts in [
@@ -110,7 +110,7 @@ def test_the_fitted_profile_predicts_steps_that_it_has_not_seen():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nnls_agrees_with_scipys(seed):
+def test_nnls_agrees_with_scipy(seed):
     optimize = pytest.importorskip("scipy.optimize")
     rng = np.random.default_rng(seed)
     matrix, target = rng.normal(size=(30, 8)), rng.normal(size=30)

@@ -16,24 +16,24 @@ from llmfw.plugins.simulator.routers import ROUTERS
 from .traces import ENGINE, FLAT, line, many, read, replayed
 
 
-def test_a_request_alone_has_the_times_that_its_steps_take(tmp_path):
+def test_a_single_request_takes_its_steps_times(tmp_path):
     trace = read(tmp_path, [line(0, list(range(9)), 3)])  # 144 tokens in chunks of 64: three steps
     ledger = replayed(trace)
     assert (ledger.begun[0], ledger.first[0], ledger.last[0]) == (0, 3, 5)
     assert ledger.gaps.tolist() == [1, 1]
 
 
-def test_a_request_that_comes_during_a_step_waits_for_its_end(tmp_path):
+def test_arrivals_wait_for_the_current_step(tmp_path):
     ledger = replayed(read(tmp_path, [line(0, [1], 5), line(1500, [2], 1), line(2000, [3], 1)]))
     assert ledger.begun.tolist() == [0, 2, 2]  # what comes at the very end of a step is seen
 
 
-def test_what_the_first_has_computed_the_second_finds(tmp_path):
+def test_a_computed_prefix_is_found(tmp_path):
     trace = read(tmp_path, [line(0, [1, 2, 3], 1), line(5000, [1, 2, 4], 1), line(9000, [1, 2], 1)])
     assert replayed(trace).cached.tolist() == [0, 32, 16]  # of the last one, its last page is computed
 
 
-def test_known_answers_are_found_by_the_next_turn(tmp_path):
+def test_the_next_turn_finds_known_answers(tmp_path):
     turns = [line(0, [1], 20, output_hash_ids=[2, 3]), line(60_000, [1, 2, 4], 1)]
     assert replayed(read(tmp_path, turns)).cached.tolist() == [0, 32]
 
@@ -43,12 +43,12 @@ def test_salts_share_nothing(tmp_path):
     assert replayed(trace).cached.tolist() == [0, 0]
 
 
-def test_an_output_ends_where_the_trace_says_and_not_where_the_client_allowed(tmp_path):
+def test_outputs_end_as_the_trace_says(tmp_path):
     ledger = replayed(read(tmp_path, [line(0, [1], 3, max_tokens=50), line(0, [2], 3)]))
     assert ledger.last.tolist() == [3, 3]
 
 
-def test_requests_larger_than_the_storage_are_refused_and_counted(tmp_path):
+def test_too_large_requests_are_refused_and_counted(tmp_path):
     trace = read(
         tmp_path, [line(0, list(range(300)), 1), line(0, [1], 4000, max_tokens=5000), line(0, [1], 2)]
     )
@@ -57,19 +57,19 @@ def test_requests_larger_than_the_storage_are_refused_and_counted(tmp_path):
     assert figures_of(ledger, trace, FLAT, 64)["refused"] == 2
 
 
-def test_a_faster_trace_is_the_same_requests_closer_together(tmp_path):
+def test_speed_compresses_arrival_times(tmp_path):
     trace = read(tmp_path, [line(0, [1], 1), line(10_000, [2], 1)])
     assert replayed(trace, speed=4.0).arrived.tolist() == [0, 2.5]
 
 
-def test_http_takes_its_time_before_the_first_token(tmp_path):
+def test_http_overhead_precedes_the_first_token(tmp_path):
     ledger = replayed(
         read(tmp_path, [line(0, [1], 2)]), profile=msgspec.structs.replace(FLAT, per_request=0.5)
     )
     assert (ledger.arrived[0], ledger.first[0], ledger.last[0]) == (0, 1.5, 2.5)
 
 
-def test_overlapped_the_host_is_hidden_and_new_requests_wait_one_step_more(tmp_path):
+def test_overlap_hides_the_host_and_delays_arrivals(tmp_path):
     trace = read(tmp_path, [line(0, [1], 9), line(1500, [2], 1)])
     ledger = replayed(trace, profile=msgspec.structs.replace(FLAT, points=[(0, 1.0), (1, 1.0)], overlap=True))
     assert ledger.last[0] == 9  # not 18
@@ -78,7 +78,7 @@ def test_overlapped_the_host_is_hidden_and_new_requests_wait_one_step_more(tmp_p
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("kv_tokens", [160, 480, 4096])
-def test_every_request_gets_all_its_tokens_however_little_room_there_is(tmp_path, kv_tokens, overlap):
+def test_all_requests_finish_with_little_memory(tmp_path, kv_tokens, overlap):
     trace = read(tmp_path, many(60))
     profile = msgspec.structs.replace(FLAT, overlap=overlap, points=[(0, 1.0), (1, 1.0)])
     ledger = replayed(trace, EngineSettings(kv_tokens, 16, 8, 64), profile=profile, speed=4.0)
@@ -88,7 +88,7 @@ def test_every_request_gets_all_its_tokens_however_little_room_there_is(tmp_path
     assert (ledger.first > ledger.begun).all()
 
 
-def test_little_room_leads_to_retractions_which_lose_nothing(tmp_path):
+def test_retractions_lose_nothing(tmp_path):
     trace = read(tmp_path, [line(0, [i], 200) for i in range(8)])
     ledger = replayed(trace, EngineSettings(800, 16, 8, 64))
     assert ledger.num_retractions > 0
@@ -96,7 +96,7 @@ def test_little_room_leads_to_retractions_which_lose_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("router", ROUTERS)
-def test_the_same_input_gives_the_same_output_bit_for_bit(tmp_path, router):
+def test_replays_are_deterministic(tmp_path, router):
     trace = read(tmp_path, many(80))
     runs = [
         replayed(
@@ -113,25 +113,26 @@ def test_the_same_input_gives_the_same_output_bit_for_bit(tmp_path, router):
         assert getattr(runs[0], name).tobytes() == getattr(runs[1], name).tobytes()
 
 
-def test_hit_rates_stay_below_that_of_an_infinite_cache(tmp_path):
+def test_hit_rates_stay_below_the_infinite_bound(tmp_path):
     trace = read(tmp_path, many(100))
     ledger = replayed(trace)
     assert 0 < figures_of(ledger, trace, FLAT, 64)["hit_rate"] <= infinite_hit_rate(trace)
 
 
-def test_round_robin_takes_turns(tmp_path):
+def test_round_robin_alternates_replicas(tmp_path):
     trace = read(tmp_path, [line(i, [i], 1) for i in range(6)])
     assert replayed(trace, num_replicas=3).replica.tolist() == [0, 1, 2, 0, 1, 2]
 
 
-def test_the_load_router_takes_the_replica_with_the_fewest_tokens(tmp_path):
+def test_the_load_router_picks_the_fewest_tokens(tmp_path):
     trace = read(
         tmp_path, [line(0, list(range(20)), 1), line(0, [21], 1), line(0, [22], 1), line(0, [23], 1)]
     )
     assert replayed(trace, router=ROUTERS["load"], num_replicas=2).replica.tolist() == [0, 1, 1, 1]
 
 
-def test_the_prefix_router_goes_where_the_prefix_is_unless_all_do(tmp_path):
+def test_the_prefix_router_follows_the_longest_prefix(tmp_path):
+    """If all replicas have it, load decides."""
     family = [
         line(0, [1, 2, 3], 1),
         line(0, [9, 8, 7], 1),
@@ -145,7 +146,7 @@ def test_the_prefix_router_goes_where_the_prefix_is_unless_all_do(tmp_path):
     assert 5 <= chosen.sum() <= 15
 
 
-def test_figures_are_those_of_a_hand_made_ledger(tmp_path):
+def test_figures_equal_a_hand_made_ledger(tmp_path):
     trace = read(tmp_path, [line(0, [1, 2], 2, tenant=tenant) for tenant in "aab"])
     ledger = Ledger(3)
     for number in range(3):
@@ -162,14 +163,14 @@ def test_figures_are_those_of_a_hand_made_ledger(tmp_path):
     assert figures["fairness"] == 1.0  # both tenants took 4 s, where each alone takes 2
 
 
-def test_fairness_is_jains_index_of_the_tenants_slowdowns(tmp_path):
+def test_fairness_is_jain_s_index_of_slowdowns(tmp_path):
     trace = read(tmp_path, [line(0, [1], 1, tenant="a"), line(0, [2], 3, tenant="b")])
     ledger = replayed(trace, EngineSettings(4096, 16, 1, 64))  # b waits for a: slowdowns 1 and 4 / 3
     expected = (1 + 4 / 3) ** 2 / (2 * (1 + 16 / 9))
     assert figures_of(ledger, trace, FLAT, 64)["fairness"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_nothing_served_has_figures_too(tmp_path):
+def test_figures_work_without_served_requests(tmp_path):
     trace = read(tmp_path, [line(0, list(range(300)), 1)])
     figures = figures_of(replayed(trace, ENGINE), trace, FLAT, 64)
     assert (figures["refused"], figures["ttft_p50_ms"], figures["hit_rate"]) == (1, None, 0.0)

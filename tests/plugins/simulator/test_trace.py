@@ -29,7 +29,7 @@ def common(a: np.ndarray, b: np.ndarray) -> int:
     return int(differ[0]) if len(differ) else size
 
 
-def test_a_line_of_mooncake_is_read_as_blocks_of_512_tokens(tmp_path):
+def test_mooncake_lines_have_512_token_blocks(tmp_path):
     (request,) = read(tmp_path, [MOONCAKE])
     assert (request.prompt_len, request.output_len, request.block_size) == (700, 52, 512)
     tokens = tokens_of(request)
@@ -37,31 +37,31 @@ def test_a_line_of_mooncake_is_read_as_blocks_of_512_tokens(tmp_path):
     assert len(set(tokens[:512])) == len(set(tokens[512:700])) == 1
 
 
-def test_equal_ids_are_equal_prefixes_and_others_are_not(tmp_path):
+def test_equal_ids_are_equal_prefixes(tmp_path):
     lines = [line(0, [7, 8, 9], 4), line(1, [7, 8, 10], 4), line(2, [8], 4)]
     a, b, c = (tokens_of(request)[: request.prompt_len] for request in read(tmp_path, lines))
     assert (common(a, b), common(a, c)) == (32, 0)
 
 
-def test_outputs_that_nobody_knows_match_nothing(tmp_path):
+def test_unknown_outputs_match_nothing(tmp_path):
     a, b = (tokens_of(request) for request in read(tmp_path, [line(0, [7], 16), line(1, [7], 16)]))
     assert common(a, b) == 16
     assert not set(a[16:]) & set(b)
 
 
-def test_a_later_prompt_that_holds_a_known_answer_begins_with_its_tokens(tmp_path):
+def test_prompts_continue_known_outputs(tmp_path):
     first = line(0, [1, 99], 20, input_length=20, output_hash_ids=[2, 98])
     second = line(1, [1, 2, 3], 4)
     a, b = (tokens_of(request) for request in read(tmp_path, [first, second]))
     assert common(a, b) == 32
 
 
-def test_an_output_shorter_than_allowed_ends_with_the_end(tmp_path):
+def test_short_outputs_end_with_the_end_token(tmp_path):
     short, full = read(tmp_path, [line(0, [1], 3, max_tokens=9), line(0, [1], 3, max_tokens=3)])
     assert tokens_of(short)[-1] == END != tokens_of(full)[-1]
 
 
-def test_requests_are_ordered_by_arrival_and_times_start_at_zero(tmp_path):
+def test_requests_are_sorted_and_start_at_zero(tmp_path):
     trace = read(tmp_path, [line(2500, [1], 1), line(500.25, [2], 1)])
     assert [(request.number, request.arrival_s) for request in trace] == [(0, 0.0), (1, 1.99975)]
     assert trace[0].blocks != trace[1].blocks
@@ -91,18 +91,18 @@ def test_a_wrong_line_is_named_with_its_field(tmp_path, change, told):
     ("text", "told"),
     [("", "no request"), ("{", "1 is not JSON"), ("{}", "missing required field `timestamp`")],
 )
-def test_what_is_no_trace_is_refused(tmp_path, text, told):
+def test_invalid_traces_are_refused(tmp_path, text, told):
     (tmp_path / "t.jsonl").write_text(text)
     with pytest.raises(SimulatorError, match=told):
         read_trace(tmp_path / "t.jsonl")
 
 
-def test_only_the_lines_up_to_the_limit_are_read(tmp_path):
+def test_only_lines_up_to_the_limit_are_read(tmp_path):
     (tmp_path / "t.jsonl").write_text(json.dumps(MOONCAKE) + "\nnonsense")
     assert len(read_trace(tmp_path / "t.jsonl", limit=1)) == 1
 
 
-def test_the_bounds_are_those_of_hand_made_traces(tmp_path):
+def test_bounds_equal_hand_made_traces(tmp_path):
     trace = read(tmp_path, [line(0, [1, 2], 1), line(1, [3, 4], 1), line(2, [1, 2], 1), line(3, [1, 5], 1)])
     assert infinite_hit_rate(trace) == (31 + 16) / 128
     assert lru_hit_rate(trace, 48) == (16 + 16) / 128  # the second prompt has driven out the first one's end

@@ -25,7 +25,7 @@ class TestDeadline(SchedulePolicyTests):
         return Deadline(Deadline.Options(**request.param))
 
 
-def test_the_nearest_deadline_goes_first():
+def test_the_nearest_deadline_is_first():
     assert order_of(4, time_left=[9.0, 3.0, 30.0, 3.0]) == [1, 3, 0, 2]
 
 
@@ -33,7 +33,7 @@ jobs = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 30)), min_size=1, ma
 
 
 @given(jobs)
-def test_no_other_order_keeps_the_latest_request_closer_to_its_deadline(jobs):
+def test_the_order_minimises_the_largest_lateness(jobs):
     seconds, deadlines = zip(*jobs, strict=True)
 
     def worst(order):
@@ -44,21 +44,22 @@ def test_no_other_order_keeps_the_latest_request_closer_to_its_deadline(jobs):
     assert worst(ours) == min(map(worst, permutations(range(len(jobs)))))
 
 
-def test_a_request_without_a_deadline_overtakes_newer_ones_once_it_has_waited_long_enough():
+def test_waiting_requests_without_deadline_overtake_newer_ones():
+    """Once a request has waited longer than `patience_s`."""
     options = Deadline.Options(patience_s=20)
     later = {"time_left": [np.inf, 10.0], "num_tokens": [5, 5]}
     assert order_of(2, options, waited=[9.0, 0.0], **later) == [1, 0]
     assert order_of(2, options, waited=[11.0, 0.0], **later) == [0, 1]
 
 
-def test_what_cannot_be_in_time_goes_behind_what_can():
+def test_hopeless_deadlines_are_ordered_last():
     columns = {"time_left": [1.0, 5.0, np.inf], "num_tokens": [2000, 2000, 2000]}
     assert order_of(3, Deadline.Options(prompt_tokens_per_s=1000), **columns) == [1, 2, 0]
     cached = order_of(3, Deadline.Options(prompt_tokens_per_s=1000), num_cached=[1500, 0, 0], **columns)
     assert cached == [0, 1, 2]
 
 
-def test_it_is_installed_and_its_options_are_checked():
+def test_it_is_installed_and_validates_options():
     entry = load_plugins().registry.find("policy", "deadline")
     options = entry.build_options({"policy.patience_s": "5"})
     assert entry.load()(options).options == Deadline.Options(patience_s=5)

@@ -33,7 +33,7 @@ def client():
         yield client
 
 
-def test_it_says_how_busy_the_engine_is(client):
+def test_it_reports_the_load_of_the_engine(client):
     assert client.get("/load").json() == {
         "running": 3,
         "waiting": 3,
@@ -45,7 +45,7 @@ def test_it_says_how_busy_the_engine_is(client):
 
 
 @pytest.mark.parametrize(("most", "status"), [("3", 200), ("2", 503), ("-1", 400), ("few", 400)])
-def test_too_many_that_wait_are_a_503_for_load_balancers(client, most, status):
+def test_too_many_waiting_requests_give_503(client, most, status):
     reply = client.get("/load", params={"max_waiting": most})
     assert reply.status_code == status
     if status != 400:

@@ -44,7 +44,7 @@ def run(*arguments):
     return subprocess.run([*LLMFW, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_the_route_is_served_and_asks_for_the_key(url):
+def test_the_served_route_requires_the_key(url):
     assert httpx.get(f"{url}/load").status_code == 401
     key = {"authorization": "Bearer secret"}
     body = {"model": "demo", "prompt": "a", "max_tokens": 5, "ignore_eos": True}
@@ -55,7 +55,7 @@ def test_the_route_is_served_and_asks_for_the_key(url):
     assert (after["running"], after["waiting"]) == (0, 0)
 
 
-def test_the_command_tells_what_the_route_says(url):
+def test_the_command_prints_the_reply(url):
     done = run("load", "--url", f"{url}/v1", "--api-key", "secret")
     assert re.fullmatch(
         r"running 0, waiting 0, batch lines 0 \+ 0 waiting, KV storage \d+ % in use\n", done.stdout
@@ -66,7 +66,7 @@ def test_the_command_tells_what_the_route_says(url):
     ("arguments", "message"),
     [(["--api-key", "wrong"], "401 from"), (["--url", "http://127.0.0.1:9"], "no server answers at")],
 )
-def test_what_is_wrong_is_one_line(url, arguments, message):
+def test_errors_are_one_line(url, arguments, message):
     done = run("load", "--url", url, *arguments)
     assert done.returncode == 1
     assert message in done.stderr

@@ -49,7 +49,7 @@ def together(open_batches, folder, check):
     asyncio.run(run())
 
 
-def test_of_several_servers_one_has_a_job(open_batches, tmp_path):
+def test_one_of_several_servers_leases_a_job(open_batches, tmp_path):
     async def check(*stores):
         for _ in range(10):
             got = await asyncio.gather(
@@ -61,7 +61,7 @@ def test_of_several_servers_one_has_a_job(open_batches, tmp_path):
     together(open_batches, tmp_path, check)
 
 
-def test_a_lease_is_there_after_its_server_has_gone(open_batches, tmp_path):
+def test_a_lease_outlives_its_server(open_batches, tmp_path):
     async def check(one, two, three):
         assert await one.lease("batch_1", "a", 60)
         await one.close()
@@ -71,7 +71,7 @@ def test_a_lease_is_there_after_its_server_has_gone(open_batches, tmp_path):
     together(open_batches, tmp_path, check)
 
 
-def test_of_several_servers_that_change_a_job_one_succeeds(open_batches, tmp_path):
+def test_one_of_several_concurrent_updates_succeeds(open_batches, tmp_path):
     async def check(*stores):
         changed = [BatchRecord(**{**to_dict(JOB), "status": f"state {n}"}) for n in range(12)]
         done = await asyncio.gather(
@@ -83,7 +83,7 @@ def test_of_several_servers_that_change_a_job_one_succeeds(open_batches, tmp_pat
     together(open_batches, tmp_path, check)
 
 
-def test_lines_that_several_servers_add_are_counted_once(open_batches, tmp_path):
+def test_concurrent_servers_count_each_line_once(open_batches, tmp_path):
     async def check(*stores):
         async def work(store):
             for start in range(1, 200, 10):  # all have the same lines
@@ -97,7 +97,9 @@ def test_lines_that_several_servers_add_are_counted_once(open_batches, tmp_path)
     together(open_batches, tmp_path, check)
 
 
-def test_nothing_is_added_to_a_job_that_another_server_has_ended(open_batches, tmp_path):
+def test_an_ended_job_accepts_no_results(open_batches, tmp_path):
+    """Another server may have ended the job."""
+
     async def check(one, two, _):
         adding = [one.results("batch_1").add([LineResult(n, False, b"x")]) for n in range(1, 30)]
         ending = two.update(BatchRecord(**{**to_dict(JOB), "status": "completed"}), expected="in_progress")
@@ -114,7 +116,7 @@ def to_dict(record):
     return {name: getattr(record, name) for name in record.__struct_fields__}
 
 
-def test_jobs_of_an_older_schema_keep_the_tenant_they_name(url, tmp_path):
+def test_jobs_of_an_older_schema_keep_tenants(url, tmp_path):
     schema = schema_of(tmp_path)
     Database(url, schema, 1, "batches", MIGRATIONS[:1])
     jobs = [msgspec.structs.replace(JOB, id=f"batch_{tenant}", tenant=tenant) for tenant in ("ann", "")]

@@ -52,13 +52,13 @@ async def read(store, file_id="file-1"):
 @pytest.mark.parametrize(
     "text", ["plain", "a\\b\\0", "\0", "\udcff\ud83d", "\\udcff", "\\\\", "é\N{GRINNING FACE}"]
 )
-def test_any_text_is_storable_and_comes_back(text):
+def test_any_text_survives_storage(text):
     assert restored(storable(text)) == text
     storable(text).encode()
     assert "\0" not in storable(text)
 
 
-def test_more_are_sent_and_read_at_once_than_there_are_connections(url, tmp_path):
+def test_one_connection_serves_reads_during_writes(url, tmp_path):
     async def run():
         options = PostgresFiles.Options(url=url, schema=schema_of(tmp_path), connections=1)
         store = PostgresFiles(None, options)
@@ -72,7 +72,7 @@ def test_more_are_sent_and_read_at_once_than_there_are_connections(url, tmp_path
     asyncio.run(run())
 
 
-def test_what_one_server_stores_another_one_reads(open_files, tmp_path):
+def test_servers_read_the_files_of_each_other(open_files, tmp_path):
     async def run():
         one, other = open_files(tmp_path), open_files(tmp_path)
         await one.put(pieces_of(b"first"), record_of)
@@ -87,9 +87,9 @@ def test_what_one_server_stores_another_one_reads(open_files, tmp_path):
     asyncio.run(run())
 
 
-def test_of_two_servers_that_put_one_file_the_last_one_has_and_nothing_is_left_over(
-    open_files, tmp_path, rows
-):
+def test_concurrent_puts_keep_one_complete_file(open_files, tmp_path, rows):
+    """The bytes of the replaced files are marked for removal."""
+
     async def run():
         stores = [open_files(tmp_path) for _ in range(2)]
         await asyncio.gather(*(stores[n % 2].put(pieces_of(b"%d" % n * CHUNK), record_of) for n in range(10)))
@@ -102,7 +102,7 @@ def test_of_two_servers_that_put_one_file_the_last_one_has_and_nothing_is_left_o
     assert rows("select count(*) from contents") == [(10,)]
 
 
-def test_bytes_that_nobody_wants_are_removed_when_their_time_has_passed(open_files, tmp_path, rows):
+def test_unused_bytes_are_removed_after_their_time(open_files, tmp_path, rows):
     async def run():
         store = open_files(tmp_path)
         for number in (1, 2, 3):
@@ -124,7 +124,7 @@ def test_bytes_that_nobody_wants_are_removed_when_their_time_has_passed(open_fil
     assert rows("select count(*) from chunks") == [(4,)]
 
 
-def test_who_reads_slowly_keeps_what_was_removed(open_files, tmp_path, rows, monkeypatch):
+def test_a_slow_read_keeps_the_deleted_bytes(open_files, tmp_path, rows, monkeypatch):
     async def run():
         store = open_files(tmp_path)
         await store.put(pieces_of(bytes(2 * CHUNK)), record_of)
@@ -140,7 +140,7 @@ def test_who_reads_slowly_keeps_what_was_removed(open_files, tmp_path, rows, mon
     assert rows("select kept_until > now() + interval '50 minutes' from contents") == [(True,)]
 
 
-def test_an_upload_whose_bytes_were_removed_fails_and_is_not_there(open_files, tmp_path, rows):
+def test_an_upload_that_lost_its_bytes_fails(open_files, tmp_path, rows):
     async def slow():
         yield bytes(CHUNK)
         rows("delete from contents")
@@ -156,12 +156,12 @@ def test_an_upload_whose_bytes_were_removed_fails_and_is_not_there(open_files, t
     asyncio.run(run())
 
 
-def test_a_database_that_is_not_there_is_a_line_that_says_so(tmp_path):
+def test_an_unreachable_database_is_a_config_error(tmp_path):
     with pytest.raises(ConfigError, match=r"PostgreSQL cannot be used as storage: .*No such file"):
         PostgresFiles(None, PostgresFiles.Options(url=f"postgresql:///x?host={tmp_path}"))
 
 
-def test_tables_of_a_newer_version_are_left_alone(open_files, tmp_path, rows):
+def test_tables_of_a_newer_version_stay_unchanged(open_files, tmp_path, rows):
     asyncio.run(open_files(tmp_path).close())
     rows("insert into migrations (part, version) values ('files', 99)")
     with pytest.raises(ConfigError, match="written by a newer llmfw-postgres"):
@@ -170,7 +170,7 @@ def test_tables_of_a_newer_version_are_left_alone(open_files, tmp_path, rows):
     asyncio.run(open_files(tmp_path).close())
 
 
-def test_a_store_goes_on_when_the_server_has_cut_its_connections(open_files, tmp_path, rows):
+def test_a_store_reconnects_after_connection_loss(open_files, tmp_path, rows):
     async def run():
         store = open_files(tmp_path)
         await store.put(pieces_of(b"data"), record_of)

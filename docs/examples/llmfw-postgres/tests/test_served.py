@@ -59,7 +59,7 @@ def line(number):
     return {"custom_id": f"line-{number}", "method": "POST", "url": "/v1/completions", "body": body}
 
 
-def test_a_batch_is_finished_by_the_server_that_comes_after_the_one_that_began_it(url, tmp_path):
+def test_a_restarted_server_finishes_the_batch(url, tmp_path):
     log, schema = tmp_path / "log", schema_of(tmp_path)
     data = "\n".join(json.dumps(line(number)) for number in range(NUM_LINES)).encode()
     with serving(url, schema, log) as (client, server):

@@ -9,7 +9,7 @@ from llmfw.core.engine.admission.deadlines import Deadlines
 from llmfw.core.engine.admission.waits import Waits
 
 
-def test_what_is_due_is_given_once_and_the_rest_says_when() -> None:
+def test_take_due_returns_each_deadline_once() -> None:
     deadlines = Deadlines()
     for id, timeout in (("a", 5.0), ("b", 1.0), ("c", 3.0)):
         deadlines.add(id, timeout, 10.0)
@@ -21,7 +21,7 @@ def test_what_is_due_is_given_once_and_the_rest_says_when() -> None:
     assert deadlines.next is None
 
 
-def test_an_id_that_is_used_again_has_its_new_time() -> None:
+def test_a_reused_id_has_its_new_deadline() -> None:
     deadlines = Deadlines()
     deadlines.add("a", 1.0, 0.0)
     deadlines.forget("a")
@@ -31,7 +31,7 @@ def test_an_id_that_is_used_again_has_its_new_time() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.floats(0.1, 100), st.booleans())))
-def test_each_request_is_due_at_its_time_or_was_forgotten(steps: list[tuple[int, float, bool]]) -> None:
+def test_take_due_returns_due_ids_except_forgotten_ones(steps: list[tuple[int, float, bool]]) -> None:
     deadlines, expected = Deadlines(), {}
     for id, timeout, forgotten in steps:
         deadlines.forget(str(id))
@@ -45,7 +45,7 @@ def test_each_request_is_due_at_its_time_or_was_forgotten(steps: list[tuple[int,
         expected = {id: timeout for id, timeout in expected.items() if id not in due}
 
 
-def test_those_who_end_long_before_their_time_do_not_pile_up() -> None:
+def test_forgotten_deadlines_do_not_accumulate() -> None:
     deadlines = Deadlines()
     for i in range(5000):
         deadlines.add(str(i), 86400.0, 0.0)
@@ -53,7 +53,7 @@ def test_those_who_end_long_before_their_time_do_not_pile_up() -> None:
     assert len(deadlines._heap) < 100
 
 
-def test_a_client_is_told_in_its_first_step_and_then_once_a_second() -> None:
+def test_waits_are_reported_at_once_then_every_second() -> None:
     waits = Waits()
     waits.add("a", 0.0)
     assert waits.take_due(0.01) == ["a"]
@@ -63,7 +63,8 @@ def test_a_client_is_told_in_its_first_step_and_then_once_a_second() -> None:
     assert (waits.take_due(9.0), waits.next) == ([], None)
 
 
-def test_those_who_come_right_after_another_was_told_are_told_together() -> None:
+def test_new_waits_are_batched_after_a_report() -> None:
+    """Requests that arrive within 0.1 s of a report are reported together."""
     waits = Waits()
     waits.add("a", 0.0)
     assert waits.take_due(0.0) == ["a"]
@@ -74,7 +75,8 @@ def test_those_who_come_right_after_another_was_told_are_told_together() -> None
     assert waits.take_due(0.1) == [f"b{i}" for i in range(5)]
 
 
-def test_one_that_was_admitted_has_a_moment_for_its_first_token() -> None:
+def test_an_admitted_request_is_not_reported_at_once() -> None:
+    """Its first token usually arrives first."""
     waits = Waits()
     waits.add("a", 0.0)
     waits.put_off("a", 0.0)

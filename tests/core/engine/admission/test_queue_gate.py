@@ -20,7 +20,7 @@ def filled(gate: QueueGate, *sizes: int, tenant: str = "") -> QueueGate:
     return gate
 
 
-def test_a_queue_of_so_many_requests_takes_no_other_until_one_is_admitted() -> None:
+def test_a_full_queue_refuses_until_an_admission() -> None:
     gate = filled(QueueGate(max_requests=2), 5, 5)
     with pytest.raises(OverloadedError, match="2 requests wait, and at most 2 may"):
         gate.check(1, "", 0.0)
@@ -28,7 +28,7 @@ def test_a_queue_of_so_many_requests_takes_no_other_until_one_is_admitted() -> N
     gate.check(1, "", 0.0)
 
 
-def test_a_queue_of_so_many_tokens_says_by_how_much_a_prompt_is_too_long() -> None:
+def test_the_token_limit_error_names_the_excess() -> None:
     gate = filled(QueueGate(max_tokens=100), 60)
     gate.check(40, "", 0.0)
     with pytest.raises(
@@ -51,7 +51,7 @@ def test_a_tenant_s_requests_count_until_they_end() -> None:
     gate.check(1, "ann", 0.0)
 
 
-def test_a_refused_client_is_told_when_there_may_be_room() -> None:
+def test_a_refusal_estimates_the_retry_time() -> None:
     gate = filled(QueueGate(max_requests=2), 1, 1)
     gate.rate.note(0, 2, 0.0)
     gate.admit("r0")
@@ -62,7 +62,7 @@ def test_a_refused_client_is_told_when_there_may_be_room() -> None:
     assert caught.value.retry_after_s == 5.0
 
 
-def test_in_a_full_queue_another_key_still_has_its_share() -> None:
+def test_each_key_keeps_its_share_when_full() -> None:
     gate = QueueGate(max_requests=8, max_tokens=80)
     enter_all(gate, "bob", 8, 10)
     enter_all(gate, "ann", 4, 10)  # half of what may wait
@@ -72,7 +72,7 @@ def test_in_a_full_queue_another_key_still_has_its_share() -> None:
     gate.check(1, "cid", 0.0, is_key=True)
 
 
-def test_a_key_with_its_share_of_tokens_waits_for_room() -> None:
+def test_a_key_s_share_is_also_in_tokens() -> None:
     gate = QueueGate(max_tokens=80)
     enter_all(gate, "bob", 8, 10)
     enter_all(gate, "ann", 1, 35)
@@ -81,14 +81,14 @@ def test_a_key_with_its_share_of_tokens_waits_for_room() -> None:
         gate.check(6, "ann", 0.0, is_key=True)
 
 
-def test_made_up_users_get_no_share_of_a_full_queue() -> None:
+def test_invented_user_names_get_no_share() -> None:
     gate = filled(QueueGate(max_requests=2), 5, 5, tenant="user1")
     with pytest.raises(OverloadedError):
         gate.check(1, "user2", 0.0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(1, 50)), max_size=200))
-def test_shares_never_make_the_queue_twice_as_long(steps: list[tuple[int, bool, int]]) -> None:
+def test_shares_at_most_double_the_queue(steps: list[tuple[int, bool, int]]) -> None:
     gate = QueueGate(max_requests=10)
     for number, (tenant, is_key, size) in enumerate(steps):
         with contextlib.suppress(OverloadedError):
@@ -105,7 +105,7 @@ def test_shares_never_make_the_queue_twice_as_long(steps: list[tuple[int, bool, 
         ({"max_queued_requests": 3, "max_queued_tokens": 0}, 4, 1000, 3, None),
     ],
 )
-def test_the_bounds_follow_from_the_engine_unless_set(
+def test_bounds_are_derived_from_the_engine(
     given: dict[str, int], places: int, pool: int, requests: int, tokens: int | None
 ) -> None:
     gate = QueueGate.of(EngineConfig(model="m", **given), places, pool)
@@ -119,7 +119,7 @@ def enter_all(gate: QueueGate, key: str, num: int, size: int) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ead"), st.integers(0, 5), st.integers(1, 9))))
-def test_what_has_left_leaves_nothing_behind(steps: list[tuple[str, int, int]]) -> None:
+def test_requests_that_left_are_not_counted(steps: list[tuple[str, int, int]]) -> None:
     gate, known = QueueGate(), set()
     for what, i, size in steps:
         if what == "e" and i not in known:
@@ -135,7 +135,7 @@ def test_what_has_left_leaves_nothing_behind(steps: list[tuple[str, int, int]]) 
     assert (gate.num_waiting, gate._num_tokens, gate._tenants, gate._num_of) == (0, 0, {}, {})
 
 
-def test_the_rate_is_of_admissions_while_others_wait() -> None:
+def test_the_rate_counts_admissions_while_others_wait() -> None:
     rate = AdmissionRate()
     rate.note(64, 10, 0.0)  # an empty engine took all of these at once
     assert rate.seconds_for(1, 1.0) is None
@@ -146,7 +146,7 @@ def test_the_rate_is_of_admissions_while_others_wait() -> None:
     assert rate.seconds_for(14, 100.0) == pytest.approx(9.0)  # as it was when the queue was empty
 
 
-def test_the_rate_forgets_what_was_long_ago() -> None:
+def test_the_rate_forgets_old_admissions() -> None:
     rate = AdmissionRate()
     rate.note(0, 10, 0.0)
     rate.note(600, 10, 1.0)

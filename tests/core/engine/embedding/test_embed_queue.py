@@ -31,7 +31,7 @@ def test_every_prompt_is_taken_once(lengths):
 
 
 @given(LENGTHS, st.integers(1, 3))
-def test_each_request_begins_within_a_round(lengths, num_tenants):
+def test_each_request_starts_within_one_round(lengths, num_tenants):
     """A request waits for as many batches as there are requests, for each tenant, however many prompts these have."""
     queue = EmbedQueue(BUDGET, batch_size=6, window_tokens=200)
     for i, sizes in enumerate(lengths):
@@ -51,7 +51,7 @@ def test_tenants_take_turns():
 
 
 @given(LENGTHS)
-def test_a_batch_keeps_the_budget_and_computes_little_padding(lengths):
+def test_batches_keep_the_budget_and_pad_little(lengths):
     queue = queue_of(lengths)
     while batch := queue.take():
         sizes = [len(waiting.prompt) for waiting in batch]
@@ -77,7 +77,8 @@ def mixed_queue(live: list[list[int]], deferrable: list[list[int]], share: float
 
 
 @given(LENGTHS, LENGTHS, st.sampled_from([0.0, 0.5, 1.0]))
-def test_live_prompts_are_taken_as_if_alone_and_others_within_their_share(live, deferrable, share):
+def test_deferrable_prompts_do_not_displace_live_ones(live, deferrable, share):
+    """Live prompts are batched as if alone; deferrable ones stay within their share."""
     queue, alone = mixed_queue(live, deferrable, share), mixed_queue(live, [], share)
     while expected := alone.take():
         batch = queue.take()
@@ -91,7 +92,7 @@ def test_live_prompts_are_taken_as_if_alone_and_others_within_their_share(live, 
     assert len(queue) == 0
 
 
-def test_a_share_is_taken_beside_live_prompts():
+def test_deferrable_prompts_fill_their_share_of_a_batch():
     queue = mixed_queue([[8]], [[8, 8, 8, 8]], share=0.5)
     assert [waiting.request.deferrable for waiting in queue.take()] == [False, True, True, True]
 

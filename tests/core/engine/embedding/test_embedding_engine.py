@@ -34,7 +34,7 @@ def prompts_of(count: int, longest: int = 90, vocab_size: int = VOCAB_SIZE) -> l
     return [[rng.randrange(2, vocab_size) for _ in range(rng.randrange(1, longest))] for _ in range(count)]
 
 
-def test_minilm_in_mixed_company_is_as_transformers_computes_it_alone():
+def test_minilm_batches_equal_single_transformers_runs():
     folder = minilm()
     prompts = prompts_of(24, longest=256, vocab_size=30000)
     vectors = embed(build(folder), prompts)
@@ -53,7 +53,7 @@ def test_minilm_in_mixed_company_is_as_transformers_computes_it_alone():
         ("Qwen3Config", "lasttoken"),
     ],
 )
-def test_other_models_and_poolings_are_as_transformers_computes_them(tmp_path, config_class, mode):
+def test_models_and_poolings_equal_transformers(tmp_path, config_class, mode):
     changes = {"layer_types": None} if config_class == "Qwen3Config" else {}
     folder = save_encoder(tmp_path, config_class, mode, **changes)
     prompts = prompts_of(12)
@@ -61,7 +61,7 @@ def test_other_models_and_poolings_are_as_transformers_computes_them(tmp_path, c
         torch.testing.assert_close(vector, embed_alone(folder, prompt, mode), **CLOSE)
 
 
-def test_roberta_takes_as_many_tokens_as_it_has_positions(tmp_path):
+def test_roberta_s_context_excludes_reserved_positions(tmp_path):
     engine = build(save_encoder(tmp_path, "RobertaConfig", pad_token_id=1))
     assert engine.info.max_model_len == CONTEXT - 2
     embed(engine, [[5] * (CONTEXT - 2)])
@@ -75,7 +75,7 @@ def test_fewer_dimensions_are_the_first_ones_normalized_again(tmp_path):
     torch.testing.assert_close(cut, torch.nn.functional.normalize(whole[:, :10]), **CLOSE)
 
 
-def test_requests_that_come_meanwhile_are_each_answered_once(tmp_path):
+def test_concurrent_requests_are_each_answered_once(tmp_path):
     engine = build(save_encoder(tmp_path), chunked_prefill_size=64)
     rng = random.Random(0)
     requests = [EmbedRequest(id=str(i), prompts=prompts_of(rng.randrange(1, 9))) for i in range(20)]
@@ -87,7 +87,7 @@ def test_requests_that_come_meanwhile_are_each_answered_once(tmp_path):
     assert sorted(answered) == sorted((r.id, len(r.prompts) * 64 * 4) for r in requests)
 
 
-def test_an_aborted_request_is_not_computed_further_and_not_answered(tmp_path):
+def test_an_aborted_request_is_dropped_without_answer(tmp_path):
     engine = build(save_encoder(tmp_path), chunked_prefill_size=8)
     engine.add(EmbedRequest(id="a", prompts=prompts_of(20)))
     assert engine.step() == []
@@ -120,13 +120,14 @@ def build_for(folder: Path | str, task: str, **settings: object) -> str:
     return build_engine(EngineConfig(**config), load_plugins().registry).info.task  # type: ignore[arg-type]
 
 
-def test_auto_embeds_with_what_has_the_files_for_it_and_generates_with_the_rest(tmp_path):
+def test_auto_task_embeds_if_pooling_files_exist(tmp_path):
     assert build_for(minilm(), "auto") == "embed"
     assert build_for(save_encoder(tmp_path / "bare", mode=None), "auto") == "embed"
     assert build_for(save_random_model(tmp_path / "llama", "LlamaConfig", {}), "auto") == "generate"
 
 
-def test_a_decoder_with_pooling_files_embeds_by_its_files_and_generates_if_told_to(tmp_path):
+def test_a_decoder_with_pooling_files_embeds_by_default(tmp_path):
+    """With `--task generate` it generates."""
     save_random_model(tmp_path, "Qwen3Config", {})
     save_encoder(tmp_path / "files", mode="lasttoken")
     (tmp_path / "files" / "modules.json").rename(tmp_path / "modules.json")
@@ -136,7 +137,7 @@ def test_a_decoder_with_pooling_files_embeds_by_its_files_and_generates_if_told_
 
 
 @pytest.mark.parametrize("task", ["generate", "auto"])
-def test_an_encoder_told_to_generate_is_refused_with_the_reason(tmp_path, task):
+def test_encoders_refuse_to_generate(tmp_path, task):
     folder = save_encoder(tmp_path, mode=None)
     config = tmp_path / "config.json"
     name = "BertModel" if task == "generate" else "BertForMaskedLM"
@@ -145,7 +146,7 @@ def test_an_encoder_told_to_generate_is_refused_with_the_reason(tmp_path, task):
         build_for(folder, task)
 
 
-def test_a_generating_model_told_to_embed_is_refused_with_the_reason(tmp_path):
+def test_generating_models_refuse_to_embed(tmp_path):
     with pytest.raises(ModelError, match=r"LlamaForCausalLM.*modules\.json.*--task generate"):
         build_for(save_random_model(tmp_path, "LlamaConfig", {}), "embed")
 
@@ -159,12 +160,12 @@ def test_a_generating_model_told_to_embed_is_refused_with_the_reason(tmp_path):
         ({"context_length": CONTEXT + 1}, f"1 to {CONTEXT} tokens"),
     ],
 )
-def test_a_setting_that_would_do_nothing_is_refused(tmp_path, setting, words):
+def test_settings_without_effect_are_refused(tmp_path, setting, words):
     with pytest.raises(ConfigError, match=words):
         build(save_encoder(tmp_path), **setting)
 
 
-def test_options_of_stores_are_not_the_engines_business(tmp_path):
+def test_store_options_are_ignored_by_the_engine(tmp_path):
     assert build(save_encoder(tmp_path), options={"file_store.url": "x"}).info.task == "embed"
 
 
@@ -210,14 +211,14 @@ def decoder(folder: Path) -> None:
         (decoder, "is a decoder"),
     ],
 )
-def test_files_that_ask_for_what_is_not_done_are_refused(tmp_path, change, words):
+def test_unsupported_pooling_files_are_refused(tmp_path, change, words):
     folder = save_encoder(tmp_path)
     change(tmp_path)
     with pytest.raises(ModelError, match=words):
         build(folder)
 
 
-def test_without_files_the_mean_is_taken_and_the_log_says_so(tmp_path, caplog):
+def test_mean_pooling_is_the_logged_default(tmp_path, caplog):
     engine = build(save_encoder(tmp_path, mode=None))
     assert "mean of its tokens' outputs" in caplog.text
     vector = embed(engine, [[5, 6, 7]])[0]
@@ -228,7 +229,7 @@ def test_without_files_the_mean_is_taken_and_the_log_says_so(tmp_path, caplog):
     )
 
 
-def test_random_weights_will_do(tmp_path):
+def test_random_weights_can_be_used(tmp_path):
     folder = save_encoder(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     assert embed(build(folder, load_format="dummy"), [[5]]).shape == (1, 64)
@@ -236,14 +237,15 @@ def test_random_weights_will_do(tmp_path):
         build(folder)
 
 
-def test_the_engine_has_the_interface_of_the_other(tmp_path):
+def test_it_has_the_generation_engine_s_interface(tmp_path):
     from llmfw.core.engine.generation.engine import Engine
 
     wanted = {name for name in vars(Engine) if not name.startswith("_")}
     assert wanted <= {name for name in vars(EmbeddingEngine) if not name.startswith("_")}
 
 
-def test_a_live_request_is_embedded_before_deferrable_ones_and_bounds_their_batches(tmp_path):
+def test_live_embeddings_run_before_deferrable_ones(tmp_path):
+    """While live requests run, deferrable batches are small."""
     engine = build(save_encoder(tmp_path), chunked_prefill_size=256)
     engine.add(EmbedRequest(id="batch", prompts=[[5] * 8] * 64, deferrable=True))
     assert engine.step() == []
@@ -255,7 +257,7 @@ def test_a_live_request_is_embedded_before_deferrable_ones_and_bounds_their_batc
     assert events == ["batch"]
 
 
-def test_a_full_queue_of_prompts_refuses_more_until_some_are_embedded(tmp_path):
+def test_a_full_embedding_queue_refuses_until_some_finish(tmp_path):
     engine = build(
         save_encoder(tmp_path, "BertConfig", "mean_tokens"), max_queued_requests=2, max_queued_tokens=40
     )
@@ -273,7 +275,7 @@ def test_a_full_queue_of_prompts_refuses_more_until_some_are_embedded(tmp_path):
     engine.add(EmbedRequest(id="c", prompts=[[5] * 41]))
 
 
-def test_an_embedding_that_is_late_ends_and_says_how_far_it_had_come(tmp_path):
+def test_a_late_embedding_ends_and_reports_progress(tmp_path):
     engine = build(
         save_encoder(tmp_path, "BertConfig", "mean_tokens"), max_running_requests=1, max_tenant_requests=1
     )
@@ -294,7 +296,7 @@ def test_an_embedding_that_is_late_ends_and_says_how_far_it_had_come(tmp_path):
 
 
 @pytest.mark.parametrize("command", [SetPolicy("lpm"), ViewCache(), PinPrefix([1], 60.0), GetTrace("a")])
-def test_what_an_encoder_has_not_an_administrator_cannot_ask_for(tmp_path, command):
+def test_an_encoder_refuses_generation_commands(tmp_path, command):
     engine = build(save_encoder(tmp_path, "BertConfig", "cls_token"))
     assert engine.control(GetPolicy()) == PolicyInfo("fcfs")
     with pytest.raises(RequestError, match="this engine embeds") as caught:

@@ -52,7 +52,7 @@ def test_a_pooling_of_another_size_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["evil.Transformer", "Transformer", "custom_st.Transformer"])
-def test_a_module_with_code_of_its_own_is_refused(tmp_path: Path, kind: str) -> None:
+def test_modules_with_custom_code_are_refused(tmp_path: Path, kind: str) -> None:
     save_encoder(tmp_path)
     write(
         tmp_path / "modules.json",
@@ -62,7 +62,7 @@ def test_a_module_with_code_of_its_own_is_refused(tmp_path: Path, kind: str) -> 
         load_pooling(str(tmp_path))
 
 
-def test_a_prompt_that_is_not_left_out_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_ignored_include_prompt_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save_encoder(tmp_path)
     write(tmp_path / "1_Pooling/config.json", {"pooling_mode": "mean", "include_prompt": False})
     load_pooling(str(tmp_path))

@@ -58,7 +58,7 @@ def refusal(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(("model_class", "config_class", "needed"), HEADED)
-def test_heads_may_differ_and_the_rest_may_not(
+def test_a_checkpoint_may_differ_only_in_heads(
     model_class: str, config_class: str, needed: str, tmp_path: Path
 ) -> None:
     folder = save_headed(tmp_path, model_class, config_class)
@@ -83,7 +83,7 @@ def test_shapes_may_not_differ(tmp_path: Path) -> None:
     )
 
 
-def test_integers_are_refused_in_a_weight_s_place(tmp_path: Path) -> None:
+def test_integer_weights_are_refused(tmp_path: Path) -> None:
     save_encoder(tmp_path)
     name = "encoder.layer.0.intermediate.dense.weight"
     change(tmp_path, **{name: torch.ones(96, 64, dtype=torch.int8)})

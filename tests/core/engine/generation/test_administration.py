@@ -53,7 +53,7 @@ def policy(engine: Engine) -> PolicyInfo:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_policies_change_while_requests_run_and_no_token_does(llama: Path, overlap: bool) -> None:
+def test_switching_policies_does_not_change_tokens(llama: Path, overlap: bool) -> None:
     prompts = random_prompts(20, VOCAB_SIZE)
     expected = run(build_engine(llama), prompts)
     engine = build_engine(
@@ -81,7 +81,7 @@ def test_policies_change_while_requests_run_and_no_token_does(llama: Path, overl
         ("lpm", {"max_overtaken": "many"}, "options", "max_overtaken"),
     ],
 )
-def test_a_policy_that_cannot_be_had_leaves_the_old_one(
+def test_an_invalid_policy_keeps_the_current_one(
     llama: Path, name: str, options: dict[str, str], param: str, message: str
 ) -> None:
     engine = build_engine(llama, policy="fcfs")
@@ -91,7 +91,7 @@ def test_a_policy_that_cannot_be_had_leaves_the_old_one(
     assert policy(engine).name == "fcfs"
 
 
-def test_the_policy_s_options_are_told_as_they_were_given(llama: Path) -> None:
+def test_policy_options_are_reported_as_given(llama: Path) -> None:
     engine = build_engine(llama, policy="lpm", options={"policy.max_overtaken": "3"})
     assert policy(engine).options == {"max_overtaken": "3"}
     engine.control(SetPolicy("lpm", {"max_overtaken": "5"}))
@@ -99,7 +99,7 @@ def test_the_policy_s_options_are_told_as_they_were_given(llama: Path) -> None:
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
-def test_a_pinned_prefix_survives_what_evicts_all_others(llama: Path, page_size: int) -> None:
+def test_pinned_prefixes_survive_eviction(llama: Path, page_size: int) -> None:
     engine = build_engine(llama, max_total_tokens=512, page_size=page_size, max_pinned_fraction=0.5)
     assert pin(engine, LONG).num_cached == 0
     run(engine, [LONG])
@@ -118,7 +118,7 @@ def test_a_pinned_prefix_survives_what_evicts_all_others(llama: Path, page_size:
     assert outcome.events[0].cached_tokens < page_size
 
 
-def test_pins_give_way_to_a_request_that_could_not_run_beside_them(llama: Path) -> None:
+def test_pins_yield_to_a_request_needing_memory(llama: Path) -> None:
     engine = build_engine(llama, max_total_tokens=256, max_pinned_fraction=1.0)
     prompts = [[9 + i] * 100 for i in range(2)]
     for prompt in prompts:
@@ -132,13 +132,30 @@ def test_pins_give_way_to_a_request_that_could_not_run_beside_them(llama: Path) 
     assert view(engine).num_pinned < 200
 
 
-def test_flushing_keeps_what_is_pinned(llama: Path) -> None:
+def test_flushing_keeps_pinned_prefixes(llama: Path) -> None:
     engine = build_engine(llama, max_total_tokens=512)
     run(engine, [LONG, [5] * 50])
     pin(engine, LONG[:60])
     left = engine.control(FlushCache())
     assert isinstance(left, CacheView)
     assert (left.num_tokens, left.num_pinned) == (60, 60)
+
+
+def test_only_an_idle_engine_empties_its_whole_cache(llama: Path) -> None:
+    engine = build_engine(llama, max_total_tokens=512)
+    run(engine, [LONG])
+    engine.add(Request(id="a", prompt=LONG[:20], sampling=SamplingParams(max_tokens=9, ignore_eos=True)))
+    with pytest.raises(RequestError, match="0 requests run and 1 wait") as caught:
+        engine.control(FlushCache(only_idle=True))
+    assert caught.value.code == "requests_running"
+    engine.step()
+    with pytest.raises(RequestError, match="1 requests run and 0 wait"):
+        engine.control(FlushCache(only_idle=True))
+    engine.abort("a")
+    run(engine, [[5] * 9])
+    left = engine.control(FlushCache(only_idle=True))
+    assert isinstance(left, CacheView)
+    assert left.num_tokens == 0
 
 
 def test_more_than_the_share_cannot_be_pinned(llama: Path) -> None:
@@ -161,6 +178,6 @@ def test_an_unknown_pin_is_not_found(llama: Path) -> None:
         build_engine(llama).control(UnpinPrefix("pin-x"))
 
 
-def test_without_tracing_nothing_is_told_but_how_to_begin(llama: Path) -> None:
+def test_without_tracing_the_error_names_the_flag(llama: Path) -> None:
     with pytest.raises(RequestError, match="--trace-requests N"):
         build_engine(llama).control(GetTrace("a"))

@@ -70,7 +70,7 @@ def ends(events: list[TokenEvent]) -> dict[str, str]:
     return {event.id: event.error or str(event.finish_reason) for event in events if event.finish_reason}
 
 
-def test_a_full_queue_refuses_and_takes_again_what_comes_later(build: Callable[..., Engine]) -> None:
+def test_a_full_queue_refuses_until_one_leaves(build: Callable[..., Engine]) -> None:
     engine = build(max_queued_requests=2)
     engine.add(asked("a"))
     engine.step()
@@ -92,7 +92,7 @@ def test_a_full_queue_of_tokens_refuses_long_prompts(build: Callable[..., Engine
     engine.add(asked("b", 50))
 
 
-def test_deferrable_requests_are_never_refused_and_fill_no_queue(build: Callable[..., Engine]) -> None:
+def test_deferrable_requests_are_never_refused(build: Callable[..., Engine]) -> None:
     engine = build(max_queued_requests=1, max_tenant_requests=1)
     for i in range(5):
         engine.add(asked(f"batch{i}", deferrable=True))
@@ -100,7 +100,7 @@ def test_deferrable_requests_are_never_refused_and_fill_no_queue(build: Callable
     engine.add(asked("batch5", deferrable=True))
 
 
-def test_a_tenant_s_limit_counts_what_waits_and_what_runs(build: Callable[..., Engine]) -> None:
+def test_tenant_limits_count_waiting_and_running_requests(build: Callable[..., Engine]) -> None:
     engine = build(max_tenant_requests=2)
     engine.add(asked("a", tenant="ann"))
     engine.step()
@@ -112,14 +112,15 @@ def test_a_tenant_s_limit_counts_what_waits_and_what_runs(build: Callable[..., E
     engine.add(asked("d", tenant="ann"))
 
 
-def test_a_wrong_request_is_told_so_also_by_a_full_queue(build: Callable[..., Engine]) -> None:
+def test_a_full_queue_still_reports_invalid_requests(build: Callable[..., Engine]) -> None:
     engine = build(max_queued_requests=1)
     engine.add(asked("a"))
     with pytest.raises(RequestError, match="prompt is empty"):
         engine.add(asked("b", 0))
 
 
-def test_a_request_ends_at_its_timeout_wherever_it_is(build: Callable[..., Engine], clock: Clock) -> None:
+def test_a_request_ends_at_its_timeout(build: Callable[..., Engine], clock: Clock) -> None:
+    """This holds for running requests as for waiting ones."""
     engine = build()
     engine.add(asked("runs", timeout_s=5.0))
     engine.add(asked("waits", timeout_s=5.0))
@@ -137,7 +138,7 @@ def test_a_request_ends_at_its_timeout_wherever_it_is(build: Callable[..., Engin
     assert ends(drained(engine)) == {"stays": "length"}
 
 
-def test_the_pages_of_a_late_request_are_free_at_once(build: Callable[..., Engine], clock: Clock) -> None:
+def test_a_late_request_frees_its_pages_immediately(build: Callable[..., Engine], clock: Clock) -> None:
     engine = build(disable_radix_cache=True)
     engine.add(asked("a", 50, timeout_s=1.0))
     steps(engine, 3)
@@ -149,7 +150,7 @@ def test_the_pages_of_a_late_request_are_free_at_once(build: Callable[..., Engin
     assert engine.sleep_s is None
 
 
-def test_an_engine_with_nothing_but_grammars_to_wait_for_wakes_up_for_a_deadline(
+def test_deadlines_wake_an_engine_waiting_for_grammars(
     build: Callable[..., Engine], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = threading.Event()
@@ -170,7 +171,7 @@ def test_an_engine_with_nothing_but_grammars_to_wait_for_wakes_up_for_a_deadline
     assert engine.sleep_s is None
 
 
-def test_those_who_wait_are_told_their_place_and_how_long(build: Callable[..., Engine], clock: Clock) -> None:
+def test_waiting_requests_receive_position_and_estimate(build: Callable[..., Engine], clock: Clock) -> None:
     engine = build()
     short = SamplingParams(max_tokens=4, temperature=0, ignore_eos=True)
     for i in range(5):
@@ -190,9 +191,7 @@ def test_those_who_wait_are_told_their_place_and_how_long(build: Callable[..., E
     assert len(waits["r4"]) <= 6  # once a second
 
 
-def test_one_whose_prompt_takes_long_is_told_that_it_was_admitted(
-    build: Callable[..., Engine], clock: Clock
-) -> None:
+def test_a_long_prefill_reports_the_admission(build: Callable[..., Engine], clock: Clock) -> None:
     engine = build(chunked_prefill_size=4)
     engine.add(asked("a", 40, tell_wait=True))
     told = []
@@ -202,7 +201,7 @@ def test_one_whose_prompt_takes_long_is_told_that_it_was_admitted(
     assert told == [Wait(0, 0.0)]
 
 
-def test_those_who_do_not_ask_are_not_told(build: Callable[..., Engine], clock: Clock) -> None:
+def test_waits_are_reported_only_on_request(build: Callable[..., Engine], clock: Clock) -> None:
     engine = build()
     for i in range(3):
         engine.add(asked(f"r{i}"))

@@ -68,7 +68,7 @@ def choose(name: str) -> tuple[str, AttentionBackend]:
     return choose_attention(EngineConfig(model="m", attention=name), REGISTRY, model, CPU, storage)
 
 
-def test_the_best_that_can_be_built_is_taken_and_the_others_reasons_are_told(
+def test_auto_uses_the_best_backend_and_logs_rejections(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -86,7 +86,7 @@ def test_the_best_that_can_be_built_is_taken_and_the_others_reasons_are_told(
         ("broken", "its kernels do not load"),
     ],
 )
-def test_one_that_is_asked_for_and_cannot_serve_is_an_error_with_its_reason(name: str, reason: str) -> None:
+def test_an_unusable_named_backend_is_an_error(name: str, reason: str) -> None:
     with pytest.raises(ComponentError, match=f"can serve Llama on cpu: {name}: {reason}"):
         choose(name)
 
@@ -116,7 +116,7 @@ READY = Registry(
         ({"eviction": "fifo"}, "fifo"),
     ],
 )
-def test_what_is_wrong_whatever_the_model_is_told_before_it_is_read(
+def test_configuration_errors_precede_model_loading(
     settings: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "load_model", lambda *_: pytest.fail("the model was read"))
@@ -124,5 +124,5 @@ def test_what_is_wrong_whatever_the_model_is_told_before_it_is_read(
         build.build_generation_engine(EngineConfig(model="m", device="cpu", **settings), READY)
 
 
-def test_of_backends_to_choose_from_one_that_has_the_option_is_enough() -> None:
+def test_an_option_needs_only_one_matching_backend() -> None:
     check_attention(EngineConfig(model="m", options={"attention.tiles": 2}), READY)

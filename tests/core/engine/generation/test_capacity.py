@@ -46,7 +46,7 @@ def decide(model: LoadedModel, **settings: Any) -> Capacity:
     return decide_capacity(EngineConfig(model="m", **settings), model, GPU)
 
 
-def test_the_log_says_where_the_memory_goes_before_it_is_taken(
+def test_the_log_explains_memory_before_allocation(
     gpu: None, llama: LoadedModel, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.capacity"):
@@ -63,7 +63,7 @@ def test_the_log_says_where_the_memory_goes_before_it_is_taken(
         assert said in caplog.text
 
 
-def test_on_a_cpu_they_are_refused_before_they_are_allocated(
+def test_too_many_tokens_are_refused_before_allocation(
     llama: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capacity, "available_memory", lambda _: 16 * GIB)
@@ -91,14 +91,12 @@ def test_page_tables_are_refused_before_they_are_allocated(
     assert decide_capacity(fitting, llama, torch.device("cpu")).max_running == 16_000
 
 
-def test_keys_and_values_of_eight_bits_are_counted_as_such(gpu: None, llama: LoadedModel) -> None:
+def test_fp8_doubles_the_planned_tokens(gpu: None, llama: LoadedModel) -> None:
     plain, small = (decide(llama, kv_cache_dtype=name).num_pages for name in ("auto", "fp8_e5m2"))
     assert 0 <= small - 2 * plain < 4
 
 
-def test_more_tokens_than_there_is_room_for_are_refused_with_how_many_there_is(
-    gpu: None, llama: LoadedModel
-) -> None:
+def test_excess_tokens_are_refused_with_the_maximum(gpu: None, llama: LoadedModel) -> None:
     with pytest.raises(ConfigError, match=r"--max-total-tokens is 900000; .* \d{6} tokens fit on cuda"):
         decide(llama, max_total_tokens=900_000)
     assert decide(llama, max_total_tokens=400_000).num_pages == 400_000
@@ -113,7 +111,7 @@ def test_more_tokens_than_there_is_room_for_are_refused_with_how_many_there_is(
         ({"cuda_graph": "lazy", "max_running_requests": 100}, 100),
     ],
 )
-def test_no_larger_steps_are_captured_than_are_asked_for_or_may_run(
+def test_graphs_are_captured_up_to_needed_sizes(
     gpu: None, llama: LoadedModel, settings: dict[str, Any], size: int
 ) -> None:
     assert decide(llama, **settings).max_graph_size == size
@@ -126,14 +124,14 @@ def test_no_larger_steps_are_captured_than_are_asked_for_or_may_run(
         ({"mem_fraction_static": 0.1}, "raise --mem-fraction-static"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_memory_settings_are_refused(
     gpu: None, llama: LoadedModel, settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         decide(llama, **settings)
 
 
-def test_of_a_mixture_all_experts_of_a_token_count(llama: LoadedModel) -> None:
+def test_moe_counts_all_experts_of_a_token(llama: LoadedModel) -> None:
     assert shape_of(llama).intermediate_size == 14336
     llama.module.config.num_experts_per_tok = 8  # type: ignore[union-attr]
     llama.module.config.moe_intermediate_size = 4096  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from .tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_forbidden_tokens_have_no_probability(tmp_path: Path, overlap: bool) -> None:
+def test_forbidden_tokens_have_zero_probability(tmp_path: Path, overlap: bool) -> None:
     llama = save_random_model(tmp_path, *SERVABLE["llama"])
     [prompt] = random_prompts(1, VOCAB_SIZE)
     sampling = SamplingParams(max_tokens=8, seed=1, temperature=3.0, allowed_token_ids=(5, 9))

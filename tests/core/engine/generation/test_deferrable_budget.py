@@ -53,7 +53,7 @@ class Machine:
         return self.step(min(limits.places, limits.tokens), 0)
 
 
-def test_without_live_requests_steps_are_whole() -> None:
+def test_without_live_requests_steps_are_full() -> None:
     machine = Machine(0.002, 0.0001)
     assert machine.budget.limits() == WHOLE
     machine.live()
@@ -65,9 +65,8 @@ def test_without_live_requests_steps_are_whole() -> None:
 @pytest.mark.parametrize("base", [0.0001, 0.002, 0.01])
 @pytest.mark.parametrize("each", [0.00001, 0.0005])
 @pytest.mark.parametrize("num_ahead", [1, 2])
-def test_steps_take_a_fraction_of_a_first_token_on_any_machine(
-    base: float, each: float, num_ahead: int
-) -> None:
+def test_deferrable_steps_take_little_of_a_first_token(base: float, each: float, num_ahead: int) -> None:
+    """Deferrable work takes a bounded fraction of the time to first token, on machines of any speed."""
     machine = Machine(base, each, num_ahead, noise=0.2)
     for _ in range(20):
         machine.step(128, 0)  # the batch alone, before
@@ -82,7 +81,7 @@ def test_steps_take_a_fraction_of_a_first_token_on_any_machine(
 
 
 @pytest.mark.parametrize("whole", [Limits(1, 1), Limits(1, 512), Limits(128, 1)])
-def test_there_is_always_room_for_a_token_of_a_prompt(whole: Limits) -> None:
+def test_one_prompt_token_always_fits(whole: Limits) -> None:
     machine = Machine(0.1, 0.0001, whole=whole)
     machine.live()
     limits = machine.budget.limits()
@@ -90,7 +89,7 @@ def test_there_is_always_room_for_a_token_of_a_prompt(whole: Limits) -> None:
     assert 1 <= limits.tokens - limits.tokens_per_place <= whole.tokens
 
 
-def test_a_step_that_was_disturbed_changes_little() -> None:
+def test_a_disturbed_step_changes_little() -> None:
     machine = Machine(0.002, 0.0001)
     for _ in range(50):
         machine.live()
@@ -102,7 +101,7 @@ def test_a_step_that_was_disturbed_changes_little() -> None:
     assert machine.budget.limits().places > 0.5 * before.places
 
 
-def test_larger_steps_are_tried_until_one_takes_too_long() -> None:
+def test_step_size_grows_until_one_is_slow() -> None:
     times, size, tried = StepTimes(), 1, []
     for _ in range(12):
         times.learn(size, 0.001 * size)
@@ -111,7 +110,7 @@ def test_larger_steps_are_tried_until_one_takes_too_long() -> None:
     assert 15 < tried[-1] <= 24
 
 
-def test_time_that_a_step_waits_for_the_one_before_it_is_not_its_own() -> None:
+def test_waiting_for_the_previous_step_is_excluded() -> None:
     machine = Machine(1.0, 0.0)
     first = machine.budget.begin()
     second = machine.budget.begin()
@@ -121,7 +120,7 @@ def test_time_that_a_step_waits_for_the_one_before_it_is_not_its_own() -> None:
     assert machine.budget.end(second, 1, 0) == 2.0
 
 
-def test_the_time_of_a_prompt_in_pieces_is_that_of_all_its_steps() -> None:
+def test_chunked_prefill_time_is_the_sum_of_steps() -> None:
     machine = Machine(0.0, 0.0)
     seq = SequenceState(Request(id="a", prompt=[1] * 20, sampling=SamplingParams(max_tokens=5)), 0)
     for start in (0, 10):

@@ -36,7 +36,7 @@ def alone(llama: Path, requests: list[Request]) -> list[list[int]]:
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("max_running_requests", [3, 128])
-def test_text_is_that_of_the_request_alone(
+def test_deferrable_text_equals_the_single_run(
     llama: Path,
     requests: list[Request],
     alone: list[list[int]],

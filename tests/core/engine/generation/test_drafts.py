@@ -73,7 +73,7 @@ def tell(
 
 
 @pytest.mark.parametrize("seed", [1, *also([2, 4])])
-def test_a_text_is_the_same_with_drafts_in_any_mix(
+def test_drafts_do_not_change_tokens_in_any_mix(
     llama: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -104,9 +104,8 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-def test_each_way_of_sampling_gives_the_same_tokens_and_log_probabilities_in_fewer_steps(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drafts_keep_tokens_and_logprobs_when_sampling(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way of sampling takes fewer steps with drafts."""
     requests = [
         Request(
             id=str(i),
@@ -125,7 +124,7 @@ def test_each_way_of_sampling_gives_the_same_tokens_and_log_probabilities_in_few
         assert len(found.events) < len(expected.events) / 2
 
 
-def test_text_that_repeats_itself_is_drafted_from_the_prompt(llama: Path) -> None:
+def test_prompt_lookup_drafts_repeated_text(llama: Path) -> None:
     prompt = [4, 9, 17, 30, 8] * 6
     forced = SamplingParams(temperature=0, max_tokens=60, logit_bias={9: 50.0})  # nothing but one token
     request = Request(id="a", prompt=prompt, sampling=forced)
@@ -136,9 +135,7 @@ def test_text_that_repeats_itself_is_drafted_from_the_prompt(llama: Path) -> Non
     assert engine.stats().num_accepted_tokens > 40
 
 
-def test_the_context_s_end_and_a_stop_token_are_where_they_were(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drafts_stop_at_context_end_and_stop_tokens(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The first fills the context, the second stops at a token that is in the middle of a draft.
     long = Request(id="long", prompt=[5] * 230, sampling=SamplingParams(temperature=0))
     [whole] = generate(build(llama), [long])
@@ -153,7 +150,7 @@ def test_the_context_s_end_and_a_stop_token_are_where_they_were(
     assert found[1].token_ids == whole.token_ids[: whole.token_ids.index(stop) + 1]
 
 
-def test_without_a_seed_pairs_of_tokens_are_as_likely_as_the_model_says(
+def test_unseeded_drafting_keeps_the_model_s_distribution(
     llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompt, num, k = [5, 6, 7], 600, 3
@@ -197,9 +194,10 @@ def pair_chances(folder: Path, prompt: Sequence[int], k: int) -> dict[tuple[int,
     return chances
 
 
-def test_a_drafter_that_breaks_is_told_once_and_costs_no_request(
+def test_a_failing_drafter_is_logged_once(
     llama: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Its requests go on without drafts."""
     requests = [
         Request(id=str(i), prompt=[i + 2] * 3, sampling=SamplingParams(temperature=0, max_tokens=20))
         for i in range(3)
@@ -219,7 +217,7 @@ def test_a_drafter_that_breaks_is_told_once_and_costs_no_request(
     assert use.calls > 1
 
 
-def test_the_log_says_how_many_tokens_a_step_brought(
+def test_the_log_reports_the_accepted_length(
     llama: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     request = Request(id="a", prompt=[4, 5], sampling=SamplingParams(temperature=0, max_tokens=100))

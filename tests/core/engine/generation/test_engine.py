@@ -26,7 +26,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("family", [*DIFFERENT, *also(sorted(SERVABLE.keys() - set(DIFFERENT)))])
-def test_greedy_tokens_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+def test_greedy_tokens_equal_transformers(family: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = random_prompts(8, VOCAB_SIZE)
     expected = generate_alone(folder, prompts, 24, eos=1)
@@ -35,7 +35,7 @@ def test_greedy_tokens_are_those_of_transformers(family: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("family", REFUSED)
-def test_a_model_that_would_be_computed_wrong_is_refused(family: str, tmp_path: Path) -> None:
+def test_unsupported_models_are_refused(family: str, tmp_path: Path) -> None:
     config_class, changes, reason = REFUSED[family]
     folder = save_random_model(tmp_path, config_class, changes)
     with pytest.raises(ModelError, match=reason):
@@ -60,7 +60,7 @@ def alone(llama: Path) -> list[list[int]]:
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("policy", ["fcfs", "lpm"])
-def test_tokens_do_not_depend_on_how_they_were_scheduled(
+def test_tokens_do_not_depend_on_scheduling(
     llama: Path, alone: list[list[int]], policy: str, overlap: bool, page_size: int
 ) -> None:
     engine = build_engine(
@@ -77,7 +77,7 @@ def test_tokens_do_not_depend_on_how_they_were_scheduled(
 
 
 @pytest.mark.slow
-def test_demo_prompts_give_what_transformers_gives() -> None:
+def test_demo_outputs_equal_transformers() -> None:
     prompts = demo_prompts(of_length(50, 200))
     expected = generate_alone(str(DEMO), prompts, 40, eos=demo_token("<|im_end|>"))
     sampling = SamplingParams(temperature=0, max_tokens=40)
@@ -95,7 +95,8 @@ def test_demo_prompts_give_what_transformers_gives() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_seed_gives_the_same_text_alone_among_30_and_after_a_retraction(dtype: str) -> None:
+def test_seeded_text_does_not_depend_on_batching(dtype: str) -> None:
+    """Alone, among 30 others and after a retraction."""
     if dtype == "bfloat16" and not has_fast_bfloat16():
         pytest.skip("without instructions for bfloat16 its products are added up otherwise")
     prompts = demo_prompts(30)
@@ -108,14 +109,14 @@ def test_a_seed_gives_the_same_text_alone_among_30_and_after_a_retraction(dtype:
     assert crowded.stats().num_retractions > 0
 
 
-def test_what_follows_from_a_seed_is_not_what_follows_from_another(llama: Path) -> None:
+def test_different_seeds_give_different_outputs(llama: Path) -> None:
     engine = build_engine(llama)
     prompts = [[5, 6, 7]] * 8
     outputs = run(engine, prompts, [SamplingParams(max_tokens=20, seed=i) for i in range(8)])
     assert len({tuple(output) for output in outputs}) == 8
 
 
-def test_without_a_seed_equal_requests_differ_and_a_server_seed_repeats_them(llama: Path) -> None:
+def test_the_server_seed_makes_unseeded_requests_repeatable(llama: Path) -> None:
     prompts = [[5, 6, 7]] * 4
     sampling = SamplingParams(max_tokens=20)
     first = run(build_engine(llama, random_seed=1), prompts, sampling)
@@ -124,7 +125,7 @@ def test_without_a_seed_equal_requests_differ_and_a_server_seed_repeats_them(lla
     assert run(build_engine(llama, random_seed=2), prompts, sampling) != first
 
 
-def test_a_stop_token_ends_the_output_and_is_its_last_token(llama: Path) -> None:
+def test_a_stop_token_is_the_last_token(llama: Path) -> None:
     engine = build_engine(llama)
     [free] = run(engine, [[5, 6, 7]], eos=())
     stop = free[5]
@@ -132,7 +133,7 @@ def test_a_stop_token_ends_the_output_and_is_its_last_token(llama: Path) -> None
     assert run(engine, [[5, 6, 7]], sampling, eos=()) == [free[: free.index(stop) + 1]]
 
 
-def test_min_tokens_holds_back_the_end(llama: Path) -> None:
+def test_min_tokens_delays_the_end(llama: Path) -> None:
     engine = build_engine(llama)
     [free] = run(engine, [[5, 6, 7]], eos=())
     sampling = SamplingParams(temperature=0, max_tokens=24, min_tokens=10)
@@ -141,7 +142,7 @@ def test_min_tokens_holds_back_the_end(llama: Path) -> None:
     assert held.index(free[0]) == len(held) - 1 if free[0] in held else len(held) == 24
 
 
-def test_the_first_event_says_how_much_was_cached(llama: Path) -> None:
+def test_the_first_event_reports_cached_tokens(llama: Path) -> None:
     engine = build_engine(llama)
     prompt = list(range(2, 50))
     cached = []
@@ -153,7 +154,7 @@ def test_the_first_event_says_how_much_was_cached(llama: Path) -> None:
     assert cached == [[], [47]]
 
 
-def test_an_aborted_request_gives_no_more_events_and_its_pages_back(llama: Path) -> None:
+def test_an_aborted_request_frees_its_pages(llama: Path) -> None:
     engine = build_engine(llama, overlap=True)
     engine.add(Request(id="a", prompt=[5, 6, 7], sampling=GREEDY))
     engine.step()
@@ -163,7 +164,7 @@ def test_an_aborted_request_gives_no_more_events_and_its_pages_back(llama: Path)
     assert engine.stats().num_used_tokens == 0
 
 
-def test_the_whole_context_can_be_used_and_no_more(llama: Path) -> None:
+def test_outputs_end_at_the_context_length(llama: Path) -> None:
     engine = build_engine(llama, context_length=32)
     [output] = run(engine, [[5] * 20], SamplingParams(temperature=0), eos=())
     assert len(output) == 12
@@ -184,7 +185,7 @@ def test_the_whole_context_can_be_used_and_no_more(llama: Path) -> None:
         ([5], SamplingParams(stop_token_ids=(VOCAB_SIZE,)), "stop_token_ids"),
     ],
 )
-def test_a_wrong_request_is_refused_by_name(
+def test_a_wrong_request_names_the_field(
     llama: Path, prompt: list[int], sampling: SamplingParams, param: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
@@ -206,14 +207,14 @@ def test_a_wrong_request_is_refused_by_name(
         {"mem_fraction_static": 1.5},
     ],
 )
-def test_a_wrong_setting_is_refused_with_its_value(llama: Path, settings: dict[str, object]) -> None:
+def test_a_wrong_setting_quotes_its_value(llama: Path, settings: dict[str, object]) -> None:
     value = next(iter(settings.values()))
     named = str(value) if not isinstance(value, dict) else "bogus"
     with pytest.raises(ConfigError, match=named):
         build_engine(llama, **settings)
 
 
-def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="config"):
         build_engine(tmp_path)
 

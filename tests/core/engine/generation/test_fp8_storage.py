@@ -53,9 +53,8 @@ class RoundedCache(DynamicCache):
 
 
 @pytest.mark.parametrize("name", ["fp8_e4m3", "fp8_e5m2"])
-def test_greedy_text_is_what_transformers_generates_over_a_cache_of_rounded_numbers(
-    scaled: Path, name: str
-) -> None:
+def test_fp8_greedy_text_equals_rounded_transformers(scaled: Path, name: str) -> None:
+    """transformers generates over a KV cache rounded to the same dtype."""
     prompts = random_prompts(6, VOCAB_SIZE)
     model = AutoModelForCausalLM.from_pretrained(scaled, dtype=torch.float32).eval()
     expected = []
@@ -79,7 +78,7 @@ def test_greedy_text_is_what_transformers_generates_over_a_cache_of_rounded_numb
 @pytest.mark.parametrize(
     "family", ["gemma 2 (soft cap)", "gpt-oss (sinks)", "deepseek v3 (value heads of another size)"]
 )
-def test_cached_and_retracted_tokens_are_the_same(family: str, tmp_path: Path) -> None:
+def test_caching_and_retraction_do_not_change_tokens(family: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = random_prompts(8, VOCAB_SIZE)
     engine = build_engine(folder, kv_cache_dtype="fp8_e4m3")
@@ -94,7 +93,7 @@ def test_cached_and_retracted_tokens_are_the_same(family: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
-def test_sixteen_bits_are_kept_too(scaled: Path, name: str) -> None:
+def test_kv_cache_accepts_wider_dtypes(scaled: Path, name: str) -> None:
     prompts = random_prompts(4, VOCAB_SIZE)
     engine = build_engine(scaled, kv_cache_dtype=name)
     assert engine.info.kv_cache_dtype == name
@@ -102,9 +101,7 @@ def test_sixteen_bits_are_kept_too(scaled: Path, name: str) -> None:
     assert found == generate_alone(scaled, prompts, 1, eos=1)
 
 
-def test_eight_bits_hold_four_times_the_tokens_of_float32(
-    scaled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fp8_holds_four_times_float32_s_tokens(scaled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmfw.core.engine.generation.capacity.total_memory", lambda device: 100 << 20)
     monkeypatch.setattr("llmfw.core.engine.generation.capacity.available_memory", lambda device: 100 << 20)
     settings = {"max_running_requests": 1000, "context_length": 512, "mem_fraction_static": 0.1}
@@ -115,9 +112,7 @@ def test_eight_bits_hold_four_times_the_tokens_of_float32(
     assert 0 <= small - 4 * wide < 4
 
 
-def test_a_backend_that_cannot_is_passed_over_with_its_reason(
-    scaled: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_backend_without_fp8_is_skipped_and_logged(scaled: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.attention_choice"):
         assert build_engine(scaled, kv_cache_dtype="fp8").info.attention == "torch"
     assert "cpu: " in caplog.text

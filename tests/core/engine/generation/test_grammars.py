@@ -55,9 +55,7 @@ def seeded(seed: int, **fields: object) -> SamplingParams:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.text(max_size=8).filter(lambda s: len(s.encode()) < 20), min_size=1, max_size=6), st.data())
-def test_an_output_is_always_one_of_the_grammar_s(
-    engine: Engine, texts: set[str], data: st.DataObject
-) -> None:
+def test_every_output_matches_its_grammar(engine: Engine, texts: set[str], data: st.DataObject) -> None:
     sampling = seeded(data.draw(st.integers(0, 99)), temperature=data.draw(st.sampled_from([0.0, 1.0, 3.0])))
     [outcome] = generate(engine, [asked("a", *texts, sampling=sampling)])
     *tokens, last = outcome.token_ids
@@ -66,7 +64,7 @@ def test_an_output_is_always_one_of_the_grammar_s(
     assert outcome.end.finish_reason is FinishReason.STOP
 
 
-def test_forced_tokens_come_in_one_event_and_in_few_steps(llama: Path) -> None:
+def test_forced_tokens_are_appended_in_one_step(llama: Path) -> None:
     [outcome] = generate(build_engine(llama), [asked("a", "indivisible")])
     assert [len(event.token_ids) for event in outcome.events] == [12]
     [slow] = generate(build_engine(llama, overlap=True), [asked("a", "indivisible")])
@@ -74,31 +72,31 @@ def test_forced_tokens_come_in_one_event_and_in_few_steps(llama: Path) -> None:
     assert slow.token_ids == outcome.token_ids == [*tokens_of("indivisible"), EOS]
 
 
-def test_tokens_whose_logprobs_are_asked_for_are_not_jumped_over(engine: Engine) -> None:
+def test_forced_tokens_with_logprobs_are_computed_singly(engine: Engine) -> None:
     [outcome] = generate(engine, [asked("a", "green", "grey", logprobs=1)])
     assert len(outcome.logprobs) == len(outcome.token_ids) == len(outcome.events)
 
 
-def test_what_was_jumped_over_is_cached_like_the_rest(llama: Path) -> None:
+def test_forced_tokens_are_cached_like_others(llama: Path) -> None:
     engine = build_engine(llama)
     [choice] = generate(engine, [asked("a", "a long road", "a long lane")])
     again = Request(id="b", prompt=PROMPT + choice.token_ids, sampling=GREEDY)
     assert generate(engine, [again])[0].events[0].cached_tokens == len(PROMPT) + len("a long ")
 
 
-def test_max_tokens_cuts(engine: Engine) -> None:
+def test_max_tokens_truncates_forced_tokens(engine: Engine) -> None:
     [outcome] = generate(engine, [asked("a", "indivisible", sampling=seeded(1, max_tokens=4))])
     assert text_of(outcome.token_ids) == "indi"
     assert outcome.end.finish_reason is FinishReason.LENGTH
 
 
-def test_a_stop_token_among_the_forced_ones_stops(engine: Engine) -> None:
+def test_a_forced_stop_token_stops(engine: Engine) -> None:
     stop = tokens_of("v")
     [outcome] = generate(engine, [asked("a", "indivisible", sampling=seeded(1, stop_token_ids=stop))])
     assert text_of(outcome.token_ids) == "indiv"
 
 
-def test_min_tokens_holds_back_an_end_that_may_come_and_none_that_has_to(engine: Engine) -> None:
+def test_min_tokens_delays_only_avoidable_ends(engine: Engine) -> None:
     sampling = seeded(1, min_tokens=6, logit_bias={EOS: 100.0})
     outcomes = generate(
         engine, [asked("a", "bl", "blueish", sampling=sampling), asked("b", "bl", sampling=sampling)]
@@ -107,7 +105,7 @@ def test_min_tokens_holds_back_an_end_that_may_come_and_none_that_has_to(engine:
     assert [outcome.token_ids[-1] for outcome in outcomes] == [EOS, EOS]
 
 
-def test_bias_works_within_the_mask(engine: Engine) -> None:
+def test_logit_bias_works_within_the_mask(engine: Engine) -> None:
     biased = seeded(1, temperature=0, logit_bias={tokens_of("g")[0]: 100.0, tokens_of("x")[0]: 100.0})
     [outcome] = generate(engine, [asked("a", sampling=biased)])
     assert outcome.token_ids[0] == tokens_of("g")[0]
@@ -115,7 +113,9 @@ def test_bias_works_within_the_mask(engine: Engine) -> None:
 
 @pytest.mark.parametrize("budget", [0, 5])
 @pytest.mark.parametrize("grammar", [None, one_of(*CHOICES)])
-def test_a_thinking_budget_holds(engine: Engine, budget: int, grammar: GrammarSpec | None) -> None:
+def test_a_thinking_budget_works_with_grammars(
+    engine: Engine, budget: int, grammar: GrammarSpec | None
+) -> None:
     thinking = Thinking(end=(3, 4), is_open=True, budget=budget)
     request = Request(
         id="a", prompt=PROMPT, sampling=seeded(3), eos_token_ids=(EOS,), grammar=grammar, thinking=thinking
@@ -126,7 +126,7 @@ def test_a_thinking_budget_holds(engine: Engine, budget: int, grammar: GrammarSp
         assert text_of(outcome.token_ids[budget + 2 : -1]) in CHOICES
 
 
-def test_a_model_may_think_before_it_answers(engine: Engine) -> None:
+def test_grammars_allow_thinking_before_the_answer(engine: Engine) -> None:
     sampling = seeded(3, logit_bias={2: 100.0})
     [outcome] = generate(engine, [asked("a", sampling=sampling, thinking=THOUGHT)])
     assert outcome.token_ids[0] == 2
@@ -138,9 +138,8 @@ def test_a_model_may_think_before_it_answers(engine: Engine) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("bias", [-100.0, 0.0, 100.0])
-def test_white_space_after_the_thinking_is_none_of_the_grammar_s_in_both_loops(
-    llama: Path, seed: int, bias: float
-) -> None:
+def test_space_after_thinking_is_outside_the_grammar(llama: Path, seed: int, bias: float) -> None:
+    """This holds in both loops."""
     thinking = Thinking(end=(3, 4), is_open=True, budget=3, space=(5, 6))
     request = asked("a", sampling=seeded(seed, logit_bias={5: bias, 6: bias}), thinking=thinking)
     loops = [
@@ -152,7 +151,7 @@ def test_white_space_after_the_thinking_is_none_of_the_grammar_s_in_both_loops(
     assert text_of(after[after[0] in (5, 6) :]) in CHOICES
 
 
-def test_a_grammar_that_breaks_ends_its_own_request(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_grammar_ends_only_its_request(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     broken = asked("bad", grammar=one_of("red", "blue", breaks_at=1))
     outcomes = generate(engine, [asked("a"), broken, asked("b")])
     assert [outcome.end.finish_reason for outcome in outcomes] == ["stop", "error", "stop"]
@@ -167,7 +166,7 @@ def test_a_grammar_that_breaks_ends_its_own_request(engine: Engine, caplog: pyte
 @pytest.mark.parametrize(
     ("mask", "reason"), [("raises", "grammar 'trie' of plugin 'tests' failed"), ("empty", "allows no token")]
 )
-def test_a_grammar_without_a_mask_ends_its_own_request(engine: Engine, mask: str, reason: str) -> None:
+def test_a_failing_mask_ends_only_its_request(engine: Engine, mask: str, reason: str) -> None:
     outcomes = generate(
         engine, [asked("a"), asked("bad", grammar=one_of("red", "blue", mask=mask)), asked("b")]
     )
@@ -175,14 +174,14 @@ def test_a_grammar_without_a_mask_ends_its_own_request(engine: Engine, mask: str
     assert reason in (outcomes[1].end.error or "")
 
 
-def test_a_grammar_that_breaks_where_it_could_end_does_not_pass_for_finished(engine: Engine) -> None:
+def test_a_grammar_error_is_not_a_stop(engine: Engine) -> None:
     # A broken one allows the end only, which is then what is sampled.
     broken = asked("bad", grammar=one_of("red", "redder", "blue", breaks_at=3), sampling=seeded(1))
     outcomes = generate(engine, [broken])
     assert (outcomes[0].end.finish_reason, outcomes[0].end.error) == ("error", FAILED)
 
 
-def test_a_grammar_whose_masks_take_too_long_ends_its_own_request(engine: Engine) -> None:
+def test_slow_masks_end_only_their_request(engine: Engine) -> None:
     slow = one_of("red", "blue", "black", "brown", burn=0.25)
     outcomes = generate(engine, [asked("a"), asked("bad", grammar=slow), asked("b")])
     assert [outcome.end.finish_reason for outcome in outcomes] == ["stop", "error", "stop"]
@@ -191,7 +190,7 @@ def test_a_grammar_whose_masks_take_too_long_ends_its_own_request(engine: Engine
         engine.add(asked("again", grammar=slow))
 
 
-def test_a_compile_error_reaches_the_reader_and_is_tried_again(engine: Engine) -> None:
+def test_compile_errors_reach_the_client_and_are_retried(engine: Engine) -> None:
     wrong = asked("a", grammar=one_of(fail="the schema is wrong"))
     for _ in range(2):
         outcome, other = generate(engine, [wrong, asked("b")])
@@ -200,7 +199,7 @@ def test_a_compile_error_reaches_the_reader_and_is_tried_again(engine: Engine) -
 
 
 @pytest.mark.parametrize("method", ["compile", "copy", "forced", "hasten"])
-def test_a_backend_that_fails_at_all_ends_its_own_request(
+def test_backend_errors_end_only_their_request(
     engine: Engine, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(self: object, *args: object) -> None:
@@ -216,7 +215,7 @@ def test_a_backend_that_fails_at_all_ends_its_own_request(
     assert "LookupError: lost" in caplog.text
 
 
-def test_the_engine_tells_how_long_the_backend_took(engine: Engine) -> None:
+def test_stats_report_the_time_in_the_backend(engine: Engine) -> None:
     before = {use.kind: use for use in engine.stats().component_uses}
     generate(engine, [asked("a", "something new"), asked("b")])
     after = {use.kind: use for use in engine.stats().component_uses}
@@ -224,7 +223,7 @@ def test_the_engine_tells_how_long_the_backend_took(engine: Engine) -> None:
     assert after["policy"].calls > before["policy"].calls
 
 
-def test_a_slow_compile_delays_nobody_else_and_wakes_the_loop(engine: Engine) -> None:
+def test_a_slow_compile_delays_only_its_request(engine: Engine) -> None:
     woken = threading.Event()
     engine.call_when_ready(woken.set)
     engine.add(asked("slow", grammar=one_of("slow", sleep=1.5)))
@@ -243,7 +242,7 @@ def drain(engine: Engine) -> list[TokenEvent]:
     return events
 
 
-def test_an_aborted_request_does_not_run_when_its_grammar_is_ready(engine: Engine) -> None:
+def test_an_aborted_request_ignores_its_compiled_grammar(engine: Engine) -> None:
     slow = one_of("slow", sleep=0.2, number=2)
     engine.add(asked("a", grammar=slow))
     with pytest.raises(RequestError, match="runs already"):
@@ -254,7 +253,7 @@ def test_an_aborted_request_does_not_run_when_its_grammar_is_ready(engine: Engin
     assert text_of(outcome.token_ids[:-1]) == "slow"
 
 
-def test_a_grammar_is_compiled_once_and_those_not_used_for_longest_are_forgotten() -> None:
+def test_compiled_grammars_are_an_lru_cache() -> None:
     backend = TrieBackend(SimpleNamespace(eos_token_ids=(EOS,)), 300)  # type: ignore[arg-type]
     grammars = Grammars(lambda: backend, max_compiled=2)
     for text in ("a", "b", "a", "c", "a", "b"):
@@ -265,7 +264,7 @@ def test_a_grammar_is_compiled_once_and_those_not_used_for_longest_are_forgotten
     assert backend.compiled == [one_of(text) for text in ("a", "b", "c", "b")]
 
 
-def test_grammars_are_kept_within_a_limit_of_memory() -> None:
+def test_compiled_grammars_stay_within_max_bytes() -> None:
     backend = TrieBackend(SimpleNamespace(eos_token_ids=(EOS,)), 300)  # type: ignore[arg-type]
     grammars = Grammars(lambda: backend, max_bytes=100)
     specs = {text: msgspec.structs.replace(one_of(text), num_bytes=40) for text in "abc"}
@@ -277,7 +276,7 @@ def test_grammars_are_kept_within_a_limit_of_memory() -> None:
     assert backend.compiled == [specs[text] for text in ("a", "b", "c", "b")]
 
 
-def test_a_grammar_is_refused_where_there_is_no_backend(llama: Path) -> None:
+def test_grammars_are_refused_without_a_backend(llama: Path) -> None:
     engine = build_engine(llama, grammar="none")
     with pytest.raises(RequestError, match="--grammar none"):
         engine.add(asked())
@@ -285,7 +284,7 @@ def test_a_grammar_is_refused_where_there_is_no_backend(llama: Path) -> None:
         choose_grammars(EngineConfig(model="m"), Registry([]), 300).check()
 
 
-def test_auto_takes_the_backend_of_the_highest_rank_that_lacks_nothing() -> None:
+def test_auto_uses_the_highest_ranked_usable_backend() -> None:
     better = Entry("grammar", "better", "nowhere:Better", "p", "p", "1", needs=("no_such_module",), rank=9)
     choose_grammars(EngineConfig(model="m"), Registry([better, TRIE]), 300).check()
     with pytest.raises(ComponentError, match="needs no_such_module"):
@@ -305,7 +304,7 @@ def test_auto_takes_the_backend_of_the_highest_rank_that_lacks_nothing() -> None
         ({"thinking": Thinking(end=(3,), budget=-1)}, "thinking.budget"),
     ],
 )
-def test_a_wrong_request_is_refused_by_name(engine: Engine, fields: dict[str, object], param: str) -> None:
+def test_a_wrong_request_names_the_field(engine: Engine, fields: dict[str, object], param: str) -> None:
     with pytest.raises(RequestError) as caught:
         engine.add(asked(**fields))  # type: ignore[arg-type]
     assert caught.value.param == param

@@ -14,9 +14,7 @@ from .tiny_models import SERVABLE, SIZES
 
 
 @pytest.mark.parametrize(("config_class", "changes"), SERVABLE.values(), ids=SERVABLE)
-def test_the_places_of_tokens_are_gathered_before_the_head(
-    config_class: str, changes: dict[str, Any]
-) -> None:
+def test_the_head_computes_only_sampled_rows(config_class: str, changes: dict[str, Any]) -> None:
     torch.manual_seed(0)
     settings = {name: value for name, value in (SIZES | changes).items() if value is not None}
     model = AutoModelForCausalLM.from_config(getattr(transformers, config_class)(**settings)).eval()

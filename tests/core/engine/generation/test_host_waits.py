@@ -61,7 +61,7 @@ def steps(engine: Engine, sends: list[int], **fields: Any) -> list[int]:
 
 @pytest.mark.parametrize("cuda_graph", ["lazy", "off"])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_greedy_step_takes_one_copy_and_no_wait(
+def test_a_greedy_step_copies_once_without_sync(
     llama: Path, sends: list[int], cuda_graph: str, overlap: bool
 ) -> None:
     engine = build_captured(llama, [], cuda_graph=cuda_graph, overlap=overlap, dtype="float32")
@@ -83,14 +83,14 @@ def test_a_greedy_step_takes_one_copy_and_no_wait(
         (3, {"grammar": one_of("red", "green", "greenhouse")}),
     ],
 )
-def test_whatever_is_asked_for_takes_a_few_copies_and_no_wait(
+def test_any_sampling_copies_rarely_without_sync(
     llama: Path, sends: list[int], most: int, fields: dict[str, Any]
 ) -> None:
     engine = build_captured(llama, [], cuda_graph="lazy", overlap=True, dtype="float32")
     assert max(steps(engine, sends, eos_token_ids=(1,), **fields)) <= most
 
 
-def test_a_step_waits_for_nothing_however_many_tokens_a_filter_leaves(
+def test_filters_of_any_width_need_no_sync(
     llama: Path, sends: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts = random_prompts(4, VOCAB_SIZE)
@@ -106,7 +106,7 @@ def test_a_step_waits_for_nothing_however_many_tokens_a_filter_leaves(
         assert max(steps(engine, sends, sampling=sampling)) <= 2
 
 
-def test_the_watch_sees_what_waits() -> None:
+def test_the_watcher_detects_synchronisation() -> None:
     with Watching() as watching:
         bool(torch.ones(3).any())
         torch.ones(3)[torch.ones(3) > 0]

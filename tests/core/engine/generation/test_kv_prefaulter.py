@@ -55,7 +55,7 @@ def bring_all(kv_prefaulter: KVPrefaulter) -> int:
     return count
 
 
-def test_pages_that_come_next_are_brought_and_no_others(kept: KVStorage) -> None:
+def test_only_the_next_pages_are_prefaulted(kept: KVStorage) -> None:
     pool = KVPool(NUM_PAGES, 16)
     kv_prefaulter = KVPrefaulter(kept, pool, NUM_PAGES // 4)
     assert bring_all(kv_prefaulter) > 1
@@ -70,15 +70,16 @@ def test_pages_that_come_next_are_brought_and_no_others(kept: KVStorage) -> None
     assert all(share_present(each, slice(None)) == 1 for each in (*kept.keys, *kept.values))
 
 
-def test_a_piece_is_no_more_than_a_large_page_of_each_tensor_and_nothing_is_brought_twice(
+def test_pieces_are_small_and_prefaulted_once(
     kept: KVStorage,
 ) -> None:
+    """A piece is at most one large page of each tensor."""
     kv_prefaulter = KVPrefaulter(kept, KVPool(NUM_PAGES, 16), NUM_PAGES)
     assert bring_all(kv_prefaulter) >= sum(kept.num_bytes) // LARGE_PAGE
     assert bring_all(kv_prefaulter) == 0
 
 
-def test_what_is_kept_stays_as_it_is(kept: KVStorage) -> None:
+def test_prefaulting_keeps_stored_values(kept: KVStorage) -> None:
     expected = torch.randn_like(kept.values[1])
     kept.values[1].copy_(expected)
     bring_all(KVPrefaulter(kept, KVPool(NUM_PAGES, 16), NUM_PAGES))
@@ -86,15 +87,16 @@ def test_what_is_kept_stays_as_it_is(kept: KVStorage) -> None:
     assert not kept.keys[0].any()
 
 
-def test_a_system_that_refuses_is_not_asked_again(kept: KVStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusing_system_is_not_asked_again(kept: KVStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmfw.core.engine.generation.kv_prefaulter.POPULATE_WRITE", 9999)
     kv_prefaulter = KVPrefaulter(kept, KVPool(NUM_PAGES, 16), NUM_PAGES)
     assert bring_all(kv_prefaulter) == 1
 
 
-def test_what_is_brought_is_bounded_in_tokens_in_bytes_and_by_the_memory_that_is_there(
+def test_prefaulting_is_bounded_by_tokens_and_bytes(
     kept: KVStorage,
 ) -> None:
+    """The limit is also a fraction of the free memory."""
     page_bytes = sum(kept.num_bytes) // NUM_PAGES
     assert pages_ahead(kept, 1 << 40) == TOKENS_AHEAD // 16
     assert pages_ahead(kept, 8 * 100 * page_bytes) == 100

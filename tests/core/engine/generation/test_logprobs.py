@@ -56,7 +56,7 @@ def check_records(
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_the_demo_s_logprobs_are_those_of_transformers(overlap: bool) -> None:
+def test_demo_logprobs_equal_transformers(overlap: bool) -> None:
     eos = (demo_token("<|im_end|>"),)
     requests = [
         Request(id=str(i), prompt=prompt, sampling=sampling, eos_token_ids=eos, logprobs=k, prompt_logprobs=j)
@@ -96,9 +96,7 @@ def test_logprobs_survive_retractions(llama: Path, overlap: bool, page_size: int
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_prompt_that_is_retracted_before_its_first_token_loses_no_logprobs(
-    llama: Path, overlap: bool
-) -> None:
+def test_retraction_during_prefill_loses_no_logprobs(llama: Path, overlap: bool) -> None:
     engine = build_engine(
         llama, overlap=overlap, chunked_prefill_size=2, max_total_tokens=120, schedule_conservativeness=0.05
     )
@@ -111,7 +109,7 @@ def test_a_prompt_that_is_retracted_before_its_first_token_loses_no_logprobs(
     check_against_transformers(str(llama), [old, new], outcomes)
 
 
-def test_prompt_logprobs_take_nothing_from_the_cache_and_leave_it_filled(llama: Path) -> None:
+def test_prompt_logprobs_skip_but_fill_the_cache(llama: Path) -> None:
     engine = build_engine(llama)
     prompt = list(range(2, 50))
     asking = Request(id="b", prompt=prompt, sampling=GREEDY, prompt_logprobs=1)
@@ -120,7 +118,7 @@ def test_prompt_logprobs_take_nothing_from_the_cache_and_leave_it_filled(llama: 
     assert cached == [0, 0, 47]
 
 
-def test_a_prompt_of_one_token_has_no_logprobs_to_tell(llama: Path) -> None:
+def test_a_one_token_prompt_has_no_logprobs(llama: Path) -> None:
     [outcome] = generate(
         build_engine(llama), [Request(id="a", prompt=[5], sampling=GREEDY, prompt_logprobs=1)]
     )
@@ -141,9 +139,10 @@ def test_neighbours_tokens_do_not_change(llama: Path) -> None:
     assert tokens[0] == tokens[1]
 
 
-def test_rows_in_slices_are_rows_at_once_and_what_cannot_be_is_clamped(
+def test_sliced_logprobs_equal_whole_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Negative infinity is clamped."""
     monkeypatch.setattr(logprobs, "SLICE_ELEMENTS", 120)
     logits = torch.randn(8, 50)
     logits[2, 7] = -math.inf

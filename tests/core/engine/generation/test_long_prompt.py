@@ -63,9 +63,8 @@ def prompt_tokens(plan: BatchPlan, name: str) -> int:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_long_prompt_goes_on_beside_streams_and_short_prompts_go_past_it(
-    llama: Path, overlap: bool
-) -> None:
+def test_short_prompts_overtake_a_long_prefill(llama: Path, overlap: bool) -> None:
+    """Meanwhile the long prompt and the running streams make progress."""
     watched = Watched(
         build_engine(
             llama, overlap=overlap, chunked_prefill_size=BUDGET, context_length=512, prefill_stretch=1.5
@@ -90,7 +89,7 @@ def test_a_long_prompt_goes_on_beside_streams_and_short_prompts_go_past_it(
     assert sum(count == 0 for _, count in pieces) <= len(pieces) / 2 + 2, "the long prompt makes no progress"
 
 
-def test_a_short_prompt_goes_past_a_long_one_where_nothing_decodes(llama: Path) -> None:
+def test_short_prompts_overtake_even_without_decodes(llama: Path) -> None:
     watched = Watched(
         build_engine(llama, chunked_prefill_size=BUDGET, context_length=512, prefill_stretch=1.5)
     )
@@ -101,7 +100,7 @@ def test_a_short_prompt_goes_past_a_long_one_where_nothing_decodes(llama: Path) 
     assert watched.first["short"] == 3
 
 
-def test_a_long_prompt_that_nobody_waits_for_fills_each_step(llama: Path) -> None:
+def test_a_long_prompt_alone_fills_each_step(llama: Path) -> None:
     watched = Watched(
         build_engine(llama, chunked_prefill_size=BUDGET, context_length=512, prefill_stretch=1.5)
     )
@@ -110,7 +109,7 @@ def test_a_long_prompt_that_nobody_waits_for_fills_each_step(llama: Path) -> Non
     assert [plan.num_tokens for _, plan in watched.steps] == [BUDGET] * 12 + [16]
 
 
-def test_without_the_limit_a_long_prompt_takes_the_whole_budget(llama: Path) -> None:
+def test_without_stretch_limit_a_prompt_fills_the_budget(llama: Path) -> None:
     watched = Watched(build_engine(llama, chunked_prefill_size=BUDGET, context_length=512, prefill_stretch=0))
     watched.add("stream", [5], max_tokens=400)
     watched.run(lambda: "stream" in watched.first)
@@ -119,7 +118,7 @@ def test_without_the_limit_a_long_prompt_takes_the_whole_budget(llama: Path) -> 
     assert [plan.num_tokens for _, plan in watched.steps[1:]] == [BUDGET + 1] * 12 + [17]
 
 
-def test_a_long_prompt_in_pieces_gives_the_same_text(llama: Path) -> None:
+def test_chunked_long_prompts_give_the_same_text(llama: Path) -> None:
     requests = [Request(id="long", prompt=LONG, sampling=SamplingParams(max_tokens=20, seed=3))]
     streams = [
         Request(id=str(i), prompt=[i + 2], sampling=SamplingParams(max_tokens=200, seed=i)) for i in range(4)

@@ -154,17 +154,17 @@ def check_loops(llama: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", QUICK)
-def test_a_text_is_the_same_alone_and_in_both_loops(llama: Path, seed: int) -> None:
+def test_both_loops_give_the_text_of_single_runs(llama: Path, seed: int) -> None:
     check_loops(llama, seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 300))
-def test_a_text_is_the_same_alone_and_in_both_loops_in_many_more_mixes(llama: Path, seed: int) -> None:
+def test_both_loops_agree_in_many_more_mixes(llama: Path, seed: int) -> None:
     check_loops(llama, seed)
 
 
-def test_the_mixes_hold_all_that_could_break_it() -> None:
+def test_the_drawn_mixes_cover_all_features() -> None:
     """What the checks above draw, counted: they would not be worth much if they missed one of these."""
     generators = [random.Random(seed) for seed in QUICK]
     drawn = [request for rng in generators for request in draw_requests(rng)]
@@ -181,7 +181,7 @@ def test_the_mixes_hold_all_that_could_break_it() -> None:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_request_that_fails_in_one_loop_fails_in_the_other(llama: Path, overlap: bool) -> None:
+def test_both_loops_fail_the_same_requests(llama: Path, overlap: bool) -> None:
     engine = build_engine(llama, overlap=overlap)
     request = Request(
         id="a",

@@ -33,33 +33,34 @@ def plan(**changes: Any) -> MemoryPlan:
     return plan_memory(LLAMA_8B, **(numbers | changes))
 
 
-def test_a_token_of_llama_takes_128_kib_and_half_of_that_in_one_byte_each() -> None:
+def test_llama_needs_128_kib_a_token() -> None:
+    """Half of that with one byte an element."""
     assert plan().bytes_per_token == 131072
     assert plan(kv_dtype_bytes=1).bytes_per_token == 65536
     assert plan(kv_dtype_bytes=1).num_tokens >= 2 * plan().num_tokens - 1
 
 
-def test_the_fraction_holds_weights_and_storage_where_the_rest_has_room_for_what_is_beside() -> None:
+def test_weights_and_kv_fill_the_given_fraction() -> None:
     found = dict(plan().items)
     used = found["weights"] + found["keys and values"]
     assert 0 <= 0.88 * 139 * GIB - used < 3 * 131072  # a page of padding, and what is less than one
     assert plan().num_free_bytes > 0
 
 
-def test_storage_gives_way_to_what_steps_need() -> None:
+def test_kv_storage_shrinks_to_fit_step_memory() -> None:
     found = plan(device_bytes=24 * GIB)
     assert 0 <= found.num_free_bytes < 3 * 131072
     assert sum(size for _, size in found.items[:3]) < 0.88 * 24 * GIB
     assert found.num_requests(555) == found.num_tokens // 555
 
 
-def test_without_graphs_or_with_smaller_chunks_more_tokens_fit() -> None:
+def test_fewer_graphs_or_smaller_chunks_allow_more_tokens() -> None:
     whole = plan(device_bytes=24 * GIB)
     assert plan(device_bytes=24 * GIB, max_graph_size=0).num_tokens > whole.num_tokens
     assert plan(device_bytes=24 * GIB, chunk=2048).num_tokens > whole.num_tokens
 
 
-def test_no_more_tokens_are_planned_than_are_wanted_in_whole_pages() -> None:
+def test_the_token_limit_rounds_to_whole_pages() -> None:
     assert plan(most_tokens=1000, page_size=16).num_tokens == 992
 
 
@@ -73,12 +74,12 @@ def test_no_more_tokens_are_planned_than_are_wanted_in_whole_pages() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_said_with_the_flag_that_helps(changes: dict[str, Any], said: str) -> None:
+def test_memory_errors_name_the_helpful_flag(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         plan(**changes)
 
 
-def test_sizes_of_graphs_leave_little_padding() -> None:
+def test_graph_sizes_leave_little_padding() -> None:
     assert list(graph_sizes(512))[:8] == [1, 2, 4, 8, 16, 24, 32, 40]
     assert len(graph_sizes(512)) == 35
     for most in (1, 3, 100, 512, 700):

@@ -62,7 +62,7 @@ def alone(llama: Path, requests: list[Request]) -> list[Outcome]:
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("tokens", [None, 260])
-def test_a_request_among_31_others_gives_what_it_gives_alone(
+def test_batched_requests_equal_single_runs(
     llama: Path, requests: list[Request], alone: list[Outcome], overlap: bool, tokens: int | None
 ) -> None:
     engine = build_engine(
@@ -81,7 +81,7 @@ def test_a_request_among_31_others_gives_what_it_gives_alone(
         check_alike(found.events[0].prompt_logprobs, expected.events[0].prompt_logprobs)
 
 
-def test_neighbours_that_ask_for_more_change_nothing(
+def test_neighbours_logprobs_do_not_change_tokens(
     llama: Path, requests: list[Request], alone: list[Outcome]
 ) -> None:
     bare = [msgspec.structs.replace(r, logprobs=None, prompt_logprobs=None) for r in requests]

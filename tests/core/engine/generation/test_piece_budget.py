@@ -85,9 +85,8 @@ def p99(seconds: list[float]) -> float:
 @pytest.mark.parametrize("token", [1e-5, 2e-4])
 @pytest.mark.parametrize("pair", [0.0, 2e-9])
 @pytest.mark.parametrize("late", [0, 2])
-def test_streams_hardly_notice_a_long_prompt_on_any_machine(
-    base: float, token: float, pair: float, late: int
-) -> None:
+def test_a_long_prompt_hardly_slows_streams(base: float, token: float, pair: float, late: int) -> None:
+    """This holds on machines of any speed."""
     machine = Machine(base, token, pair, 1e-8, noise=0.2, late=late)
     alone = [machine.step(16) for _ in range(300)]
     beside = machine.prefill(16)
@@ -98,7 +97,7 @@ def test_streams_hardly_notice_a_long_prompt_on_any_machine(
     )
 
 
-def test_a_piece_has_the_least_size_on_the_slowest_machine_and_goes_on() -> None:
+def test_slow_machines_use_the_smallest_piece() -> None:
     machine = Machine(0.01, 0.01, 0.0)
     steps = machine.prefill(8, 2000)
     sizes = [size for size, _ in steps]
@@ -106,7 +105,7 @@ def test_a_piece_has_the_least_size_on_the_slowest_machine_and_goes_on() -> None
     assert sizes.count(0) <= 2 + len(sizes) / ORDINARY_EVERY
 
 
-def test_a_piece_leaves_half_of_the_budget_to_others() -> None:
+def test_a_piece_takes_at_most_half_the_budget() -> None:
     machine = Machine(0.01, 1e-9, 0.0)
     machine.budget = PieceBudget(40, stretch=STRETCH)
     assert max(size for size, _ in machine.prefill(8, 2000)) == 20
@@ -114,7 +113,7 @@ def test_a_piece_leaves_half_of_the_budget_to_others() -> None:
     assert max(size for size, _ in machine.prefill(8, 200)) == 2
 
 
-def test_pieces_follow_the_number_of_those_that_decode() -> None:
+def test_piece_size_follows_the_number_of_decodes() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     for num_decoding in (1, 64, 4, 128, 1):
         steps = machine.prefill(num_decoding, 20_000)
@@ -124,7 +123,7 @@ def test_pieces_follow_the_number_of_those_that_decode() -> None:
         assert min(settled) > 0.8 * allowed
 
 
-def test_pieces_follow_a_machine_that_gets_slower_or_faster() -> None:
+def test_piece_size_follows_the_machine_s_speed() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     machine.prefill(8, 20_000)
     for factor in (4, 1 / 4):
@@ -135,7 +134,7 @@ def test_pieces_follow_a_machine_that_gets_slower_or_faster() -> None:
         assert max(seconds for _, seconds in steps[-9:]) > 0.9 * STRETCH * machine.ordinary(8)
 
 
-def test_a_step_that_was_disturbed_changes_little() -> None:
+def test_a_disturbed_step_changes_little() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     usual = machine.prefill(8, 20_000)[-2][0]
     machine.base, before = 1.0, machine.base
@@ -145,7 +144,7 @@ def test_a_step_that_was_disturbed_changes_little() -> None:
     assert [machine.budget.largest() for _ in range(3)] == [pytest.approx(usual, rel=0.2)] * 3
 
 
-def test_a_prompt_of_which_much_is_there_already_begins_with_a_small_piece() -> None:
+def test_cached_long_prompts_start_with_small_pieces() -> None:
     machine = Machine(0.01, 1e-5, 1e-9)
     machine.prefill(8, 4000)
     machine.step(8, LEAST_PIECE, 90_000)  # whatever the first one is
@@ -154,13 +153,14 @@ def test_a_prompt_of_which_much_is_there_already_begins_with_a_small_piece() -> 
     )
 
 
-def test_where_many_prompts_wait_they_get_so_much_more_of_a_step() -> None:
+def test_many_waiting_prompts_enlarge_pieces() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     usual = machine.prefill(8, 20_000)[-2][0]
     assert machine.budget.largest(1) == pytest.approx(2 * usual, rel=0.2)  # grows to twice what was measured
 
 
-def test_steps_in_which_nothing_decodes_or_a_prompt_ends_teach_nothing() -> None:
+def test_unrepresentative_steps_are_not_learned() -> None:
+    """Steps without decodes, and steps at the end of a prompt."""
     machine = Machine(0.01, 1e-4, 0.0)
     usual = machine.prefill(8, 20_000)[-2][0]
     machine.token = 1.0
@@ -172,7 +172,7 @@ def test_steps_in_which_nothing_decodes_or_a_prompt_ends_teach_nothing() -> None
 
 
 @pytest.mark.parametrize("fixed", [0.005, 0.05])
-def test_where_any_piece_takes_long_it_is_large_enough_to_be_worth_it(fixed: float) -> None:
+def test_expensive_pieces_have_a_worthwhile_size(fixed: float) -> None:
     machine = Machine(0.01, 1e-4, 0.0, fixed=fixed)
     for context in range(0, LONG, 512):
         machine.step(0, 512, context)
@@ -185,7 +185,7 @@ def test_where_any_piece_takes_long_it_is_large_enough_to_be_worth_it(fixed: flo
     )
 
 
-def test_what_disturbs_pieces_from_outside_makes_the_next_ones_no_larger() -> None:
+def test_noise_does_not_enlarge_pieces() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     for context in range(0, LONG, 512):
         machine.step(0, 512, context)
@@ -201,7 +201,7 @@ def scored_step(num_decoding: int, piece: int) -> BatchPlan:
     return plan_of([decoding] * num_decoding + [scored])
 
 
-def test_scored_prompts_are_measured_apart_from_others() -> None:
+def test_scored_prompts_are_measured_separately() -> None:
     machine = Machine(0.01, 1e-4, 0.0)
     plain = machine.prefill(8, 20_000)[-2][0]
     ordinary = machine.ordinary(8)
@@ -221,7 +221,7 @@ def test_the_cost_of_a_scored_token_is_measured() -> None:
     assert machine.budget.score_cost == pytest.approx(3)
 
 
-def test_a_stretch_of_zero_bounds_nothing_and_one_below_1_is_refused() -> None:
+def test_stretch_zero_disables_and_below_one_is_refused() -> None:
     assert PieceBudget(512, stretch=0).largest() is None
     with pytest.raises(ConfigError, match=r"--prefill-stretch is 0\.5"):
         PieceBudget(512, stretch=0.5)

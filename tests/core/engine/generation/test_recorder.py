@@ -71,7 +71,7 @@ def test_times_and_lengths_are_read_back(tmp_path):
         ([9, *PROMPT], 0),
     ],
 )
-def test_prompts_share_in_the_trace_the_blocks_that_they_share(tmp_path, prompt, shared):
+def test_traced_prompts_share_the_same_blocks(tmp_path, prompt, shared):
     first, second = record(tmp_path / "r.jsonl", [sequence(0, PROMPT, OUTPUT), sequence(1, prompt, [5] * 9)])
     a, b = [*prompt_of(first).tolist(), *output_of(first)], prompt_of(second).tolist()
     size = min(len(a), len(b))
@@ -90,7 +90,7 @@ def test_salts_and_starts_hash_differently(tmp_path):
     assert not ids[0] & ids[1]
 
 
-def test_a_recording_that_is_there_is_not_overwritten(tmp_path):
+def test_an_existing_recording_is_not_overwritten(tmp_path):
     (tmp_path / "r.jsonl").write_text("precious")
     with pytest.raises(ConfigError, match=r"--record-requests .*r\.jsonl cannot be made: File exists"):
         Recorder(str(tmp_path / "r.jsonl"), 1)

@@ -68,7 +68,7 @@ def test_recorded_steps_give_the_same_tokens(llama: Path, tmp_path: Path, overla
     assert [each.recorded.output.token_ids for each in steps] == [each.output.token_ids for each in again]
 
 
-def test_a_step_that_differs_is_named(llama: Path, tmp_path: Path) -> None:
+def test_a_differing_step_is_named(llama: Path, tmp_path: Path) -> None:
     path = tmp_path / "steps"
     engine = build_engine(llama, record_steps=str(path))
     generate(engine, requests()[:2])
@@ -121,7 +121,7 @@ def test_a_recording_without_steps_is_reported(loaded: None, recording: Path, tm
     assert "holds no steps" in verdict(tmp_path / "steps")
 
 
-def test_a_file_that_was_cut_is_reported(loaded: None, recording: Path, tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported(loaded: None, recording: Path, tmp_path: Path) -> None:
     path = tmp_path / "steps"
     whole = len(list(read_recording(recording)[1]))
     path.write_bytes(recording.read_bytes()[:-7])
@@ -162,7 +162,7 @@ def test_a_wrong_number_is_named(
     ("field", "value"),
     [("num_pages", 10**12), ("num_pages", -1), ("max_running", 10**9), ("max_model_len", 0)],
 )
-def test_a_capacity_that_no_engine_has(
+def test_an_impossible_capacity_is_named(
     loaded: None, recording: Path, tmp_path: Path, field: str, value: int
 ) -> None:
     header, steps = read_recording(recording)
@@ -178,7 +178,7 @@ def test_a_capacity_that_no_engine_has(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_random_damage_is_never_all_equal(
+def test_random_damage_is_always_detected(
     loaded: None, recording: Path, tmp_path: Path, data: st.DataObject
 ) -> None:
     """Bytes are changed, cut out, doubled or exchanged; the checksums notice each, as far as no step is lost whole at the end."""
@@ -200,7 +200,7 @@ def test_random_damage_is_never_all_equal(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_random_numbers_never_end_the_process(
+def test_random_numbers_never_crash_the_process(
     loaded: None, recording: Path, tmp_path: Path, data: st.DataObject
 ) -> None:
     """The checksums fit: only the checks of the columns stand between the numbers and the memory."""
@@ -216,14 +216,14 @@ def test_random_numbers_never_end_the_process(
 
 
 @pytest.mark.parametrize("content", [b"", b"\x01\x00\x00\x00\xc1", b"GGUF" * 30])
-def test_what_is_no_recording_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_invalid_recordings_are_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "steps"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="is no recording of steps"):
         read_recording(path)
 
 
-def test_an_existing_file_is_not_written_over(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "steps"
     path.touch()
     with pytest.raises(ConfigError, match="File exists"):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.request import FinishReason, Request, TokenEvent
+from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenEvent
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.plugin.registry import Entry, Registry
@@ -30,6 +33,16 @@ class FragileAttention(TorchAttention):
         return super().forward(query, key, value, layer, batch, sinks)
 
 
+class WrongAttention(TorchAttention):
+    """Returns what `wrong` makes of the right output, for prompts of BAD tokens."""
+
+    wrong: Callable[[torch.Tensor], Any] = staticmethod(lambda output: None)
+
+    def forward(self, query, key, value, layer, batch, sinks=None):  # type: ignore[no-untyped-def]
+        output = super().forward(query, key, value, layer, batch, sinks)
+        return self.wrong(output) if BAD in batch.query_lens.tolist() else output
+
+
 FRAGILE = Entry("attention", "fragile", f"{__name__}:FragileAttention", "ext", "llmfw-ext", "1.2")
 
 
@@ -40,21 +53,25 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["plain", "overlapped"])
 def engine(llama: Path, request: pytest.FixtureRequest) -> Engine:
-    parts = Registry(
-        [FRAGILE, *(entry for kind in ("policy", "grammar") for entry in registry().entries(kind))]
+    return build_with(FRAGILE, llama, overlap=request.param == "overlapped")
+
+
+def build_with(attention: Entry, llama: Path, *, overlap: bool) -> Engine:
+    components = Registry(
+        [attention, *(entry for kind in ("policy", "grammar") for entry in registry().entries(kind))]
     )
     config = EngineConfig(
         model=str(llama),
         device="cpu",
         dtype="float32",
-        attention="fragile",
+        attention=attention.name,
         grammar="trie",
         module_passes="none",
-        overlap=request.param == "overlapped",
+        overlap=overlap,
         page_size=1,
         context_length=256,
     )
-    return build_generation_engine(config, parts)
+    return build_generation_engine(config, components)
 
 
 def drain(engine: Engine) -> list[TokenEvent]:
@@ -64,7 +81,7 @@ def drain(engine: Engine) -> list[TokenEvent]:
     return events
 
 
-def test_the_requests_of_a_step_that_raises_end_and_those_after_it_do_not(
+def test_a_failing_step_ends_only_its_requests(
     engine: Engine, llama: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = list(range(20, 20 + BAD)), list(range(20, 20 + BAD + 5))
@@ -82,9 +99,8 @@ def test_the_requests_of_a_step_that_raises_end_and_those_after_it_do_not(
     assert use.failures == 1
 
 
-def test_what_was_launched_before_is_kept_and_what_runs_beside_it_ends_with_it(
-    engine: Engine, llama: Path
-) -> None:
+def test_earlier_launched_steps_are_kept_after_failure(engine: Engine, llama: Path) -> None:
+    """Requests in the failed step end with an error."""
     prompts = random_prompts(3, VOCAB_SIZE, seed=3)
     engine.add(Request(id="first", prompt=prompts[0] + [9] * BAD, sampling=GREEDY))
     events = [event for _ in range(4) for event in engine.step()]
@@ -99,7 +115,7 @@ def test_what_was_launched_before_is_kept_and_what_runs_beside_it_ends_with_it(
     assert run(engine, prompts) == run(build_engine(llama), prompts)
 
 
-def test_a_step_that_fails_in_nobody_s_part_ends_its_requests_too(
+def test_a_step_failing_outside_components_ends_its_requests(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -112,3 +128,58 @@ def test_a_step_that_fails_in_nobody_s_part_ends_its_requests_too(
     )
     [tokens] = run(engine, [[3, 4]])
     assert tokens
+
+
+WRONG = Entry("attention", "wrong", f"{__name__}:WrongAttention", "ext", "llmfw-ext", "1.2")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda output: None, r"returned NoneType in place of a tensor"),
+        (lambda output: output.transpose(0, 1), r"returned torch.float32 \[4, 7, 16\] in place of"),
+        (
+            lambda output: output[1:],
+            r"returned torch.float32 \[6, 4, 16\] in place of torch.float32 \[7, 4, 16\]",
+        ),
+        (lambda output: output.double(), r"returned torch.float64"),
+    ],
+)
+def test_a_wrong_output_is_the_backends_failure(
+    wrong: Callable[[torch.Tensor], Any],
+    said: str,
+    llama: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(WrongAttention, "wrong", staticmethod(wrong))
+    engine = build_with(WRONG, llama, overlap=False)
+    engine.add(Request(id="bad", prompt=list(range(20, 20 + BAD)), sampling=GREEDY))
+    [event] = drain(engine)
+    assert event.error is not None
+    assert event.error.startswith("attention 'wrong' of plugin 'ext' failed on this request")
+    assert re.search(said, caplog.text)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_nan_ends_only_its_own_requests(
+    number: float,
+    overlap: bool,
+    temperature: float,
+    llama: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(WrongAttention, "wrong", staticmethod(lambda output: output * number))
+    engine = build_with(WRONG, llama, overlap=overlap)
+    bad, good = list(range(20, 20 + BAD)), list(range(20, 20 + BAD + 5))
+    sampling = SamplingParams(temperature=temperature, max_tokens=4, seed=1)
+    engine.add(Request(id="bad", prompt=bad, sampling=sampling))
+    [event] = drain(engine)
+    assert (event.finish_reason, event.error_kind) == (FinishReason.ERROR, "EngineError")
+    assert event.error == "the model computed NaN or infinity for this request; the server's log says more"
+    assert "computed NaN or infinity for 1 of 1 requests in a step (bad)" in caplog.text
+    # Nothing of it was cached.
+    assert run(engine, [good]) == run(build_engine(llama), [good])

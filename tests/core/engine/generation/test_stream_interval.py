@@ -18,7 +18,7 @@ def events(request_id: str, num: int) -> list[TokenEvent]:
 
 
 @given(interval=st.integers(1, 9), lengths=st.lists(st.integers(1, 30), min_size=1, max_size=5))
-def test_nothing_is_lost_however_events_are_joined(interval: int, lengths: list[int]) -> None:
+def test_joining_events_loses_nothing(interval: int, lengths: list[int]) -> None:
     requests = {str(i): events(str(i), num) for i, num in enumerate(lengths)}
     streams = StreamInterval(interval)
     sent: dict[str, list[TokenEvent]] = {request_id: [] for request_id in requests}
@@ -35,7 +35,7 @@ def test_nothing_is_lost_however_events_are_joined(interval: int, lengths: list[
         assert got[0].cached_tokens == 7
 
 
-def test_what_was_aborted_is_forgotten() -> None:
+def test_aborted_requests_are_forgotten() -> None:
     streams = StreamInterval(4)
     first, second, *_ = events("a", 9)
     assert streams.pass_on([first]) == [first]
@@ -49,7 +49,7 @@ def asking(request_id: str, interval: int | None) -> Request:
     return Request(id=request_id, prompt=[1], sampling=SamplingParams(), stream_interval=interval)
 
 
-def test_a_request_may_ask_for_an_interval_of_its_own() -> None:
+def test_a_request_may_set_its_own_interval() -> None:
     streams = StreamInterval(1)
     for request_id, interval in (("a", 4), ("b", None)):
         streams.begin(asking(request_id, interval))
@@ -59,7 +59,7 @@ def test_a_request_may_ask_for_an_interval_of_its_own() -> None:
     assert [len(event.token_ids) for event in sent if event.id == "b"] == [1] * 10
 
 
-def test_what_a_request_asked_for_ends_with_it() -> None:
+def test_a_request_s_interval_ends_with_it() -> None:
     streams = StreamInterval(1)
     streams.begin(asking("ended", 4))
     streams.begin(asking("aborted", 4))
@@ -70,7 +70,7 @@ def test_what_a_request_asked_for_ends_with_it() -> None:
         assert [event for one in again for event in streams.pass_on([one])] == again
 
 
-def test_news_of_waiting_is_passed_on_and_is_no_first_event() -> None:
+def test_wait_events_pass_immediately() -> None:
     interval = StreamInterval(4)
     waiting, first, second = TokenEvent("a", [], wait=Wait(3)), TokenEvent("a", [1]), TokenEvent("a", [2])
     assert interval.pass_on([waiting, waiting]) == [waiting, waiting]

@@ -71,7 +71,7 @@ def test_bad_words_never_appear(llama: Path, overlap: bool) -> None:
         ({"bad_words": ((),)}, {}, "without tokens"),
     ],
 )
-def test_limits_that_leave_nothing_are_refused(
+def test_limits_that_exclude_all_tokens_are_refused(
     llama: Path, limits: dict[str, Any], more: dict[str, Any], why: str
 ) -> None:
     sampling = SamplingParams(max_tokens=4, **limits)

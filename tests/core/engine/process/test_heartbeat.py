@@ -15,7 +15,7 @@ from llmfw.core.engine.process.heartbeat import BEAT_S, Heartbeat, HeartbeatRead
 from ....doubles import echo_engine
 
 
-def test_reports_and_beats_are_read_from_the_same_page() -> None:
+def test_writer_and_reader_share_one_page() -> None:
     page = new_page()
     reader = HeartbeatReader(page)
     heartbeat = Heartbeat(os.dup(page))

@@ -66,7 +66,7 @@ def clients() -> Iterator[list[Client]]:
             client.sock.close()
 
 
-def test_clients_that_number_their_commands_alike_get_their_own_answers(
+def test_equal_command_numbers_do_not_mix_clients(
     clients: list[Client],
 ) -> None:
     for number in range(NUM_COMMANDS):
@@ -80,7 +80,7 @@ def test_clients_that_number_their_commands_alike_get_their_own_answers(
             assert (answer.number, answer.answer.num_tokens) == (number, 2 * number + i + 1)
 
 
-def test_a_refused_command_is_told_to_its_own_client_alone(clients: list[Client]) -> None:
+def test_only_the_sender_receives_the_refusal(clients: list[Client]) -> None:
     clients[0].send(Control(7, SetPolicy("x")))
     clients[1].send(Abort(["nobody"]))
     refused = clients[0].receive()
@@ -90,7 +90,7 @@ def test_a_refused_command_is_told_to_its_own_client_alone(clients: list[Client]
     assert not clients[1].hears(0.1)
 
 
-def test_background_work_runs_while_nothing_waits(clients: list[Client]) -> None:
+def test_background_work_runs_when_idle(clients: list[Client]) -> None:
     for _ in range(100):
         clients[0].send(StatsQuery())
         stats = clients[0].receive()
@@ -100,7 +100,7 @@ def test_background_work_runs_while_nothing_waits(clients: list[Client]) -> None
     assert not stats.num_cached_tokens
 
 
-def test_requests_of_a_client_that_goes_end(clients: list[Client]) -> None:
+def test_requests_of_a_disconnected_client_end(clients: list[Client]) -> None:
     clients[0].send(Request(id="a", prompt=[WAIT], sampling=SamplingParams(max_tokens=9)))
     clients[0].sock.close()
     for _ in range(100):
@@ -112,7 +112,8 @@ def test_requests_of_a_client_that_goes_end(clients: list[Client]) -> None:
     assert not stats.num_running
 
 
-def test_a_client_that_does_not_read_holds_up_nobody_and_misses_nothing(clients: list[Client]) -> None:
+def test_a_slow_reader_blocks_no_other_client(clients: list[Client]) -> None:
+    """It misses no message."""
     slow, other = clients
     num = 2000
     for i in range(num):
@@ -123,9 +124,24 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_misses_nothing(clients:
     assert [slow.receive().number for _ in range(num)] == list(range(num))  # type: ignore[attr-defined]
 
 
-def test_a_prompt_that_is_larger_than_a_sockets_buffer_arrives(clients: list[Client]) -> None:
+def test_prompts_larger_than_socket_buffers_arrive(clients: list[Client]) -> None:
     prompt = [2**20 + i % 1000 for i in range(300_000)]
     clients[0].send(Request(id="a", prompt=prompt, sampling=SamplingParams(max_tokens=1)))
     output = clients[0].receive()
     assert isinstance(output, EventBatch)
     assert output.events[0].token_ids == prompt[:1]
+
+
+@pytest.mark.parametrize("prompt", [["a"], None, [[1]]])
+def test_an_unreadable_request_ends_alone(clients: list[Client], prompt: object) -> None:
+    """Routes of plugins build requests, whose types nothing checks. One such request ended the engine."""
+    first, second = clients
+    second.send(Request(id="good", prompt=[1, 2], sampling=SamplingParams(max_tokens=2)))
+    first.send({"type": "add", "id": "bad", "prompt": prompt, "sampling": {}})
+    answer = first.receive()
+    assert isinstance(answer, EventBatch)
+    [event] = answer.events
+    assert (event.id, event.error_kind) == ("bad", "EngineError")
+    assert event.error is not None
+    assert event.error.startswith("the engine cannot read request 'bad': Expected ")
+    assert isinstance(second.receive(), EventBatch)

@@ -63,7 +63,7 @@ def heartbeat() -> Iterator[tuple[Heartbeat, HeartbeatReader]]:
 
 
 @pytest.mark.parametrize(("step_s", "hangs"), [(0.8 * LIMIT_S, False), (1.2 * LIMIT_S, True)])
-def test_saturation_is_no_hang_unless_a_step_is(
+def test_saturation_alone_is_no_hang(
     heartbeat: tuple[Heartbeat, HeartbeatReader], step_s: float, hangs: bool
 ) -> None:
     reports, reader = heartbeat

@@ -26,9 +26,7 @@ def weight_of(shape: tuple[int, int]) -> torch.Tensor:
 
 @given(MAGNITUDES, st.integers(-100, 60))
 @settings(max_examples=60, deadline=None)
-def test_in_eight_bits_no_weight_is_off_by_more_than_half_a_scale(
-    numbers: list[float], exponent: int
-) -> None:
+def test_int8_errors_stay_within_half_a_scale(numbers: list[float], exponent: int) -> None:
     group = torch.tensor([[1.0, *numbers[1:]]]) * 2.0**exponent
     codes, scales = encode(group, INT8)
     error = (decode(codes, scales, INT8).double() - group.double()).abs()
@@ -38,9 +36,8 @@ def test_in_eight_bits_no_weight_is_off_by_more_than_half_a_scale(
 
 @given(MAGNITUDES, st.integers(-100, 60))
 @settings(max_examples=60, deadline=None)
-def test_in_four_bits_each_code_is_the_nearest_and_the_scale_is_no_worse_than_the_plain_one(
-    numbers: list[float], exponent: int
-) -> None:
+def test_int4_codes_are_nearest_with_a_good_scale(numbers: list[float], exponent: int) -> None:
+    """The scale is no worse than the largest weight divided by the largest level."""
     group = torch.tensor([[1.0, *numbers[1:]]]) * 2.0**exponent
     codes, scales = encode(group, INT4)
     found = (decode(codes, scales, INT4).double() - group.double()).abs()
@@ -54,7 +51,7 @@ def test_in_four_bits_each_code_is_the_nearest_and_the_scale_is_no_worse_than_th
     assert found.square().sum() <= nearest(plain).square().sum() * (1 + 1e-5) + 1e-300
 
 
-def test_the_levels_are_alike_on_both_sides_and_closer_near_zero() -> None:
+def test_int4_levels_are_symmetric_and_denser_near_zero() -> None:
     steps = levels().diff()
     assert torch.equal(levels(), -levels().flip(0))
     assert steps.argmin() == 7
@@ -69,7 +66,7 @@ def test_bfloat16_has_every_level_of_both_schemes() -> None:
     assert torch.allclose(levels(), u + u**3 / 128, rtol=2**-8, atol=0)
 
 
-def test_two_codes_are_in_a_byte() -> None:
+def test_a_byte_holds_two_int4_codes() -> None:
     codes = torch.randint(16, (3, 2, GROUP), dtype=torch.uint8)
     assert pack_halves(codes).shape == (3, 2, GROUP // 2)
     assert torch.equal(unpack_halves(pack_halves(codes)), codes)
@@ -77,9 +74,7 @@ def test_two_codes_are_in_a_byte() -> None:
 
 @EACH
 @SHAPES
-def test_a_weight_is_nearly_what_it_was_and_takes_what_it_should(
-    scheme: Scheme, shape: tuple[int, int]
-) -> None:
+def test_quantised_weights_are_close_and_small(scheme: Scheme, shape: tuple[int, int]) -> None:
     weight = weight_of(shape)
     quantized = QuantizedWeight.of(weight, scheme)
     found = quantized.rows(slice(None), torch.float32)
@@ -92,7 +87,7 @@ def test_a_weight_is_nearly_what_it_was_and_takes_what_it_should(
 @EACH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("at_once", [1, 1 << 22])
-def test_a_product_is_that_of_the_numbers_that_the_codes_stand_for(
+def test_quantised_products_equal_those_of_decoded_weights(
     scheme: Scheme, dtype: torch.dtype, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("llmfw.core.model.quantization.modules.AT_ONCE", at_once)

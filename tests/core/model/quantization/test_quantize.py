@@ -39,7 +39,8 @@ def make(family: str, device: str = "cpu", **changes: Any) -> nn.Module:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_layers_and_head_are_quantised_and_a_tied_embedding_with_the_head(tied: bool) -> None:
+def test_layers_and_head_are_quantised(tied: bool) -> None:
+    """A tied embedding is quantised with the head."""
     model = make("qwen3", tie_word_embeddings=tied)
     down = model.model.layers[1].mlp.down_proj.weight.clone()
     assert quantize(model, INT4) == 7 * 3 + 1 + tied
@@ -58,7 +59,7 @@ def test_layers_and_head_are_quantised_and_a_tied_embedding_with_the_head(tied: 
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
 @pytest.mark.parametrize("family", ["llama", "gemma 3", "gpt-neox"])
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_size_is_known_before_there_is_memory(family: str, tied: bool, scheme: Any) -> None:
+def test_the_quantised_size_is_known_without_memory(family: str, tied: bool, scheme: Any) -> None:
     model = make(family, tie_word_embeddings=tied)
     codes, others = planned_size(make(family, "meta", tie_word_embeddings=tied), scheme)
     before = num_bytes(model)
@@ -72,7 +73,7 @@ def test_a_model_of_experts_is_refused(family: str) -> None:
         quantize(make(family), INT8)
 
 
-def test_what_is_quantised_already_is_refused(tmp_path: Path) -> None:
+def test_quantised_checkpoints_refuse_further_quantisation(tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
@@ -81,12 +82,12 @@ def test_what_is_quantised_already_is_refused(tmp_path: Path) -> None:
         load_model(EngineConfig(model=str(folder), quantization="int8"), CPU, Registry([]))
 
 
-def test_a_wrong_scheme_is_an_error_with_the_choices() -> None:
+def test_an_unknown_scheme_names_the_choices() -> None:
     with pytest.raises(ConfigError, match="--quantization is 'int3'; it must be one of int8, int4"):
         load_model(EngineConfig(model="nowhere", quantization="int3"), CPU, Registry([]))
 
 
-def test_a_model_that_embeds_has_no_use_for_it() -> None:
+def test_embedding_models_refuse_quantisation() -> None:
     with pytest.raises(ConfigError, match="--quantization is 'int8'; it has no meaning"):
         EmbeddingEngine.build(EngineConfig(model="nowhere", quantization="int8"))
 

@@ -36,12 +36,12 @@ def use(cache: RadixCache, first: int, times: int) -> None:
         find(cache, [first] * 5)
 
 
-def test_an_unknown_rule_is_refused_with_those_there_are() -> None:
+def test_an_unknown_rule_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"'fifo'; there are lru, lfu, size"):
         find_eviction("fifo")
 
 
-def test_lru_keeps_what_was_used_last_and_lfu_what_was_used_most() -> None:
+def test_lru_keeps_recent_and_lfu_frequent_prefixes() -> None:
     for eviction, kept in (("lru", 2), ("lfu", 1)):
         cache, pool = cache_of(eviction)
         for first in (1, 2):
@@ -52,7 +52,7 @@ def test_lru_keeps_what_was_used_last_and_lfu_what_was_used_most() -> None:
         assert survivors(cache, 1, 2) == [kept]
 
 
-def test_size_keeps_what_is_small_among_those_used_equally() -> None:
+def test_size_evicts_the_larger_of_equals() -> None:
     cache, pool = cache_of("size")
     for first, count in ((1, 5), (2, 50)):
         fill(cache, pool, [first] * count)
@@ -61,7 +61,7 @@ def test_size_keeps_what_is_small_among_those_used_equally() -> None:
     assert survivors(cache, 1, 2) == [1]
 
 
-def test_under_size_what_was_popular_once_goes_and_under_lfu_it_stays() -> None:
+def test_size_forgets_old_popularity_and_lfu_does_not() -> None:
     for eviction, old in (("lfu", [1]), ("size", [])):
         cache, pool = cache_of(eviction, 20)
         fill(cache, pool, [1] * 5)
@@ -85,7 +85,7 @@ def change(cache: RadixCache, pool: KVPool, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
-def test_the_number_of_a_leaf_never_sinks(eviction: str) -> None:
+def test_a_leaf_s_rank_never_decreases(eviction: str) -> None:
     rng = random.Random(1)
     cache, pool = cache_of(eviction, 60)
     rule = find_eviction(eviction)
@@ -98,7 +98,7 @@ def test_the_number_of_a_leaf_never_sinks(eviction: str) -> None:
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
-def test_the_smallest_number_goes_first(eviction: str) -> None:
+def test_the_smallest_rank_is_evicted_first(eviction: str) -> None:
     rng = random.Random(2)
     cache, pool = cache_of(eviction, 200)
     rule = find_eviction(eviction)
@@ -111,7 +111,7 @@ def test_the_smallest_number_goes_first(eviction: str) -> None:
         assert not sizes or any(node.parent is None or len(node.pages) < n for node, n in sizes.items())
 
 
-def test_cutting_a_long_leaf_page_by_page_copies_only_its_end() -> None:
+def test_trimming_a_leaf_copies_only_its_end() -> None:
     cache, pool = cache_of("lru", 10 * LONG)
     tokens = list(range(10 * LONG))
     fill(cache, pool, tokens)
@@ -123,7 +123,7 @@ def test_cutting_a_long_leaf_page_by_page_copies_only_its_end() -> None:
     assert pool.num_free == 10 * LONG
 
 
-def test_pages_that_many_matches_used_since_they_were_listed_are_still_evicted_in_order() -> None:
+def test_relisted_pages_are_still_evicted_in_order() -> None:
     cache, pool = cache_of("lru", 1000)
     for first in range(100):
         fill(cache, pool, [first] * 10)
@@ -133,7 +133,7 @@ def test_pages_that_many_matches_used_since_they_were_listed_are_still_evicted_i
     assert survivors(cache, *range(100)) == list(range(70))
 
 
-def test_prefixes_of_different_salts_share_nothing_and_leave_nothing() -> None:
+def test_prefixes_of_different_salts_are_separate() -> None:
     cache, pool = cache_of("lru")
     for salt in ("", "a", "b"):
         assert cache.match_length(ids([1, 2, 3]), salt) == 0
@@ -148,7 +148,7 @@ def test_prefixes_of_different_salts_share_nothing_and_leave_nothing() -> None:
     assert list(cache.roots) == [""]
 
 
-def test_asking_about_a_salt_leaves_no_trace() -> None:
+def test_looking_up_a_salt_stores_nothing() -> None:
     cache, _ = cache_of("lru")
     cache.match(ids([1]), "a")
     cache.match_length(ids([1]), "b")

@@ -30,7 +30,7 @@ class House:
         return self.keeper.pin(PinPrefix(tokens, ttl_s, salt)).id
 
 
-def test_a_pinned_prefix_is_not_evicted_until_its_time_is_over() -> None:
+def test_a_pinned_prefix_stays_until_it_expires() -> None:
     house = House()
     fill(house.cache, house.pool, list(range(20)))
     house.pin(list(range(15)), ttl_s=60)
@@ -43,7 +43,7 @@ def test_a_pinned_prefix_is_not_evicted_until_its_time_is_over() -> None:
     assert house.cache.evict(100) == 15
 
 
-def test_a_pin_tells_what_is_cached_of_it_and_how_long_it_has() -> None:
+def test_a_pin_reports_cached_tokens_and_expiry() -> None:
     house = House(page_size=4)
     fill(house.cache, house.pool, [1] * 8)
     info = house.keeper.pin(PinPrefix([1] * 19, ttl_s=60))
@@ -54,14 +54,14 @@ def test_a_pin_tells_what_is_cached_of_it_and_how_long_it_has() -> None:
     assert (info.num_cached, info.expires_in_s) == (16, 50)
 
 
-def test_what_is_pinned_before_it_is_computed_stays_from_then_on() -> None:
+def test_a_pin_keeps_later_computed_pages() -> None:
     house = House()
     house.pin([1, 2, 3])
     fill(house.cache, house.pool, [1, 2, 3, 4])
     assert house.cache.evict(100) == 1
 
 
-def test_unpinning_lets_go_and_a_second_time_there_is_none() -> None:
+def test_unpinning_frees_and_a_second_time_fails() -> None:
     house = House()
     fill(house.cache, house.pool, [1, 2, 3])
     pin = house.pin([1, 2, 3])
@@ -72,7 +72,7 @@ def test_unpinning_lets_go_and_a_second_time_there_is_none() -> None:
         house.keeper.unpin(pin)
 
 
-def test_two_pins_of_one_prefix_keep_it_until_both_are_gone() -> None:
+def test_two_pins_keep_a_prefix_until_both_end() -> None:
     house = House()
     fill(house.cache, house.pool, [1, 2, 3])
     first, second = house.pin([1, 2, 3]), house.pin([1, 2])
@@ -95,7 +95,7 @@ def test_two_pins_of_one_prefix_keep_it_until_both_are_gone() -> None:
         ([1, 2], 1e9, "ttl_s", "which is a year"),
     ],
 )
-def test_a_pin_that_cannot_be_is_refused_and_changes_nothing(
+def test_invalid_pins_are_refused_without_effect(
     tokens: list[int], ttl_s: float, param: str, message: str
 ) -> None:
     house = House(page_size=2)
@@ -106,7 +106,7 @@ def test_a_pin_that_cannot_be_is_refused_and_changes_nothing(
     assert len(house.keeper.view().pins) == 1
 
 
-def test_giving_up_drops_the_pin_that_would_end_first_and_none_that_holds_nothing(caplog) -> None:
+def test_give_up_drops_the_soonest_nonempty_pin(caplog) -> None:
     house = House()
     fill(house.cache, house.pool, [1] * 10)
     fill(house.cache, house.pool, [2] * 10)
@@ -122,7 +122,7 @@ def test_giving_up_drops_the_pin_that_would_end_first_and_none_that_holds_nothin
 
 
 @pytest.mark.parametrize("ask", ["pin", "unpin", "view", "flush"])
-def test_a_cache_that_is_off_says_so(ask: str) -> None:
+def test_a_disabled_cache_refuses_commands(ask: str) -> None:
     keeper = CacheKeeper(NoPrefixCache(), KVPool(4, 1), 4, lambda: 0.0)
     keeper.tick()
     arguments = {"pin": [PinPrefix([1], 1)], "unpin": ["pin-1"], "view": [], "flush": []}[ask]
@@ -131,7 +131,7 @@ def test_a_cache_that_is_off_says_so(ask: str) -> None:
     assert not keeper.give_up()
 
 
-def test_a_flush_leaves_what_is_locked_or_pinned() -> None:
+def test_a_flush_keeps_locked_and_pinned_prefixes() -> None:
     house = House()
     for first in (1, 2, 3):
         fill(house.cache, house.pool, [first] * 10)
@@ -142,7 +142,7 @@ def test_a_flush_leaves_what_is_locked_or_pinned() -> None:
     assert house.cache.match_length(ids([3] * 10)) == 0
 
 
-def test_the_view_tells_of_a_prefix_what_uses_it() -> None:
+def test_the_view_reports_users_of_a_prefix() -> None:
     house = House()
     system = list(range(30))
     for i in (100, 101):
@@ -158,7 +158,7 @@ def test_the_view_tells_of_a_prefix_what_uses_it() -> None:
     assert (first.first_ids, first.last_ids) == (system, system)
 
 
-def test_a_prefix_is_dated_by_its_last_use() -> None:
+def test_a_prefix_shows_its_last_use() -> None:
     house = House()
     house.keeper.tick()
     fill(house.cache, house.pool, [1] * 10)
@@ -170,7 +170,7 @@ def test_a_prefix_is_dated_by_its_last_use() -> None:
     assert [each.age_s for each in house.keeper.view().prefixes] == [7, 2]
 
 
-def test_what_a_request_finds_is_counted_once_also_where_it_comes_in_two_parts() -> None:
+def test_hits_are_counted_once_across_two_lookups() -> None:
     house = House()
     fill(house.cache, house.pool, [1] * 6)
     first, pages = house.cache.match(ids([1] * 9))
@@ -183,7 +183,8 @@ def test_what_a_request_finds_is_counted_once_also_where_it_comes_in_two_parts()
     assert [each.hits for each in view.prefixes] == [1]
 
 
-def test_the_prefixes_that_most_tokens_share_come_first_and_one_in_two_parts_is_one() -> None:
+def test_the_view_sorts_prefixes_by_shared_tokens() -> None:
+    """Both halves of a split prefix are listed as one."""
     house = House(1000)
     for i in range(5):
         fill(house.cache, house.pool, [1] * 20 + [i] * 10)
@@ -193,7 +194,7 @@ def test_the_prefixes_that_most_tokens_share_come_first_and_one_in_two_parts_is_
     assert told == [21, 60, 30, 30, 30, 30, 30] or told == [20, 60, 30, 30, 30, 30, 30]
 
 
-def test_users_and_shares_are_those_of_the_tree() -> None:
+def test_the_view_s_counts_match_the_tree() -> None:
     rng = random.Random(0)
     house = House(2000, most=2000)
     for i in range(60):
@@ -211,7 +212,7 @@ def test_users_and_shares_are_those_of_the_tree() -> None:
     assert view.num_pinned <= view.num_locked <= view.num_tokens
 
 
-def test_the_scheduler_counts_what_requests_found_and_leaves_pins_alone() -> None:
+def test_the_scheduler_counts_hits_and_keeps_pins() -> None:
     driver = Driver()
     cache = driver.pages.cache
     assert isinstance(cache, RadixCache)

@@ -15,7 +15,7 @@ def test_pages_are_handed_out_once() -> None:
     assert pool.num_free == 0
 
 
-def test_more_pages_than_are_free_cannot_be_had() -> None:
+def test_allocating_more_than_free_fails() -> None:
     with pytest.raises(AssertionError, match="3 pages asked for, 2 free"):
         KVPool(2, 1).allocate(3)
 
@@ -35,7 +35,8 @@ def test_a_page_cannot_be_freed_twice_at_once() -> None:
         pool.free(np.concatenate([page, page]))
 
 
-def test_pages_are_new_in_ascending_order_and_it_is_known_which_were_used() -> None:
+def test_the_pool_counts_pages_ever_used() -> None:
+    """New pages are given out in ascending order."""
     pool = KVPool(10, 1)
     pool.free(pool.allocate(4))
     assert pool.num_ever_used == 4

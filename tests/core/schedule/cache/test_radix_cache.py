@@ -53,9 +53,7 @@ few_tokens = st.lists(st.integers(0, 2), max_size=24)
 
 
 @given(page_size=st.sampled_from([1, 2, 4]), prompts=st.lists(few_tokens, max_size=12))
-def test_match_and_insert_are_those_of_a_dictionary_of_prefixes(
-    page_size: int, prompts: list[Tokens]
-) -> None:
+def test_match_and_insert_equal_a_prefix_dictionary(page_size: int, prompts: list[Tokens]) -> None:
     pool = KVPool(400, page_size)
     cache, plain = RadixCache(pool), PlainCache(page_size)
     for prompt in prompts:
@@ -68,7 +66,7 @@ def test_match_and_insert_are_those_of_a_dictionary_of_prefixes(
 
 
 @given(prompts=st.lists(few_tokens, min_size=1, max_size=12), count=st.integers(0, 60), data=st.data())
-def test_eviction_frees_what_is_asked_for_and_nothing_locked(
+def test_eviction_frees_enough_and_no_locked_page(
     prompts: list[Tokens], count: int, data: st.DataObject
 ) -> None:
     pool = KVPool(400, 1)
@@ -88,7 +86,7 @@ def test_eviction_frees_what_is_asked_for_and_nothing_locked(
     assert pool.num_free == pool.num_pages
 
 
-def test_the_least_recently_used_goes_first() -> None:
+def test_the_least_recently_used_is_evicted_first() -> None:
     pool = KVPool(30, 1)
     cache = RadixCache(pool)
     for first in (1, 2, 3):
@@ -106,7 +104,7 @@ def test_eviction_shortens_from_the_end() -> None:
     assert cache.match_length(ids(list(range(10)))) == 7
 
 
-def test_a_split_keeps_both_parts_locked() -> None:
+def test_a_split_keeps_both_halves_locked() -> None:
     pool = KVPool(30, 1)
     cache = RadixCache(pool)
     insert(cache, pool, [1, 2, 3, 4])
@@ -129,7 +127,7 @@ def test_unlocking_too_often_is_an_assertion_error() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 3), few_tokens), max_size=60))
-def test_counts_of_pages_are_those_of_the_tree(operations: list[tuple[int, Tokens]]) -> None:
+def test_page_counts_match_the_tree(operations: list[tuple[int, Tokens]]) -> None:
     pool = KVPool(64, 1)
     cache = RadixCache(pool)
     locked = []

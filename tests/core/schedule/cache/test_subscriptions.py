@@ -141,7 +141,7 @@ def subscribe_all(cache: PrefixCache, prompt: list[int], count: int) -> list[Sub
     return [cache.subscribe(ids([*prompt, 100 + i]), "", i) for i in range(count)]
 
 
-def test_cutting_a_leaf_again_and_again_touches_its_subscriptions_once() -> None:
+def test_repeated_trimming_touches_subscriptions_once() -> None:
     pool = KVPool(100, 1)
     cache = RadixCache(pool)
     fill(cache, pool, list(range(50)))
@@ -160,7 +160,7 @@ def test_cutting_a_leaf_again_and_again_touches_its_subscriptions_once() -> None
     assert cache.take_moved() == []
 
 
-def test_an_insert_concerns_only_those_that_go_on_with_its_first_page() -> None:
+def test_an_insert_moves_only_matching_subscriptions() -> None:
     pool = KVPool(100, 1)
     cache = RadixCache(pool)
     fill(cache, pool, [1, 2, 3])
@@ -171,7 +171,7 @@ def test_an_insert_concerns_only_those_that_go_on_with_its_first_page() -> None:
     assert [subscription.group for subscription in subscriptions if subscription.index != 4] == others
 
 
-def test_what_comes_and_goes_between_two_calls_has_not_moved() -> None:
+def test_temporary_changes_do_not_move_subscriptions() -> None:
     pool = KVPool(10, 1)
     cache = RadixCache(pool)
     cache.subscribe(ids([1, 2, 3]), "", 0)
@@ -180,7 +180,7 @@ def test_what_comes_and_goes_between_two_calls_has_not_moved() -> None:
     assert cache.take_moved() == []
 
 
-def test_subscribing_is_no_use() -> None:
+def test_subscribing_does_not_count_as_use() -> None:
     pool = KVPool(20, 1)
     cache = RadixCache(pool)
     for first in (1, 2):
@@ -190,7 +190,7 @@ def test_subscribing_is_no_use() -> None:
     assert cache.match_length(ids([2] * 10)) == 10
 
 
-def test_a_kept_prefix_stays_and_grows_as_it_is_computed() -> None:
+def test_a_kept_prefix_grows_and_is_not_evicted() -> None:
     pool = KVPool(20, 1)
     cache = RadixCache(pool)
     fill(cache, pool, [1, 2, 3])

@@ -53,7 +53,7 @@ class Copying(Driver):
 
 @pytest.mark.parametrize("page_size", [1, 4])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_the_copy_is_the_schedulers_as_far_as_tokens_reach(page_size: int, overlap: bool) -> None:
+def test_the_copy_equals_the_scheduler_s_page_table(page_size: int, overlap: bool) -> None:
     rng = random.Random(f"{page_size} {overlap}")
     retracted = 0
     for _ in range(12):
@@ -76,7 +76,7 @@ def test_the_copy_is_the_schedulers_as_far_as_tokens_reach(page_size: int, overl
     assert retracted > 0
 
 
-def test_only_what_has_changed_is_taken() -> None:
+def test_only_changed_entries_are_taken() -> None:
     clean = CleanPlaces(3)
     rows = np.array([2, 0])
     assert [x.tolist() for x in clean.take(rows, np.array([2, 3]))] == [[2, 2, 0, 0, 0], [0, 1, 0, 1, 2]]
@@ -87,7 +87,7 @@ def test_only_what_has_changed_is_taken() -> None:
     assert [x.tolist() for x in clean.take(rows, np.array([1, 2]))] == [[], []]
 
 
-def test_where_host_and_device_share_memory_nothing_is_copied() -> None:
+def test_shared_memory_needs_no_copy() -> None:
     table = PageTable(2, 4, 1, Staging(CPU), CPU)
     assert table.change(np.array([6]), np.array([7], np.int32)) is None
     assert table.tensor[1, 2] == 7

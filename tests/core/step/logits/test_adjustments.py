@@ -65,7 +65,7 @@ def columns(sequences: list[SequenceState]) -> tuple[Ints, Ints]:
 
 @pytest.mark.parametrize("packs", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_rows_that_come_and_go_have_their_own_changes_and_no_others(seed: int, packs: bool) -> None:
+def test_rows_have_only_their_own_adjustments(seed: int, packs: bool) -> None:
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     adjustments = Adjustments(NUM_ROWS, Staging(CPU, packs=packs), CPU)
     running: dict[int, SequenceState] = {}
@@ -94,7 +94,7 @@ def test_rows_that_come_and_go_have_their_own_changes_and_no_others(seed: int, p
                 seq.append(forced)
 
 
-def test_a_mask_says_itself_whether_the_end_may_come() -> None:
+def test_masks_override_min_tokens() -> None:
     params = SamplingParams(max_tokens=9, min_tokens=5, stop_token_ids=(3, 5))
     sequences = [SequenceState(Request(id=str(row), prompt=[1], sampling=params), 0) for row in (0, 1)]
     adjustments = Adjustments(2, Staging(CPU), CPU)

@@ -34,7 +34,7 @@ tokens = st.sets(st.integers(0, VOCAB_SIZE - 1), min_size=1)
 
 
 @given(st.dictionaries(st.integers(0, 4), tokens, min_size=1))
-def test_what_is_not_allowed_gets_minus_infinity_and_the_rest_stays_to_the_last_bit(
+def test_masks_change_only_disallowed_logits(
     allowed: dict[int, set[int]],
 ) -> None:
     logits = torch.randn(5, VOCAB_SIZE)
@@ -46,7 +46,7 @@ def test_what_is_not_allowed_gets_minus_infinity_and_the_rest_stays_to_the_last_
 
 
 @given(tokens, tokens)
-def test_bits_are_set_and_cleared_one_by_one(allowed: set[int], forbidden: set[int]) -> None:
+def test_bits_are_set_and_cleared_individually(allowed: set[int], forbidden: set[int]) -> None:
     words = masks([0], [allowed]).words[0]
     forbid(words, sorted(forbidden))
     bits = np.unpackbits(words.view(np.uint8), bitorder="little")
@@ -54,9 +54,7 @@ def test_bits_are_set_and_cleared_one_by_one(allowed: set[int], forbidden: set[i
 
 
 @given(st.integers(0, 2**31), tokens)
-def test_a_masked_row_samples_what_is_allowed_and_its_neighbours_what_they_would(
-    seed: int, allowed: set[int]
-) -> None:
+def test_a_mask_does_not_affect_neighbouring_rows(seed: int, allowed: set[int]) -> None:
     kinds = [
         {},
         {"top_k": 3},

@@ -86,9 +86,7 @@ def reference(logits: torch.Tensor, sampling: dict[str, float]) -> torch.Tensor:
     ],
 )
 @pytest.mark.parametrize("vocab_size", [30, 5000])
-def test_tokens_come_as_often_as_transformers_would_have_them(
-    sampling: dict[str, float], vocab_size: int
-) -> None:
+def test_sampling_frequencies_equal_transformers(sampling: dict[str, float], vocab_size: int) -> None:
     logits = 2.5 * torch.randn(vocab_size, generator=torch.Generator().manual_seed(1))
     expected = reference(logits, sampling)
     found = frequencies(logits, sampling)
@@ -96,7 +94,7 @@ def test_tokens_come_as_often_as_transformers_would_have_them(
     assert (found - expected).abs().sum() < 3.5 * (expected * (1 - expected) / 4000).sqrt().sum()
 
 
-def test_a_flat_distribution_is_cut_exactly_beyond_the_first_candidates() -> None:
+def test_flat_distributions_are_cut_exactly() -> None:
     logits = torch.linspace(0.1, 0, 5000)
     expected = reference(logits, {"top_p": 0.9})
     found = frequencies(logits, {"top_p": 0.9}, draws=3000)
@@ -106,9 +104,7 @@ def test_a_flat_distribution_is_cut_exactly_beyond_the_first_candidates() -> Non
 
 @pytest.mark.parametrize("spread", [0.2, 3])
 @pytest.mark.parametrize("vocab_size", [700, 3000, 9000])
-def test_tokens_are_the_same_whether_the_host_may_look_at_the_logits_or_not(
-    vocab_size: int, spread: float
-) -> None:
+def test_tokens_do_not_depend_on_reading_logits(vocab_size: int, spread: float) -> None:
     filters: list[dict[str, Any]] = [
         {"top_p": 0.9},
         {"top_p": 1e-300},
@@ -130,7 +126,7 @@ def test_tokens_are_the_same_whether_the_host_may_look_at_the_logits_or_not(
     )
 )
 @settings(max_examples=30)
-def test_a_row_is_sampled_alike_whatever_its_neighbours_ask_for(mixed: list[dict[str, float]]) -> None:
+def test_a_row_s_token_ignores_neighbours_settings(mixed: list[dict[str, float]]) -> None:
     logits = torch.randn(len(mixed), 2000, generator=torch.Generator().manual_seed(3))
     planned = [plan(SamplingParams(seed=i, **sampling), row=i) for i, sampling in enumerate(mixed)]
     together = sample(logits, planned)
@@ -138,13 +134,13 @@ def test_a_row_is_sampled_alike_whatever_its_neighbours_ask_for(mixed: list[dict
     assert together == alone
 
 
-def test_temperature_zero_and_next_to_zero_take_the_most_likely() -> None:
+def test_near_zero_temperature_is_greedy() -> None:
     logits = torch.tensor([[0.0, 3.0, 2.9]])
     for temperature in (0.0, 1e-9, 1e-300):
         assert sample(logits, [plan(SamplingParams(temperature=temperature, seed=1))]) == [1]
 
 
-def test_presence_and_frequency_penalties_are_those_of_the_openai_formula() -> None:
+def test_penalties_equal_openai_s_formula() -> None:
     output = [4, 4, 4, 7]
     sampler = Sampler(1, 10, CPU)
     planned = plan(SamplingParams(temperature=0, frequency_penalty=0.5, presence_penalty=0.25), output=output)
@@ -154,7 +150,7 @@ def test_presence_and_frequency_penalties_are_those_of_the_openai_formula() -> N
     assert np.allclose(logits[0], -(counts * 0.5 + (counts > 0) * 0.25))
 
 
-def test_repetition_penalty_is_that_of_transformers() -> None:
+def test_repetition_penalty_equals_transformers() -> None:
     logits = torch.randn(1, 10, generator=torch.Generator().manual_seed(0))
     expected = RepetitionPenaltyLogitsProcessor(1.4)(torch.tensor([[*PROMPT, 5, 5]]), logits.clone())
     sampler = Sampler(1, 10, CPU)
@@ -163,7 +159,7 @@ def test_repetition_penalty_is_that_of_transformers() -> None:
     assert torch.allclose(logits, expected)
 
 
-def test_a_sampled_token_is_penalised_from_the_next_step_on() -> None:
+def test_a_sampled_token_is_penalised_next_step() -> None:
     sampler = Sampler(1, 3, CPU)
     planned = plan(SamplingParams(temperature=0, frequency_penalty=2.0))
     rows, positions = start(sampler, planned)
@@ -171,14 +167,14 @@ def test_a_sampled_token_is_penalised_from_the_next_step_on() -> None:
     assert [sampler.sample(logits.clone(), rows, positions + i).item() for i in range(3)] == [1, 2, 0]
 
 
-def test_bias_and_min_tokens_change_what_is_chosen() -> None:
+def test_bias_and_min_tokens_change_the_choice() -> None:
     logits = torch.tensor([[0.0, 1.0, 0.5]])
     assert sample(logits, [plan(SamplingParams(temperature=0, logit_bias={0: 5.0}))]) == [0]
     assert sample(logits, [plan(SamplingParams(temperature=0, min_tokens=1), eos=(1,))]) == [2]
     assert sample(logits, [plan(SamplingParams(temperature=0, min_tokens=1), output=[2], eos=(1,))]) == [1]
 
 
-def test_uniform_numbers_are_uniform_and_depend_on_seed_and_position() -> None:
+def test_uniform_numbers_depend_on_seed_and_position() -> None:
     seeds, positions = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200))
     drawn = uniform(seeds.ravel(), positions.ravel())
     assert len(set(drawn)) == len(drawn)

@@ -64,7 +64,7 @@ def allowed(logits: torch.Tensor, numbers: RowNumbers) -> set[int]:
 
 @pytest.mark.parametrize("vocab_size", [40, 3000, 40_000])
 @pytest.mark.parametrize("spread", [0.01, 1, 6])
-def test_tokens_are_those_of_a_sort_in_float64(vocab_size: int, spread: float) -> None:
+def test_selection_equals_a_float64_sort(vocab_size: int, spread: float) -> None:
     generator = torch.Generator().manual_seed(vocab_size)
     logits = spread * torch.randn(40, vocab_size, generator=generator)
     numbers = draw_numbers(40, vocab_size, generator)
@@ -73,7 +73,7 @@ def test_tokens_are_those_of_a_sort_in_float64(vocab_size: int, spread: float) -
 
 
 @pytest.mark.parametrize("vocab_size", [40, 3000])
-def test_tokens_are_those_that_enough_candidates_give(vocab_size: int) -> None:
+def test_selection_equals_enough_candidates(vocab_size: int) -> None:
     generator = torch.Generator().manual_seed(5)
     logits = 3 * torch.randn(300, vocab_size, generator=generator)
     numbers = draw_numbers(300, vocab_size, generator)
@@ -84,7 +84,7 @@ def test_tokens_are_those_that_enough_candidates_give(vocab_size: int) -> None:
     )
 
 
-def test_of_equally_likely_tokens_all_are_kept_and_drawn_in_order() -> None:
+def test_equally_likely_tokens_are_all_kept() -> None:
     logits = (
         torch.tensor([2.0, 0, 1, 1, 1, 1, 0]).log().clamp_min(-50).repeat(6, 1)
     )  # 1/3, then four times 1/6
@@ -97,7 +97,7 @@ def test_of_equally_likely_tokens_all_are_kept_and_drawn_in_order() -> None:
 
 @given(st.integers(0, 2**30), st.integers(1, 9))
 @settings(max_examples=30, deadline=None)
-def test_a_row_is_sampled_alike_alone_and_beside_others(seed: int, size: int) -> None:
+def test_a_row_is_selected_independently_of_others(seed: int, size: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(size, 700, generator=generator).bfloat16().float()  # many are equally likely
     numbers = draw_numbers(size, 700, generator)
@@ -114,7 +114,7 @@ def test_the_most_likely_token_is_always_kept(draw: float, top_p: float, min_p: 
     assert sample(logits, RowNumbers(torch.tensor([draw], dtype=torch.float64), *columns)) == [77]
 
 
-def test_logits_that_are_no_numbers_give_some_token_and_do_not_reach_other_rows() -> None:
+def test_invalid_logits_do_not_affect_other_rows() -> None:
     generator = torch.Generator().manual_seed(2)
     logits = torch.randn(4, 500, generator=generator)
     numbers = draw_numbers(4, 500, generator)
@@ -127,7 +127,7 @@ def test_logits_that_are_no_numbers_give_some_token_and_do_not_reach_other_rows(
 
 @given(st.lists(st.tuples(st.integers(0, 2**30 - 1) | st.integers(0, 50), st.integers(0, 1000)), min_size=1))
 @settings(max_examples=50, deadline=None)
-def test_running_sums_reach_numbers_where_a_sort_says(pairs: list[tuple[int, int]]) -> None:
+def test_running_sums_equal_a_sort(pairs: list[tuple[int, int]]) -> None:
     keys, weights = np.array(pairs).T
     order = np.argsort(keys, kind="stable")
     running = np.cumsum(weights[order])

@@ -29,7 +29,7 @@ class TestTritonAttention(AttentionBackendTests):
 
 
 @pytest.mark.parametrize("lengths", [[(0, 1), (200, 1)], [(31, 40), (3, 2)]])
-def test_fp8_that_the_device_converts_is_read_as_fp8_that_it_cannot(
+def test_converted_fp8_equals_fp8_read_as_bytes(
     lengths: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = AttentionCase(make_layer(), lengths, 16, stored_as=torch.float8_e4m3fn, scales=(0.1, 3.0))
@@ -41,7 +41,7 @@ def test_fp8_that_the_device_converts_is_read_as_fp8_that_it_cannot(
 
 
 @pytest.mark.parametrize("stored_as", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16])
-def test_every_number_is_written_as_torch_rounds_it(stored_as: torch.dtype) -> None:
+def test_numbers_are_stored_as_torch_rounds_them(stored_as: torch.dtype) -> None:
     every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
     key = every[every.isfinite()][: 62 << 10].view(-1, 2, 512)
     storage = KVStorage(

@@ -19,7 +19,7 @@ from ....core.engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_ra
         *(pytest.param(name, marks=pytest.mark.long) for name in ("gemma 2 (soft cap)", "gpt-oss (sinks)")),
     ],
 )
-def test_a_model_generates_what_it_does_with_the_reference_backend(family: str, tmp_path: Path) -> None:
+def test_models_generate_the_reference_backend_s_tokens(family: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = [[place * step % (VOCAB_SIZE - 2) + 2 for place in range(30)] for step in (1, 7, 11)]
     prompts[1] = prompts[1][:3]
@@ -28,7 +28,7 @@ def test_a_model_generates_what_it_does_with_the_reference_backend(family: str, 
     assert texts[0] == texts[1]
 
 
-def test_fp8_gives_the_same_text_as_with_the_reference_backend(tmp_path: Path) -> None:
+def test_fp8_text_equals_the_reference_backend_s(tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
     prompts = [[place * step % (VOCAB_SIZE - 2) + 2 for place in range(20)] for step in (1, 7)]
     sampling = SamplingParams(temperature=0, max_tokens=4)

@@ -59,9 +59,7 @@ def put(case: AttentionCase, into: AttentionCase) -> None:
 
 
 @pytest.mark.parametrize("window", [None, 30])
-def test_launches_recorded_at_one_length_are_right_at_every_other(
-    launches: list[Launch], window: int | None
-) -> None:
+def test_recorded_launches_are_correct_at_other_lengths(launches: list[Launch], window: int | None) -> None:
     captured = make_case([500, 70, 1], 0, window)
     built = captured.build(TritonAttention)
     built.plan(captured.batch)
@@ -76,7 +74,7 @@ def test_launches_recorded_at_one_length_are_right_at_every_other(
         torch.testing.assert_close(output.double(), case.expected(), atol=1e-5, rtol=1e-5)
 
 
-def test_captured_sizes_keep_their_buffers_when_larger_ones_come(launches: list[Launch]) -> None:
+def test_captured_sizes_keep_their_buffers(launches: list[Launch]) -> None:
     small, large = make_case([90, 200], 0, None), make_case([70] * 40, 1, None)
     built = small.build(TritonAttention)
     built.plan(small.batch)

@@ -15,9 +15,7 @@ from llmfw.plugins.attention_triton.backend import INTERPRETED_SMS, TritonAttent
 
 
 @pytest.mark.parametrize("programs_per_sm", [1, 9])
-def test_keys_are_cut_into_as_many_pieces_as_wanted(
-    programs_per_sm: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_are_split_as_the_option_says(programs_per_sm: int, monkeypatch: pytest.MonkeyPatch) -> None:
     grids: list[tuple[int, ...]] = []
 
     class Noted:
@@ -36,7 +34,7 @@ def test_keys_are_cut_into_as_many_pieces_as_wanted(
     assert grids == [(2 + INTERPRETED_SMS * programs_per_sm // key_heads, key_heads)]
 
 
-def test_an_option_that_makes_no_sense_is_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     entry = load_plugins().registry.find("attention", "triton")
     with pytest.raises(ConfigError, match="programs_per_sm"):
         entry.build_options({"attention.programs_per_sm": "0"})

@@ -15,9 +15,7 @@ from llmfw.plugins.attention_triton.schedule import PIECE_STEP, Schedule, schedu
     window=st.one_of(st.none(), st.integers(1, 1000)),
     num_spare=st.integers(1, 70),
 )
-def test_every_key_that_is_seen_is_in_one_piece(
-    lengths: list[int], window: int | None, num_spare: int
-) -> None:
+def test_every_visible_key_is_in_one_piece(lengths: list[int], window: int | None, num_spare: int) -> None:
     made = Schedule.empty(len(lengths), num_spare, torch.device("cpu"))
     schedule(torch.tensor(lengths, dtype=torch.int32), window, made)
     firsts = made.firsts.tolist()

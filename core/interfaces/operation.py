@@ -1,6 +1,6 @@
 """Descriptions of routes for the OpenAPI document.
 
-Pass them to Litestar's decorators as `opt=describe(...)`.
+Pass them to Litestar's decorators as `opt=describe(...)`, in routes of plugins, too. Imports no web framework.
 """
 
 from __future__ import annotations

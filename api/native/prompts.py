@@ -1,0 +1,108 @@
+"""Reads the prompts of a request to /generate, and the ids that the client gives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from llmfw.api.completions.prompts import MAX_PROMPTS
+from llmfw.api.schemas.native import GenerateRequest, NativeSampling
+from llmfw.api.text.generation import Generator
+from llmfw.core.base.errors import RequestError
+
+
+class Prompts(NamedTuple):
+    """The prompts of a request.
+
+    Attributes:
+        token_ids: token ids of each prompt.
+        is_list: whether the client sent a list of prompts.
+    """
+
+    token_ids: list[list[int]]
+    is_list: bool
+
+
+async def prompts_of(body: GenerateRequest, generator: Generator) -> Prompts:
+    """Return the prompts of a request.
+
+    Raises:
+        RequestError: there is no prompt, two kinds of prompts, or too many.
+    """
+    if body.text is not None and body.input_ids is not None:
+        raise RequestError("text and input_ids are both given; give one", param="input_ids")
+    given, param = (body.text, "text") if body.input_ids is None else (body.input_ids, "input_ids")
+    if given is None:
+        raise RequestError("text is missing; give text or input_ids", param="text")
+    if isinstance(given, str):
+        return Prompts([await generator.encode(given)], False)
+    kinds = {type(each) for each in given}
+    if kinds == {int}:
+        return Prompts([cast("list[int]", given)], False)
+    if len(kinds) != 1 or len(given) > MAX_PROMPTS:
+        raise RequestError(
+            f"{param} holds {len(given)} items; a list of prompts has 1 to {MAX_PROMPTS}, all of one kind",
+            param=param,
+        )
+    if kinds == {str}:
+        return Prompts(await generator.texts.encode_all(cast("list[str]", given), param), True)
+    return Prompts(cast("list[list[int]]", given), True)
+
+
+def sampling_of(body: GenerateRequest, prompts: Prompts) -> list[NativeSampling]:
+    """Return the sampling parameters of each prompt.
+
+    Raises:
+        RequestError: there is a list of another length than that of the prompts, or for a single prompt; or
+            the items differ in `n`.
+    """
+    given = NativeSampling() if body.sampling_params is None else body.sampling_params
+    if isinstance(given, NativeSampling):
+        return [given] * len(prompts.token_ids)
+    _check_list("sampling_params", given, prompts)
+    for i, each in enumerate(given):
+        if (each.n or 1) != (given[0].n or 1):
+            raise RequestError(
+                f"sampling_params[{i}].n is {each.n or 1}, and that of the first prompt is {given[0].n or 1}; all "
+                "prompts of a request have the same number of choices",
+                param=f"sampling_params[{i}].n",
+            )
+    return given
+
+
+def ids_of(body: GenerateRequest, prompts: Prompts, n: int) -> list[str] | None:
+    """Return the ids of all choices as the client names them, prompt-major; None if it does not.
+
+    A single id is a prefix if there are several choices. So is the id of a prompt that has several.
+
+    Raises:
+        RequestError: a list of ids has another length than that of the prompts, or an id twice.
+    """
+    if body.rid is None:
+        return None
+    if isinstance(body.rid, str):
+        count = n * len(prompts.token_ids)
+        several = prompts.is_list or count > 1
+        return [f"{body.rid}_{i}" for i in range(count)] if several else [body.rid]
+    _check_list("rid", body.rid, prompts)
+    twice = next((id for id, count in Counter(body.rid).items() if count > 1), None)
+    if twice is not None:
+        raise RequestError(
+            f"rid has {twice!r} more than once; each prompt needs an id of its own", param="rid"
+        )
+    return body.rid if n == 1 else [f"{id}_{i}" for id in body.rid for i in range(n)]
+
+
+def _check_list(param: str, items: Sequence[object], prompts: Prompts) -> None:
+    """Raise RequestError if a list does not have one item for each of a list of prompts."""
+    if not prompts.is_list:
+        raise RequestError(
+            f"{param} is a list, and the prompt is a single one; send {param} without a list, or a list of prompts",
+            param=param,
+        )
+    if len(items) != len(prompts.token_ids):
+        raise RequestError(
+            f"{param} has {len(items)} items for {len(prompts.token_ids)} prompts; it must have one for each",
+            param=param,
+        )

@@ -1,0 +1,56 @@
+"""POST /invocations, by which SageMaker sends a request of any route: its fields say of which."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from litestar import Request, post
+from litestar.datastructures import State
+from litestar.types import ASGIApp
+
+from llmfw.core import RequestError, ServerAPI, describe
+
+CHAT, COMPLETION, EMBEDDING = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+
+
+@post(
+    "/invocations",
+    status_code=200,
+    opt=describe(
+        "Answer a chat, a completion or an embedding request, whichever the fields make.",
+        body=dict[str, Any],
+        reply=dict[str, Any],
+        chunk=dict[str, Any],
+    ),
+)
+async def invoke(request: Request[Any, Any, Any], state: State) -> ASGIApp:
+    """Answer as the route does that the fields of the body belong to."""
+    api: ServerAPI = state["api"]
+    body = await api.read_object(request)
+    given = [name for name, value in body.items() if bytes(value).strip() != b"null"]
+    path = path_of(given, embeds="embedding" in api.model.capabilities)
+    response: ASGIApp = await api.forward(request, path, body)
+    return response
+
+
+def path_of(names: Collection[str], *, embeds: bool) -> str:
+    """Return the path of the route that a body belongs to.
+
+    Args:
+        names: names of the body's fields.
+        embeds: whether the model embeds.
+
+    Raises:
+        RequestError: no route has these fields, or several have.
+    """
+    kinds = {"messages": EMBEDDING if embeds else CHAT, "prompt": COMPLETION, "input": EMBEDDING}
+    found = [name for name in kinds if name in names]
+    if len(found) != 1:
+        shown = " and ".join(found) or "none of them"
+        raise RequestError(
+            f"the request has {shown}; give messages (a chat), prompt (a completion) or input (embeddings), and for other "
+            "requests use their own routes, such as /score",
+            param=found[-1] if found else None,
+        )
+    return kinds[found[0]]

@@ -1,0 +1,112 @@
+"""Replies, with the fields of vLLM's and Cohere's."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class Usage(msgspec.Struct):
+    """Token counts. Each text is embedded once, and counted once."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Pooled(msgspec.Struct, kw_only=True):
+    """One vector of /pooling."""
+
+    index: int
+    object: str = "pooling"
+    data: list[float] | str
+
+
+class PoolingReply(msgspec.Struct, kw_only=True):
+    """Reply of POST /pooling."""
+
+    id: str
+    object: str = "list"
+    created: int
+    model: str
+    data: list[Pooled]
+    usage: Usage
+
+
+class Score(msgspec.Struct, kw_only=True):
+    """The cosine similarity of one pair, from -1 to 1."""
+
+    index: int
+    object: str = "score"
+    score: float
+
+
+class ScoreReply(msgspec.Struct, kw_only=True):
+    """Reply of POST /score."""
+
+    id: str
+    object: str = "list"
+    created: int
+    model: str
+    data: list[Score]
+    usage: Usage
+
+
+class Document(msgspec.Struct):
+    """A ranked document."""
+
+    text: str
+
+
+class Ranked(msgspec.Struct, kw_only=True):
+    """One document's index in the request, and its cosine similarity with the query."""
+
+    index: int
+    document: Document | UnsetType = UNSET
+    relevance_score: float
+
+
+class RerankReply(msgspec.Struct, kw_only=True):
+    """Reply of POST /rerank. The most similar documents come first."""
+
+    id: str
+    model: str
+    usage: Usage
+    results: list[Ranked]
+
+
+class TypedVectors(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The vectors in each form that was asked for."""
+
+    floats: list[list[float]] | None = msgspec.field(default=None, name="float")
+    base64: list[str] | None = None
+    binary: list[list[int]] | None = None
+    ubinary: list[list[int]] | None = None
+
+
+class Tokens(msgspec.Struct):
+    """Token count in Cohere's form."""
+
+    input_tokens: int
+
+
+class APIVersion(msgspec.Struct):
+    """Version of Cohere's API."""
+
+    version: str = "2"
+
+
+class Meta(msgspec.Struct):
+    """Version and token counts in Cohere's form."""
+
+    api_version: APIVersion
+    tokens: Tokens
+
+
+class CohereReply(msgspec.Struct, kw_only=True):
+    """Reply of POST /v2/embed."""
+
+    id: str
+    embeddings: TypedVectors
+    texts: list[str]
+    meta: Meta
+    response_type: str = "embeddings_by_type"

@@ -1,0 +1,140 @@
+"""POST /score and POST /rerank: cosine similarities of embeddings, as vLLM computes them for embedding models."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from litestar import Controller, Request, post
+from litestar.datastructures import State
+from litestar.types import ASGIApp
+
+from llmfw.core import RequestError, ServerAPI, describe
+
+from .bodies import RerankBody, ScoreBody, SimilarityBody, Texts
+from .embedding import embed, json_reply, refuse_given
+from .replies import Document, Ranked, RerankReply, Score, ScoreReply
+
+_COSINE = "a score is the cosine similarity of two embeddings; other scores need a cross-encoder"
+_NEVER_CUT = "a text that is too long is refused, never cut"
+REFUSED = {
+    "instruction": "this server adds no prefix; write it into the texts",
+    **dict.fromkeys(("activation", "use_activation", "softmax", "chat_template"), _COSINE),
+    **dict.fromkeys(
+        ("truncate_prompt_tokens", "max_tokens_per_doc", "max_tokens_per_query", "max_chunks_per_doc"),
+        _NEVER_CUT,
+    ),
+    "rank_fields": "documents are texts",
+}
+SCORE_REFUSED = {
+    **REFUSED,
+    "query": "give text_1 and text_2; scores of tokens after a query need a model that generates",
+    "label_token_ids": "scores of tokens need a model that generates",
+}
+PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
+EPSILON = 1e-8  # least product of lengths, so that a vector of zeros has similarity 0
+
+
+class Similarity(Controller):
+    """Routes that compare texts."""
+
+    @post(
+        ["/score", "/v1/score"],
+        status_code=200,
+        opt=describe("Compare texts by the cosine of their embeddings.", body=ScoreBody, reply=ScoreReply),
+    )
+    async def score(self, request: Request[Any, Any, Any], state: State) -> ASGIApp:
+        """Compare one text with each of several, or the texts of two lists with each other in pairs."""
+        api: ServerAPI = state["api"]
+        body, ignored = await api.read(request, ScoreBody)
+        headers = api.report(ignored)
+        refuse_given(body, SCORE_REFUSED)
+        name_1, name_2 = _pair_of(body)
+        first, names_1 = _list_of(name_1, getattr(body, name_1))
+        second, names_2 = _list_of(name_2, getattr(body, name_2))
+        if len(first) not in (1, len(second)):
+            raise RequestError(
+                f"{name_1} has {len(first)} texts and {name_2} {len(second)}; {name_1} must have one, or as many as {name_2}",
+                param=name_1,
+            )
+        vectors, usage = await embed(api, request, first + second, names_1 + names_2, **_common(body))
+        scores = cosines(vectors[: len(first)], vectors[len(first) :])
+        reply = ScoreReply(
+            id=f"score-{uuid.uuid4().hex}",
+            created=int(time.time()),
+            model=api.model.name,
+            data=[Score(index=index, score=score) for index, score in enumerate(scores)],
+            usage=usage,
+        )
+        return json_reply(reply, headers)
+
+    @post(
+        ["/rerank", "/v1/rerank", "/v2/rerank"],
+        status_code=200,
+        opt=describe("Order documents by similarity to a query.", body=RerankBody, reply=RerankReply),
+    )
+    async def rerank(self, request: Request[Any, Any, Any], state: State) -> ASGIApp:
+        """Order documents by the cosine similarity of their embeddings with the query's."""
+        api: ServerAPI = state["api"]
+        body, ignored = await api.read(request, RerankBody)
+        headers = api.report(ignored)
+        refuse_given(body, REFUSED)
+        if body.top_n is not None and body.top_n < 0:
+            raise RequestError(f"top_n is {body.top_n}; it must be 0 (all) or more", param="top_n")
+        documents = [each if isinstance(each, str) else each.text for each in body.documents]
+        texts, names = _list_of("documents", documents)
+        vectors, usage = await embed(api, request, [body.query, *texts], ["query", *names], **_common(body))
+        scores = cosines(vectors[:1], vectors[1:])
+        order = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n or len(texts)]
+        results = [Ranked(index=index, relevance_score=scores[index]) for index in order]
+        if body.return_documents is not False:
+            for each in results:
+                each.document = Document(texts[each.index])
+        reply = RerankReply(
+            id=f"rerank-{uuid.uuid4().hex}", model=api.model.name, usage=usage, results=results
+        )
+        return json_reply(reply, headers)
+
+
+def cosines(first: Sequence[bytes], second: Sequence[bytes]) -> list[float]:
+    """Return the cosine similarity of each pair of vectors.
+
+    Args:
+        first: one vector, or as many as `second`, as float32 values.
+    """
+    a, b = (
+        np.stack([np.frombuffer(each, "<f4") for each in side]).astype(np.float64) for side in (first, second)
+    )
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    found = (a * b).sum(axis=1) / np.maximum(lengths, EPSILON)
+    return [min(1.0, max(-1.0, float(each))) for each in found]
+
+
+def _common(body: SimilarityBody) -> dict[str, Any]:
+    return {"model": body.model, "timeout": body.timeout, "user": body.user}
+
+
+def _pair_of(body: ScoreBody) -> tuple[str, str]:
+    """Return the names of the two sides that a request gives."""
+    names = sorted({name for pair in PAIRS for name in pair})
+    given = {name for name in names if getattr(body, name) is not None}
+    found = next((pair for pair in PAIRS if given == set(pair)), None)
+    if found is None:
+        shown = ", ".join(sorted(given)) or "none of them"
+        raise RequestError(
+            f"the texts to compare are text_1 and text_2 (or queries and documents, or data_1 and data_2); given: {shown}",
+            param="text_1",
+        )
+    return found
+
+
+def _list_of(name: str, given: Texts) -> tuple[list[str], list[str]]:
+    """Return the texts of one side, and their names in errors."""
+    if isinstance(given, str):
+        return [given], [name]
+    if not given:
+        raise RequestError(f"{name} is an empty list; at least one text is needed", param=name)
+    return given, [f"{name}[{index}]" for index in range(len(given))]
