@@ -208,7 +208,7 @@ def test_a_shadowed_command_lists_its_full_name(install_plugin):
         ),
     ],
 )
-def test_options_with_a_defect_are_told_in_one_line(install_plugin, field, words):
+def test_defective_options_are_told_in_one_line(install_plugin, field, words):
     source = POLICY.format(imports="", needs=()).replace(
         "most: Annotated[int, msgspec.Meta(ge=1)] = 8", field
     )

@@ -211,7 +211,7 @@ def test_bundled_light_components_have_no_problem(monkeypatch):
     assert len(found["components"]) == sum(len(plugin.components) for plugin in load_plugins().loaded)
 
 
-def test_only_other_packages_have_processes_of_their_own():
+def test_only_other_packages_have_own_processes():
     groups = examination.grouped(["ours", "policies", "store_memory", "theirs"])
     assert groups == [["policies", "store_memory"], ["ours"], ["theirs"]]
 

@@ -70,7 +70,7 @@ def test_a_finished_text_is_what_decode_returns(
 
 
 @pytest.mark.parametrize("num_missing", [1, 2])
-def test_a_character_cut_off_is_shown_as_decode_shows_it(tokenizer: Tokenizer, num_missing: int) -> None:
+def test_characters_cut_off_are_shown_as_decoded(tokenizer: Tokenizer, num_missing: int) -> None:
     token_ids = tokenizer.encode("The")
     token_ids += tokenizer.encode("\U0001f9ff")[:-num_missing]
     text = finished(tokenizer, token_ids)
