@@ -12,6 +12,7 @@ from typing import Any
 
 from litestar import Request, Response, Router
 from litestar.exceptions import HTTPException, ImproperlyConfiguredException
+from litestar.middleware import DefineMiddleware
 
 from llmfw.api.http.errors import error_response, handle, route_of
 from llmfw.core.base.errors import ComponentError, LLMFWError
@@ -19,6 +20,8 @@ from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.containment import raise_if_process_ends
 from llmfw.core.plugin.plugins import package_of
 from llmfw.core.plugin.registry import Entry
+
+from .route_guard import RouteGuard
 
 logger = logging.getLogger(__name__)
 
@@ -57,12 +60,21 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
     """
     found = import_route(plugin, path)
 
-    def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        if isinstance(error, LLMFWError | HTTPException):
-            return handle(request, error)
+    def fail(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         return error_response(ledger.of(route_entry(plugin, path)).failed(error, route_of(request)))
 
-    return Router("/", route_handlers=[found], exception_handlers={HTTPException: handle, Exception: failed})
+    def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        return (
+            handle(request, error) if isinstance(error, LLMFWError | HTTPException) else fail(request, error)
+        )
+
+    return Router(
+        "/",
+        route_handlers=[found],
+        middleware=[DefineMiddleware(RouteGuard, fail=fail)],
+        # Litestar raises ImproperlyConfiguredException for a body that cannot be serialized.
+        exception_handlers={HTTPException: handle, ImproperlyConfiguredException: fail, Exception: failed},
+    )
 
 
 def import_route(plugin: str, path: str) -> Any:

@@ -33,6 +33,10 @@ LAST_WORDS_S = 2.0  # longest time to store the remaining results when the serve
 FILL_GROUP = 500
 
 
+class BrokenStoreError(Exception):
+    """The batch store does not do what it says that it has done."""
+
+
 class Job:
     """A batch job that this process works on.
 
@@ -124,8 +128,20 @@ class Job:
         except InputGoneError as error:
             await self._move(record, states.finalizing(record, "failed", _now(), [_gone(error)]))
             return
+        if end == "completed":
+            await self._check_results()
         if end != "halted":
             await self._move(record, states.finalizing(record, end, _now()))
+
+    async def _check_results(self) -> None:
+        """Raise BrokenStoreError if the store lacks results after all lines have run."""
+        record = await self._context.batches.get(self.id)
+        num_done = record.num_completed + record.num_failed
+        if num_done < record.num_total:
+            raise BrokenStoreError(
+                f"the batch store counts {num_done} results of batch {self.id} after all of its "
+                f"{record.num_total} lines have run"
+            )
 
     async def _run_lines(self, record: BatchRecord, seconds: float) -> str:
         run = LineRun(record, self._context, self._results, self._buffer)
@@ -238,9 +254,17 @@ class Job:
             await self._backoff.wait(error)
 
     async def _move(self, record: BatchRecord, new: BatchRecord) -> None:
-        """Move the job to its next state, unless its status has changed meanwhile."""
-        if await self._context.batches.update(new, expected=record.status):
-            log_change(record.status, await self._context.batches.get(self.id))
+        """Move the job to its next state, unless its status has changed meanwhile.
+
+        Raises:
+            BrokenStoreError: the store still has the record, so that the step would be repeated forever.
+        """
+        is_replaced = await self._context.batches.update(new, expected=record.status)
+        found = await self._context.batches.get(self.id)
+        if found.status == record.status != new.status:
+            raise BrokenStoreError(_not_replaced(record, new, is_replaced))
+        if is_replaced:
+            log_change(record.status, found)
 
 
 async def accuse(batches: BatchStore, batch_id: str, lines: Collection[int], points: int) -> None:
@@ -252,14 +276,20 @@ async def accuse(batches: BatchStore, batch_id: str, lines: Collection[int], poi
     Raises:
         StorageError: the points cannot be stored now.
     """
+    before = None
     with contextlib.suppress(KeyError):  # the job does not exist
         while (record := await batches.get(batch_id)).status not in ENDED:
             done = set(await batches.results(batch_id).done())
+            if record.status == before:
+                raise StorageError(
+                    f"the batch store did not update batch {batch_id}, which is still {before}"
+                )
             new = blame.accused(record, set(lines) - done - {WHOLE_JOB}, points, done)
             if WHOLE_JOB in lines:
                 new = blame.crashed_as_a_whole(new)
             if await batches.update(new, expected=record.status):
                 return
+            before = record.status
 
 
 def log_change(before: str, record: BatchRecord) -> None:
@@ -276,6 +306,11 @@ def _first(errors: Sequence[BatchError]) -> str:
     where = "" if errors[0].line is None else f"line {errors[0].line}: "
     more = ", and more" if len(errors) > 1 else ""
     return f"{where}{errors[0].message}{more}"
+
+
+def _not_replaced(record: BatchRecord, new: BatchRecord, is_replaced: bool) -> str:
+    said = "said that it replaced" if is_replaced else "did not replace"
+    return f"the batch store {said} the record of batch {record.id} by {new.status!r}, but it is still {record.status!r}"
 
 
 def _gone(error: InputGoneError) -> BatchError:

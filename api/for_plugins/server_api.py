@@ -96,12 +96,12 @@ class InProcessAPI(ServerAPI):
 
     async def call(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request as the route at `path` does, and return its decoded reply."""
-        reply = await self._replies[path](msgspec.json.encode(body))
+        reply = await _at(path, self._replies)(msgspec.json.encode(body))
         return msgspec.json.decode(msgspec.json.encode(reply), type=dict[str, Any])
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any] | None, None]:
         """Yield the decoded chunks that the route at `path` streams; None for an event without a chunk."""
-        frames = await self._frames[path](msgspec.json.encode({**body, **_USAGE}))
+        frames = await _at(path, self._frames)(msgspec.json.encode({**body, **_USAGE}))
         async with contextlib.aclosing(frames):
             async for data in frames:
                 chunks = chunks_of(data)
@@ -154,6 +154,13 @@ class InProcessAPI(ServerAPI):
         body, ignored = decode_checked(raw, EmbeddingRequest)
         _refuse(ignored)
         return await self._answering.embeddings.reply(body)
+
+
+def _at(path: str, known: Mapping[str, Callable[[bytes], ResultT]]) -> Callable[[bytes], ResultT]:
+    """Return what answers requests at a path; raise ValueError if nothing does."""
+    if path not in known:
+        raise ValueError(f"there is no path {path!r:.80} to call; known: {', '.join(known)}")
+    return known[path]
 
 
 def _unknown(body: msgspec.Struct, raw: bytes | msgspec.Raw, prefix: str = "") -> list[str]:

@@ -34,6 +34,11 @@ def problem_of(method: bytes, target: bytes, version: str, headers: Headers) -> 
     """
     if method == b"CONNECT":
         return HeadProblem(405, "method_not_allowed", "CONNECT is for proxies, and this server is none")
+    if b"#" in target:  # RFC 9112, section 3.2: a proxy and this server might cut it differently
+        message = (
+            f"the URL {_shown(target)} has a fragment; send it without '#' and what follows, or write %23"
+        )
+        return HeadProblem(400, "invalid_http", message, "a URL has a fragment")
     try:
         url = httptools.parse_url(target)
     except httptools.HttpParserInvalidURLError:

@@ -12,7 +12,8 @@ import click
 
 from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.base.suggestion import did_you_mean
-from llmfw.core.plugin.registry import INTERFACES, Entry
+from llmfw.core.plugin.containment import raise_if_process_ends
+from llmfw.core.plugin.registry import INTERFACES, Entry, reason_of
 
 from .component_options import variable_of
 from .component_source import declared_options
@@ -91,12 +92,18 @@ def options_of(entry: Entry) -> tuple[list[OptionField] | None, str | None]:
         return [], None
     if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
         return None, "Its Options are no msgspec Struct: it cannot be used."
-    return fields_of(struct), None
+    try:
+        return fields_of(struct), None
+    except BaseException as error:  # noqa: BLE001 - a plugin's types may raise anything
+        raise_if_process_ends(error)
+        return None, f"Its Options cannot be read: {reason_of(error)}: it cannot be used."
 
 
 def _option_lines(option: OptionField) -> Iterator[str]:
     default = f"default: {option.default}" if option.default is not None else "has to be given"
     yield f"  {option.name}  ({option.type}; {default})"
+    if option.fault is not None:
+        yield f"      Its default is not valid, a defect of the component: {option.fault}"
     if option.about:
         yield textwrap.fill(option.about, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
 

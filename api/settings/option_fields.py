@@ -22,6 +22,7 @@ class OptionField:
         default: default as written in a config file; None: no default, the option is required.
         about: description; empty if the component gives none.
         example: example of a value, as text; None without an example.
+        fault: why the default is not a valid value of the option; None if it is, or if there is no default.
     """
 
     name: str
@@ -29,10 +30,15 @@ class OptionField:
     default: str | None
     about: str
     example: str | None = None
+    fault: str | None = None
 
 
 def fields_of(struct: type[Any]) -> list[OptionField]:
-    """Return the options that a msgspec Struct declares, in the order of its fields."""
+    """Return the options that a msgspec Struct declares, in the order of its fields.
+
+    Raises:
+        Exception: any exception, if msgspec cannot use the type of a field.
+    """
     import msgspec
 
     told: dict[str, str] = {}
@@ -41,12 +47,13 @@ def fields_of(struct: type[Any]) -> list[OptionField]:
     found = []
     for field in msgspec.structs.fields(struct):
         kind, described = _type_of(field.type)
-        default = _default_of(field)
+        default = default_of(field)
         has_default = default is not msgspec.NODEFAULT
         about = described or told.get(field.name, "")
         shown = _written(default) if has_default else None
-        example = _text(default) if has_default else None
-        found.append(OptionField(field.encode_name, kind, shown, about, example))
+        fault = fault_of_default(field)
+        example = _text(default) if has_default and fault is None else None
+        found.append(OptionField(field.encode_name, kind, shown, about, example, fault))
     return found
 
 
@@ -68,11 +75,29 @@ def attributes_in(docstring: str) -> dict[str, str]:
     return found
 
 
+def fault_of_default(field: Any) -> str | None:
+    """Return why the default of a msgspec Struct's field is not a valid value of the field.
+
+    Returns None if it is valid, or if there is no default.
+    """
+    import msgspec
+
+    default = default_of(field)
+    if default is msgspec.NODEFAULT:
+        return None
+    try:
+        msgspec.convert(msgspec.to_builtins(default), field.type)
+    except (msgspec.ValidationError, TypeError) as error:
+        return str(error)
+    return None
+
+
 def _depth(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _default_of(field: Any) -> Any:
+def default_of(field: Any) -> Any:
+    """Return the default of a msgspec Struct's field, or `msgspec.NODEFAULT`."""
     import msgspec
 
     if field.default_factory is not msgspec.NODEFAULT:

@@ -53,7 +53,7 @@ class ChoicesInFlight:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._unanswered: dict[int, Sequence[int]] = {}
-        self._started = time.monotonic()
+        self._started: float | None = None  # when the first choice was sent
         self._send_some()
         self.first = frozenset(self._tasks)
 
@@ -141,6 +141,9 @@ class ChoicesInFlight:
             DeadlineError: the timeout has passed.
         """
         if request.timeout_s is None:
+            return request
+        if self._started is None:
+            self._started = time.monotonic()
             return request
         left_s = request.timeout_s - (time.monotonic() - self._started)
         if left_s <= 0:

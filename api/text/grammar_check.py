@@ -163,7 +163,7 @@ class GrammarChecker:
         if self._calls is None:
             return ComponentFailedError(f"the grammar backend failed: {error}")
         error.add_note(error.detail)
-        return self._calls.failed(error, "compile()")
+        return self._calls.failed(error, error.where)
 
     def _keep(self, key: Key, verdict: GrammarSpec | _Refusal) -> None:
         self._drop(key)

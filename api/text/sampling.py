@@ -103,6 +103,11 @@ def _logit_bias(given: dict[str, float] | None, most: int) -> dict[int, float]:
                 f"logit_bias.{key[:100]}: {key[:100]!r} is no token id; the keys of logit_bias are",
                 param=f"logit_bias.{key}",
             )
+        if int(key) in found:
+            raise RequestError(
+                f"logit_bias.{key}: {key!r} is token {int(key)}, which another key names, too; give it once",
+                param=f"logit_bias.{key}",
+            )
         found[int(key)] = bias
     return found
 

@@ -128,6 +128,12 @@ class TokenSpans:
         self._spans[-1].end += len(text)
         self._text += text
 
+    def complete(self, text: str) -> None:
+        """Add the text of an incomplete character at the end, whose tokens were added without text."""
+        if text and self._spans:
+            self._spans[-1].end += len(text)
+            self._text += text
+
     def add_end(self, token_id: int, logprob: TokenLogprob) -> None:
         """Add the token that ends the text. The token has no text."""
         token = self._score(token_id, logprob)
@@ -172,7 +178,7 @@ class TokenSpans:
             self._skip(len(self._text))
 
     def rest(self) -> list[ScoredToken]:
-        """Return the tokens that belong to no piece: those of an incomplete character, and the end token."""
+        """Return the tokens that belong to no piece, such as the end token."""
         return [token for span in self._spans for token in span.tokens]
 
     def _score(self, token_id: int, logprob: TokenLogprob) -> ScoredToken:

@@ -106,8 +106,8 @@ class TextStream:
     def rest(self) -> Sequence[ScoredToken]:
         """Tokens that belong to no content once the text has ended.
 
-        These are the tokens of an incomplete character, and the token that ended the text. Empty if a stop
-        string ended the text. Only meaningful without parsers.
+        This is the token that ended the text. Empty if a stop string ended the text. Only meaningful without
+        parsers.
         """
         return () if self._spans is None or isinstance(self.stopped_by, str) else self._spans.rest()
 
@@ -142,13 +142,16 @@ class TextStream:
             self.stopped_by = token_ids[-1]
             if not self._stops.keep or token_ids[-1] in self._stops.silent:
                 token_ids = token_ids[:-1]  # the end or stop token is not part of the text
+        ended = event.finish_reason is not None
         text = self._detokenizer.feed(token_ids)
+        if ended:
+            text += self._detokenizer.finish()
         if self._spans is not None and event.logprobs:
             if token_ids:
                 self._spans.add(token_ids[0], event.logprobs[0], text)
             else:
+                self._spans.complete(text)
                 self._spans.add_end(event.token_ids[0], event.logprobs[0])
-        ended = event.finish_reason is not None
         if self._stop_strings is not None and len(self.token_ids) > self._min_tokens:
             text, stop = self._stop_strings.feed(text)
             if stop is not None:

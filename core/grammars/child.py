@@ -26,6 +26,7 @@ from llmfw.core.ipc.child import end_with
 from llmfw.core.ipc.wire import Frames, framed
 
 from .messages import TOO_COMPLEX, Job, Limits, Verdict, decode_request, encode
+from .trial import FailedCallError
 
 STACK_BYTES = 4 * 2**20
 """Stack size of the thread that compiles. The engine's compiling threads have a larger stack
@@ -166,6 +167,9 @@ def _verdict(prove: Prove, spec: GrammarSpec) -> Verdict:
         return Verdict(outcome="refused", message=_out_of_memory(), code=TOO_COMPLEX)
     except RecursionError:
         return Verdict(outcome="refused", message="it is nested too deeply", code=TOO_COMPLEX)
+    except FailedCallError as error:
+        detail = "".join(traceback.format_exception(error))[-8000:]
+        return Verdict(outcome="failed", message=str(error), detail=detail, where=error.where)
     except BaseException as error:  # noqa: BLE001 - a plugin's error; the API process logs it
         detail = "".join(traceback.format_exception(error))
         return Verdict(outcome="failed", message=f"{type(error).__name__}: {error}", detail=detail[-8000:])

@@ -112,6 +112,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
         message: reason why there is no spec.
         code: error code for the client, or "".
         detail: traceback of a failure, for the log.
+        where: method that failed, as in "accept()", for the log.
         is_last: whether the child must be replaced because its memory has grown.
     """
 
@@ -121,6 +122,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
     message: str = ""
     code: str = ""
     detail: str = ""
+    where: str = ""
     is_last: bool = False
 
 

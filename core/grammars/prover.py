@@ -50,15 +50,17 @@ _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS
 
 
 class BackendFailureError(LLMFWError):
-    """The grammar backend raised an unexpected exception.
+    """The grammar backend raised an unexpected exception, or contradicted itself.
 
     Args:
         detail: traceback of the exception.
+        where: method that failed, as in "accept()".
     """
 
-    def __init__(self, message: str, detail: str) -> None:
+    def __init__(self, message: str, detail: str, where: str) -> None:
         super().__init__(message)
         self.detail = detail
+        self.where = where
 
 
 class GrammarProver:
@@ -242,7 +244,7 @@ def _spec_of(verdict: Verdict, spec: GrammarSpec, tenant: str) -> GrammarSpec:
     if verdict.outcome == "overloaded":
         raise OverloadedError(verdict.message)
     if verdict.outcome == "failed":
-        raise BackendFailureError(verdict.message, verdict.detail)
+        raise BackendFailureError(verdict.message, verdict.detail, verdict.where or "compile()")
     if verdict.outcome == "killed":
         logger.warning(
             "A grammar was refused (%s, %d characters, tenant %r): %s",

@@ -6,8 +6,9 @@ Runs in a child process (`child`), because the backend may crash, hang or use up
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import thread_time
+from typing import ParamSpec, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,21 +29,54 @@ MAX_FORCED = 256
 """Maximum number of forced tokens to try in a step."""
 
 
+ArgsT = ParamSpec("ArgsT")
+FoundT = TypeVar("FoundT")
+
+
+class FailedCallError(Exception):
+    """The backend does not do what its interface promises.
+
+    Attributes:
+        where: method of the backend or of its grammar, as in "accept()".
+    """
+
+    def __init__(self, where: str, message: str) -> None:
+        super().__init__(message)
+        self.where = where
+
+
+def asked(method: Callable[ArgsT, FoundT], *args: ArgsT.args, **kwargs: ArgsT.kwargs) -> FoundT:
+    """Call a method of the backend or of a grammar.
+
+    Raises:
+        RequestError, MemoryError, RecursionError: raised by the method; the grammar is at fault.
+        FailedCallError: the method raised something else.
+    """
+    try:
+        return method(*args, **kwargs)
+    except (RequestError, MemoryError, RecursionError):
+        raise
+    except BaseException as error:  # a plugin may raise anything
+        name = getattr(method, "__name__", type(method).__name__)
+        raise FailedCallError(f"{name}()", f"{type(error).__name__}: {error}") from error
+
+
 def prove(backend: GrammarBackend, spec: GrammarSpec, vocab_size: int, limits: Limits) -> GrammarSpec:
     """Try out a client's grammar. Returns the spec for the engine to compile, with the grammar's size.
 
     Raises:
         RequestError: the grammar is invalid.
         GrammarCostError: the grammar exceeds a limit.
+        FailedCallError: the backend is at fault.
     """
     before = resident_bytes()
-    prepared = backend.prepare(spec)
+    prepared = asked(backend.prepare, spec)
     if len(prepared.source) > limits.max_prepared:
         raise GrammarCostError(
             f"the grammar is too complex: written out it has {len(prepared.source)} characters, and the limit is "
             f"{limits.max_prepared}"
         )
-    grammar = backend.compile(prepared)
+    grammar = asked(backend.compile, prepared)
     _Trial(backend, vocab_size, limits).run(grammar, spec)
     num_bytes = max(len(prepared.source) * BYTES_A_CHAR, resident_bytes() - before)
     return msgspec.structs.replace(prepared, num_bytes=num_bytes)
@@ -72,16 +106,21 @@ class _Trial:
         Raises:
             RequestError: the grammar allows no output.
             GrammarCostError: a step takes too long, or the backend gives up.
+            FailedCallError: the backend is at fault.
         """
         is_free = spec.kind == "ebnf" or (spec.kind == "structural_tag" and '"grammar"' in spec.source)
         steps, seconds = (MANY_STEPS, MANY_STEPS_S) if is_free else (FEW_STEPS, FEW_STEPS_S)
-        begun, state = thread_time(), grammar.copy()
+        begun, state = thread_time(), asked(grammar.copy)
         for step in range(steps):
             step_begun = thread_time()
-            if state.is_finished():
+            if asked(state.is_finished):
+                if step == 0 and spec.kind == "json_schema":
+                    raise FailedCallError(
+                        "is_finished()", "an empty output counts as JSON that fits a schema"
+                    )
                 return
             mask = np.zeros((1, self._words), dtype=np.int32)
-            self._backend.fill_masks([state], mask)
+            asked(self._backend.fill_masks, [state], mask)
             if not self._advance(state, mask[0]):
                 return
             now = thread_time()
@@ -99,17 +138,18 @@ class _Trial:
 
         Returns False if the output has ended.
         """
-        tokens: Sequence[int] = state.forced()[:MAX_FORCED]
+        tokens: Sequence[int] = asked(state.forced)[:MAX_FORCED]
+        source = "forced() returned it"
         if not tokens:
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
             if not len(allowed):
-                raise RequestError("the grammar allows no output at all")
-            tokens = [int(self._random.choice(allowed))]
+                raise FailedCallError("fill_masks()", "it allows no token, and no method has raised")
+            tokens, source = [int(self._random.choice(allowed))], "fill_masks() allows it"
         for token in tokens:
-            if state.is_finished():
+            if asked(state.is_finished):
                 return False
             try:
-                state.accept(token)
-            except ValueError as error:
-                raise GrammarCostError(f"the grammar is too complex: {error}") from error
+                asked(state.accept, token)
+            except FailedCallError as error:
+                raise FailedCallError(error.where, f"{error} (token {token}: {source})") from error
         return True

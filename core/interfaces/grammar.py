@@ -129,7 +129,8 @@ class GrammarBackend(ABC):
                 allowed, that is, if `accept` takes it. If only one text may come next, the mask may allow
                 only one tokenisation of that text. The end-of-sequence tokens are allowed if the output may
                 end; once the grammar is finished, no other token is. Rows may hold anything before the call.
-                Ids that the tokenizer lacks are never allowed.
+                Ids that the tokenizer lacks are never allowed. At least one token is: a grammar that cannot
+                continue allows the end-of-sequence tokens, and raises when it accepts one.
         """
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:

@@ -203,7 +203,7 @@ class Tokenizer:
 
 
 class IncrementalDetokenizer:
-    """Converts token ids to text as they arrive. Holds back an incomplete character at the end.
+    """Converts token ids to text as they arrive. Holds back an incomplete character until `finish`.
 
     Args:
         prompt: tokens before the first token that is fed; their text is not returned.
@@ -223,6 +223,11 @@ class IncrementalDetokenizer:
         if len(token_ids) == 1:
             return self._step(token_ids[0])
         return "".join(map(self._step, token_ids))
+
+    def finish(self) -> str:
+        """Return the rest of the text: U+FFFD for each incomplete or invalid character at the end, as in
+        `Tokenizer.decode`."""
+        return self._restart() if self._held else ""
 
     def _step(self, token_id: int) -> str:
         try:

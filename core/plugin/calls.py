@@ -51,6 +51,9 @@ EXPECTED_ERRORS = (
 STORES = frozenset({"file_store", "batch_store", "response_store"})
 """Kinds of components that raise KeyError for an unknown id."""
 
+_WITHOUT_ID = frozenset({"put()", "create()", "list()", "expired()", "unfinished()", "purge()", "close()"})
+"""Methods of stores that take no id, so that a KeyError is a defect."""
+
 _inside: ContextVar[bool] = ContextVar("inside a component", default=False)
 _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
 
@@ -245,13 +248,14 @@ class ComponentCalls:
         begun = perf_counter()
         try:
             yield
-        except self._meant as error:
-            if _starting.get():
-                raise self._failed_at_start(error, where) from error
-            raise
         except BaseException as error:
+            is_meant = isinstance(error, self._meant) and not (
+                isinstance(error, KeyError) and where in _WITHOUT_ID
+            )
+            if is_meant and not _starting.get():
+                raise
             raise_if_task_ends(error)
-            if caller is not None and error is caller.error:
+            if caller is not None and error is caller.error and not is_meant:
                 raise
             failed = self._failed_at_start if _starting.get() else self.failed
             raise failed(error, where) from error

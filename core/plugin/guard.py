@@ -5,6 +5,7 @@ Apart from that, a subclass behaves like the component's own class.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -12,9 +13,11 @@ from types import FunctionType, new_class
 from typing import Any, TypeVar
 
 from llmfw.core.interfaces.batch_store import BatchResults, BatchStore, LineResult
+from llmfw.core.interfaces.file_store import Describe, FileStore
 
+from .agreement import PutArguments, agreement_of
 from .calls import ComponentCalls
-from .returned import check_of
+from .returned import Check, WrongReturnError, check_of
 
 ComponentT = TypeVar("ComponentT")
 
@@ -63,13 +66,19 @@ def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -
     """
     check = check_of(declared)
     if inspect.iscoroutinefunction(declared):
+        if declared is FileStore.put:
+            return _watched_put(own, check, calls)
 
         @functools.wraps(own)
         async def waiting(self: object, *args: Any, **kwargs: Any) -> Any:
-            return await calls.wait_checked(check, own, self, *args, **kwargs)
+            agreement = agreement_of(declared, (self, *args), kwargs)
+            checked = check if agreement is None else functools.partial(_check_all, (check, agreement))
+            return await calls.wait_checked(checked, own, self, *args, **kwargs)
 
         return waiting
     if str(declared.__annotations__.get("return", "")).startswith("AsyncIterator"):
+        if declared is FileStore.read:
+            return _watched_read(own, check, calls)
 
         @functools.wraps(own)
         def iterating(self: object, *args: Any, **kwargs: Any) -> Any:
@@ -85,6 +94,47 @@ def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -
         return results
 
     return functools.wraps(own)(calls.watched(own, check))
+
+
+def _watched_put(own: FunctionType, check: Check | None, calls: ComponentCalls) -> Callable[..., Any]:
+    """Return a wrapper of `FileStore.put`, which also checks how the store uses its arguments."""
+
+    @functools.wraps(own)
+    async def put(self: object, chunks: AsyncIterator[bytes], describe: Describe) -> Any:
+        used = PutArguments(chunks, describe, lambda error: calls.failed(error, "put()"))
+        checked = functools.partial(_check_all, (check, used.check))
+        return await calls.wait_checked(checked, own, self, used.chunks(), used.describe)
+
+    return put
+
+
+def _watched_read(own: FunctionType, check: Check | None, calls: ComponentCalls) -> Callable[..., Any]:
+    """Return a wrapper of `FileStore.read`, which also counts the bytes."""
+
+    @functools.wraps(own)
+    async def read(
+        self: object, file_id: str, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        pieces, size = calls.iterate_checked(check, own, self, file_id, start, end), 0
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                size += len(piece)
+                if end is not None and size > end - start:
+                    break
+                yield piece
+        if end is not None and size != end - start:
+            error = WrongReturnError(
+                f"did not yield the {end - start} bytes from {start} to {end} of {file_id!r:.80}"
+            )
+            raise calls.failed(error, "read()")
+
+    return read
+
+
+def _check_all(checks: Sequence[Check | None], value: Any) -> None:
+    for check in checks:
+        if check is not None:
+            check(value)
 
 
 class _GuardedResults(BatchResults):

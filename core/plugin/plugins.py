@@ -14,7 +14,6 @@ This module imports only the modules that declare hooks, never the components th
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,12 +26,13 @@ import pluggy
 
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.errors import ConfigError, PluginError
-from llmfw.core.base.suggestion import did_you_mean
 
 from .broken_plugin import BrokenPlugin
 from .containment import raise_if_process_ends
 from .hookspecs import HOOK_NAMES, HookSpecs
+from .one_line import one_line
 from .package_metadata import name_and_version, without_plugins
+from .registration import check_component, check_path, meant_hook
 from .registry import Entry, Registry, reason_of
 from .requirement import reason_against
 from .slow_import import warn_if_slow
@@ -43,8 +43,6 @@ NAMES_NO_PLUGIN = (
     "names no plugin: it was installed without an entry point in the group 'llmfw' "
     "([project.entry-points.llmfw] in its pyproject.toml)"
 )
-_PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +202,11 @@ class _Loader:
 
     def _check_hooks(self, module: object) -> None:
         """Raise PluginError for an implementation of an unknown hook, which pluggy would never call."""
-        known = [name for name in vars(HookSpecs) if name.startswith("register_")]
         for caller in self._manager.get_hookcallers(module) or []:
             if not caller.has_spec():
-                raise PluginError(f"there is no hook {caller.name!r}{did_you_mean(caller.name, known)}")
+                meant = meant_hook(caller.name)
+                hint = f". Did you mean {meant!r}?" if meant else ""
+                raise PluginError(f"there is no hook {caller.name!r}{hint}")
 
     def _call_hooks(self, module: object, plugin: LoadedPlugin) -> None:
         others = [other for other in self._manager.get_plugins() if other is not module]
@@ -278,15 +277,7 @@ def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
         rank: int = 0,
         prepare: str = "",
     ) -> None:
-        if not _PART_NAME.fullmatch(name):
-            raise PluginError(f"{kind} name {name!r} is not made of letters, digits, '.', '_' and '-'")
-        _check_path(path)
-        if prepare:
-            _check_path(prepare)
-        if isinstance(needs, str):
-            raise PluginError(
-                f"needs of {kind} {name!r} is the text {needs!r}; it must be a sequence of names"
-            )
+        check_component(kind, name, path, summary=summary, needs=needs, rank=rank, prepare=prepare)
         if any((component.kind, component.name) == (kind, name) for component in plugin.components):
             raise PluginError(f"{kind} {name!r} is registered twice")
         package = (plugin.distribution, plugin.version)
@@ -302,15 +293,10 @@ def _route_register(plugin: LoadedPlugin) -> Callable[[str], None]:
     `hookspecs.RegisterRoute`)."""
 
     def register(path: str) -> None:
-        _check_path(path)
+        check_path(path)
         plugin.routes.append(path)
 
     return register
-
-
-def _check_path(path: str) -> None:
-    if not (isinstance(path, str) and _PATH.fullmatch(path)):
-        raise PluginError(f"{path!r} is not an import path of the form 'package.module:Class'")
 
 
 def _packages_without_plugin() -> list[str]:
@@ -338,6 +324,6 @@ def _reason(error: BaseException) -> str:
 
     Omits the exception's class if the message is clear without it.
     """
-    text = " ".join(str(error).split())
+    text = one_line(str(error))
     known = isinstance(error, PluginError | pluggy.PluginValidationError)
     return text if known and text else reason_of(error)

@@ -24,6 +24,7 @@ from llmfw.core.base.suggestion import did_you_mean, nearest
 
 from .broken_plugin import BrokenPlugin
 from .containment import raise_if_process_ends
+from .one_line import one_line
 from .slow_import import warn_if_slow
 
 ComponentT = TypeVar("ComponentT")
@@ -191,6 +192,9 @@ class Entry:
             hint = self._needed(struct, given) if "missing required" in str(error) else ""
             fault = at_fault(given, error, self.kind)
             raise ConfigError(f"options of {self}: {fault}{error}{hint}") from error
+        except BaseException as error:  # a plugin's types may raise anything
+            raise_if_process_ends(error)
+            raise ComponentError(f"{self} has Options that cannot be read: {reason_of(error)}") from error
 
     def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
         """Return a clause for an error message that lists the missing required options, as a user writes
@@ -333,7 +337,7 @@ def kinds_with_options() -> list[str]:
 
 def reason_of(error: BaseException) -> str:
     """Return why an import failed, as one line."""
-    reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    reason = one_line(f"{type(error).__name__}: {error}")
     if isinstance(error, ImportError) and (error.name or "").split(".")[0] == "llmfw":
         reason += f"; this is llmfw {version()}, and the plugin was made for another one"
     return reason

@@ -11,6 +11,7 @@ from importlib.metadata import Distribution, distribution
 
 from llmfw.core.base.about import DISTRIBUTION
 
+from .one_line import one_line
 from .package_metadata import name_and_version
 
 _PLAIN = re.compile(r"llmfw[-_.]engine *\(?((?:[<>]=?[ ]*\d+(?:\.\d+)*[ ]*,?[ ]*)+)\)?", re.IGNORECASE)
@@ -41,7 +42,7 @@ def reason_against(package: Distribution | None) -> str | None:
         try:
             asked = Requirement(line)
         except InvalidRequirement:
-            continue
+            return f"its requirement {one_line(line)!r} is not valid"
         if asked.marker is not None and not asked.marker.evaluate({"extra": ""}):
             continue
         if not asked.specifier.contains(Version(here).base_version, prereleases=True):

@@ -94,8 +94,8 @@ def test_streamed_choices_have_text_and_one_finish_reason(sdk: openai.OpenAI) ->
     assert sorted(finished) == [0, 1]
 
 
-def test_a_truncated_character_is_not_shown(server: Served) -> None:
-    assert complete(server, prompt="a🎉b", max_tokens=3)["choices"][0]["text"] == "a"
+def test_a_character_that_the_limit_cuts_is_marked(server: Served) -> None:
+    assert complete(server, prompt="a🎉b", max_tokens=3)["choices"][0]["text"] == "a\ufffd"
 
 
 def test_the_seed_reaches_the_engine(server: Served) -> None:

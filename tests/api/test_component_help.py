@@ -14,6 +14,7 @@ from llmfw.api.cli import build_cli
 from llmfw.api.settings.component_source import declared_options, kinds_with_options
 from llmfw.api.settings.option_fields import fields_of
 from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.base.errors import ComponentError
 from llmfw.core.interfaces.policy import SchedulePolicy
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import INTERFACES
@@ -194,3 +195,32 @@ def test_a_shadowed_command_lists_its_full_name(install_plugin):
     ]
     assert (component["choose"], component["shadowed_by"]) == ("ours/serve", ["llmfw"])
     assert llmfw("ours/serve").stdout == "ours\n"
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ('most: "Nope" = 5', "Its Options cannot be read: NameError: name 'Nope' is not defined"),
+        ("most: complex = 1j", "Its Options cannot be read: TypeError"),
+        (
+            'most: int = "text"',
+            "Its default is not valid, a defect of the component: Expected `int`, got `str`",
+        ),
+    ],
+)
+def test_defective_options_are_told_in_one_line(install_plugin, field, words):
+    source = POLICY.format(imports="", needs=()).replace(
+        "most: Annotated[int, msgspec.Meta(ge=1)] = 8", field
+    )
+    install_plugin("ours", source.replace('_part:Mine"', ':Mine"'))
+    told = llmfw("serve", "--help-component", "policy.mine")
+    assert told.exit_code == 0
+    assert words in told.output
+    assert "-o policy.most=text" not in told.output
+
+
+def test_options_that_cannot_be_read_refuse_the_component(install_plugin):
+    source = POLICY.format(imports="", needs=()).replace("Annotated[int, msgspec.Meta(ge=1)]", "'Nope'")
+    install_plugin("ours", source.replace('_part:Mine"', ':Mine"'))
+    with pytest.raises(ComponentError, match="has Options that cannot be read: NameError"):
+        load_plugins().registry.find("policy", "mine").build_options({"policy.most": "5"})

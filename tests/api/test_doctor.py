@@ -43,6 +43,10 @@ class Untrue(Fine):
     class Options(SchedulePolicy.Options, frozen=True):
         speed: int = "fast"
 
+class Nameless(Fine):
+    class Options(SchedulePolicy.Options, frozen=True):
+        speed: "Nope" = 1
+
 class Unread(Fine):
     Options = {"speed": 1}
 
@@ -55,6 +59,7 @@ EXPECTED = {
     "misread": r"order cannot be called as the interface's order\(waiting, figures\) is: too many positional arguments",
     "loose": "Options does not extend SchedulePolicy.Options",
     "untrue": "the default of its option 'speed', 'fast', is refused: Expected `int`, got `str`",
+    "nameless": "Options cannot be read: NameError: name 'Nope' is not defined",
     "unread": "Options is not a msgspec Struct",
     "stranger": "is not a subclass of llmfw.core.SchedulePolicy",
     "nowhere": "cannot be imported: AttributeError",
@@ -204,6 +209,24 @@ def test_bundled_light_components_have_no_problem(monkeypatch):
     found = json.loads(result.stdout)
     assert (result.exit_code, found["findings"]) == (0, [])
     assert len(found["components"]) == sum(len(plugin.components) for plugin in load_plugins().loaded)
+
+
+def test_only_other_packages_have_own_processes():
+    groups = examination.grouped(["ours", "policies", "store_memory", "theirs"])
+    assert groups == [["policies", "store_memory"], ["ours"], ["theirs"]]
+
+
+def test_what_is_examined_is_told_meanwhile(install_components):
+    install_components(["fine"], COMPONENTS)
+    assert doctor().stderr == "examining plugin 'ours' …\n"
+    assert doctor("--json").stderr == ""
+
+
+def test_the_first_import_of_torch_is_not_slow():
+    event = {"lacks": None, "problems": [], "seconds": examination.SLOW_S + 5}
+    [slow] = examination._of_component("a", event)
+    assert slow.level == "slow"
+    assert list(examination._of_component("a", event | {"torch": True})) == []
 
 
 def test_a_package_lacking_its_entry_point_is_noted(install_components, tmp_path, monkeypatch):

@@ -16,22 +16,29 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 
 
 class AnyText(Grammar):
-    """A grammar that allows every token. Its masks take some time."""
+    """A grammar that allows every token. Its masks take some time.
 
-    def __init__(self, mask_s: float = 0.0) -> None:
+    `fault` names the method that misbehaves.
+    """
+
+    def __init__(self, mask_s: float = 0.0, fault: str = "") -> None:
         self.mask_s = mask_s
+        self.fault = fault
 
     def copy(self) -> AnyText:
-        return AnyText(self.mask_s)
+        if self.fault == "copy":
+            raise OSError("no copy")
+        return AnyText(self.mask_s, self.fault)
 
     def accept(self, token_id: int) -> None:
-        return
+        if self.fault in ("accept", "force"):
+            raise ValueError("not here")
 
     def forced(self) -> Sequence[int]:
-        return ()
+        return [10**6] if self.fault == "force" else ()
 
     def is_finished(self) -> bool:
-        return False
+        return self.fault == "finish"
 
 
 class HostileBackend(GrammarBackend):
@@ -65,13 +72,15 @@ class HostileBackend(GrammarBackend):
             raise RequestError(f"refused after {self.count}")
         elif what == "mask":
             return AnyText(0.3)
+        elif what == "fault":
+            return AnyText(fault=spec.source.split()[1])
         return AnyText()
 
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
         for grammar in grammars:
             assert isinstance(grammar, AnyText)
             spin(grammar.mask_s)
-        masks[:] = -1
+        masks[:] = 0 if isinstance(grammars[0], AnyText) and grammars[0].fault == "empty" else -1
 
 
 def spin(seconds: float) -> None:

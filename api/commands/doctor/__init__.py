@@ -1,1 +1,1 @@
-"""`llmfw plugins doctor`: checks every component against its interface. Runs one process per plugin."""
+"""`llmfw plugins doctor`: checks every component against its interface. Runs a process per package, or per plugin."""

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from llmfw.api.settings.option_fields import default_of, fault_of_default
 from llmfw.core.base.errors import ComponentError
-from llmfw.core.plugin.registry import Entry
+from llmfw.core.plugin.containment import raise_if_process_ends
+from llmfw.core.plugin.registry import Entry, reason_of
 
 
 def problems_of(entry: Entry) -> Iterator[str]:
@@ -98,15 +100,15 @@ def _wrong_options(component: type[Any], interface: type[Any]) -> Iterator[str]:
         yield from _wrong_defaults(own)
 
 
-def _wrong_defaults(struct: type[msgspec.Struct]) -> Iterator[str]:
-    """Yield a problem for each option whose default is not a valid value of the option."""
-    for field in msgspec.structs.fields(struct):
-        default = field.default
-        if field.default_factory is not msgspec.NODEFAULT:
-            default = field.default_factory()
-        if default is msgspec.NODEFAULT:
-            continue
-        try:
-            msgspec.convert(msgspec.to_builtins(default), field.type)
-        except (msgspec.ValidationError, TypeError) as error:
-            yield f"the default of its option {field.encode_name!r}, {default!r}, is refused: {error}"
+def _wrong_defaults(struct: type[msgspec.Struct]) -> Sequence[str]:
+    """Return a problem for each option whose default is not a valid value of the option."""
+    try:
+        fields = [(field, fault_of_default(field)) for field in msgspec.structs.fields(struct)]
+        return [
+            f"the default of its option {field.encode_name!r}, {default_of(field)!r}, is refused: {fault}"
+            for field, fault in fields
+            if fault
+        ]
+    except BaseException as error:  # noqa: BLE001 - a plugin's types may raise anything
+        raise_if_process_ends(error)
+        return [f"Options cannot be read: {reason_of(error)}"]

@@ -1,6 +1,6 @@
-"""The process that imports one plugin and its components. Reports events as JSON lines on standard output.
+"""The process that imports plugins and their components. Reports events as JSON lines on standard output.
 
-Output of the plugin's code goes to standard error. LLMFW_PLUGINS holds the plugin's name. The arguments are
+Output of the plugins' code goes to standard error. LLMFW_PLUGINS holds the plugins' names. The arguments are
 the components to leave out, because importing them ended an earlier process.
 """
 
@@ -21,7 +21,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def examine(left_out: Collection[str], tell: Tell) -> None:
-    """Load this process's plugin and import its components. Reports the start and end of each import."""
+    """Load this process's plugins and import their components. Reports the start and end of each import."""
     tell({"event": "loading"})
     began = time.perf_counter()
     plugins = load_plugins()
@@ -47,10 +47,11 @@ def label_of(component: Entry) -> str:
 def _examined(component: Entry) -> dict[str, Any]:
     from .checks import problems_of
 
-    lacking = component.lacking()
+    lacking, had_torch = component.lacking(), "torch" in sys.modules
     began = time.perf_counter()
     problems = [] if lacking else list(problems_of(component))
-    return {"lacks": lacking, "problems": problems, "seconds": time.perf_counter() - began}
+    seconds, torch = time.perf_counter() - began, not had_torch and "torch" in sys.modules
+    return {"lacks": lacking, "problems": problems, "seconds": seconds, "torch": torch}
 
 
 def _examined_route(plugin: str, path: str) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def _examined_route(plugin: str, path: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Examine this process's plugin. Redirects all output except the report to standard error."""
+    """Examine this process's plugins. Redirects all output except the report to standard error."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as report:
         os.dup2(2, 1)
 

@@ -10,7 +10,7 @@ import click
 from llmfw.core.plugin.package_metadata import without_plugins
 from llmfw.core.plugin.plugins import GROUP, NAMES_NO_PLUGIN
 
-from .examination import Examined, Finding, examine, installed_plugins
+from .examination import Examined, Finding, examine, grouped, installed_plugins
 
 
 @click.command("doctor", short_help="Import every component, and hold it against its interface.")
@@ -27,7 +27,7 @@ from .examination import Examined, Finding, examine, installed_plugins
 def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
     """Load every plugin, import every component, and report the problems.
 
-    Each plugin is loaded in a separate process. For each component, checks whether its class can be imported
+    Each plugin of another package is loaded in a separate process. For each component, checks whether its class can be imported
     and implements its interface, whether all methods exist and accept the interface's arguments, and whether
     the options have valid defaults. Also measures how long the import takes. A component that lacks a package
     is listed, but is not a problem. The exit code is 1 if there are problems.
@@ -35,7 +35,12 @@ def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
     examined: list[Examined] = []
     findings: list[Finding] = []
     notes = (Finding("note", f"package {package}", NAMES_NO_PLUGIN) for package in without_plugins(GROUP))
-    for found in chain(notes, examine(installed_plugins(), timeout)):
+
+    def begun(what: str) -> None:
+        if not as_json:
+            click.echo(f"examining {what} …", err=True)
+
+    for found in chain(notes, examine(grouped(installed_plugins()), timeout, begun)):
         if isinstance(found, Examined):
             examined.append(found)
         else:

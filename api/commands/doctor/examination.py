@@ -1,4 +1,4 @@
-"""Runs one process per plugin (`child`), reads its report, and stops it if an import takes too long."""
+"""Runs a process per group of plugins (`child`), reads its report, and stops it if an import takes too long."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
-from importlib.metadata import entry_points
+from collections.abc import Callable, Generator, Iterator, Sequence
+from importlib.metadata import distribution, entry_points
 from typing import Any
 
 import msgspec
 
+from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.plugin.plugins import GROUP
 
 SLOW_S = 10.0
-"""Imports that take more seconds than this are reported. On a busy machine, torch alone takes several."""
+"""Imports that take more seconds than this are reported."""
+TORCH_S = 30.0
+"""Seconds to allow in addition for the first import of torch in a process."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -46,17 +49,32 @@ class StoppedError(Exception):
     """The process reported nothing until the timeout."""
 
 
-def examine(names: list[str], timeout: float) -> Iterator[Finding | Examined]:
-    """Examine plugins one by one; yield findings and examined components.
+def examine(
+    groups: Sequence[Sequence[str]], timeout: float, begun: Callable[[str], None]
+) -> Iterator[Finding | Examined]:
+    """Examine groups of plugins one by one; yield findings and examined components.
 
     Args:
-        names: names of the plugins.
-        timeout: maximum number of seconds for loading a plugin, and for importing each component.
+        groups: names of plugins; the plugins of a group share a process, and so its import of torch.
+        timeout: maximum number of seconds for loading a group, and for importing each component.
+        begun: called with the description of each group before it is examined.
     """
-    for name in names:
+    for group in groups:
+        begun(_spoken(group))
         left_out: list[str] = []
-        while (stopped_at := (yield from _run(name, left_out, timeout))) is not None:
+        while (stopped_at := (yield from _run(group, left_out, timeout))) is not None:
             left_out.append(stopped_at)
+
+
+def _spoken(group: Sequence[str]) -> str:
+    return f"plugin {group[0]!r}" if len(group) == 1 else f"{len(group)} plugins of {DISTRIBUTION}"
+
+
+def grouped(names: Sequence[str]) -> list[list[str]]:
+    """Return the groups of plugins to examine in one process each: all of llmfw's own, and each other one."""
+    own = {entry_point.name for entry_point in distribution(DISTRIBUTION).entry_points.select(group=GROUP)}
+    together = [name for name in names if name in own]
+    return [*([together] if together else []), *([name] for name in names if name not in own)]
 
 
 def installed_plugins() -> list[str]:
@@ -70,18 +88,20 @@ def installed_plugins() -> list[str]:
     return sorted({entry_point.name for entry_point in entry_points(group=GROUP)})
 
 
-def _run(name: str, left_out: list[str], timeout: float) -> Generator[Finding | Examined, None, str | None]:
+def _run(
+    group: Sequence[str], left_out: list[str], timeout: float
+) -> Generator[Finding | Examined, None, str | None]:
     """Run one process; return the component at which it died or was stopped.
 
     Returns None if no further process is needed: this one finished, or the plugin itself could not be loaded.
 
     Args:
-        name: name of the plugin.
+        group: names of the plugins.
         left_out: components that are not imported, because they ended earlier processes.
         timeout: maximum number of seconds between two events.
     """
-    child = _Child(name, left_out)
-    current = f"plugin {name!r}"
+    child = _Child(group, left_out)
+    current = _spoken(group)
     component: str | None = None
     package = ""
     try:
@@ -123,17 +143,17 @@ def _of_component(what: str, event: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("lacks", what, event["lacks"])
     for problem in event["problems"]:
         yield Finding("problem", what, problem)
-    if event["seconds"] > SLOW_S:
+    if event["seconds"] > SLOW_S + (TORCH_S if event.get("torch") else 0.0):
         yield Finding("slow", what, f"takes {event['seconds']:.1f} s to import")
 
 
 class _Child:
-    """A running process that examines one plugin."""
+    """A running process that examines a group of plugins."""
 
-    def __init__(self, name: str, left_out: list[str]) -> None:
+    def __init__(self, group: Sequence[str], left_out: list[str]) -> None:
         quiet = {"LLMFW_STRICT_PLUGINS": "0", "LLMFW_TRACE_PLUGINS": "0"}
-        # The child searches the same paths as this process, but loads only this plugin.
-        env = os.environ | quiet | {"PYTHONPATH": os.pathsep.join(sys.path), "LLMFW_PLUGINS": name}
+        # The child searches the same paths as this process, but loads only these plugins.
+        env = os.environ | quiet | {"PYTHONPATH": os.pathsep.join(sys.path), "LLMFW_PLUGINS": ",".join(group)}
         command = [sys.executable, "-P", "-m", f"{__package__}.child", *left_out]
         self._process = subprocess.Popen(
             command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -89,7 +89,7 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             "route",
             "how requests are served, and how many run and wait",
-            "llmfw serve & curl http://127.0.0.1:30000/{name}",
+            "llmfw serve, and then in another terminal: curl http://127.0.0.1:30000/{name}",
             promises="what it says",
         ),
     )

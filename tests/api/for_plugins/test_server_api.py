@@ -72,3 +72,14 @@ def test_completions_have_no_default_limit(asked: Served) -> None:
 def test_wrong_fields_are_named(asked: Served, body: dict[str, Any], param: str) -> None:
     reply = asked.post("/ask", body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_unknown_path_lists_the_known_ones(
+    asked: Served, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    reply = asked.post("/ask", {"path": "/v1/nothing", "body": CHAT, "stream": stream})
+    assert reply.json()["error"]["code"] == "plugin_error"
+    assert (
+        "there is no path '/v1/nothing' to call; known: /v1/chat/completions, /v1/completions" in caplog.text
+    )

@@ -56,6 +56,7 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, Any]:
         ({"frequency_penalty": -3}, "frequency_penalty", "-3"),
         ({"repetition_penalty": 0}, "repetition_penalty", "0"),
         ({"logit_bias": {"word": 1}}, "logit_bias.word", "word"),
+        ({"logit_bias": {"7": -1, "007": 1}}, "logit_bias.007", "token 7, which another key names"),
         ({"logit_bias": {"5": 101}}, "logit_bias.5", "101"),
         ({"logit_bias": {"5000": 1}}, "logit_bias", "5000"),
         ({"logit_bias": [1]}, "logit_bias", "[1]"),

@@ -52,6 +52,7 @@ AMBIGUOUS = {
     "no host, with one in the URL": b"GET http://localhost/health HTTP/1.1\r\n\r\n",
     "no such port": b"GET http://localhost:99999999/ HTTP/1.1\r\n" + HOST + b"\r\n",
     "bytes in a path": b"GET /v1/models/\xff HTTP/1.1\r\n" + HOST + b"\r\n",
+    "fragment": b"GET /v1/models#x HTTP/1.1\r\n" + HOST + b"\r\n",
     "unknown version": b"GET /health HTTP/9.9\r\n" + HOST + b"\r\n",
     "TLS": bytes.fromhex("16030100c8010000c40303") + b"\x01" * 180,
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",

@@ -125,6 +125,7 @@ async def test_a_timeout_counts_from_the_first_choice() -> None:
     flight = ChoicesInFlight(client, choices(50, timeout_s=0.1), EnginePlaces(1))  # type: ignore[arg-type]
     with pytest.raises(DeadlineError, match=r"timeout of 0\.1 s"):
         await ended(flight)
+    assert client.sent[0].timeout_s == 0.1
     assert (client.sent[1].timeout_s or 1.0) < 0.09
     await flight.close()
 

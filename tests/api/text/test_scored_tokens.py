@@ -123,11 +123,12 @@ def test_held_back_text_brings_its_tokens_later(tokenizer: Tokenizer) -> None:
     assert [(d.text, len(d.tokens)) for d in contents(deltas)] == [("a", 1), (" ", 1), ("st ", 3), ("a", 1)]
 
 
-def test_tokens_never_shown_are_the_rest(tokenizer: Tokenizer) -> None:
+def test_a_character_cut_off_brings_its_tokens(tokenizer: Tokenizer) -> None:
     cut = [[token] for token in [*tokenizer.encode("a🎉")[:3], EOS]]
     stream, deltas = run(tokenizer, cut, FinishReason.STOP)
-    assert [token.bytes for token in tokens_of(deltas)] == [b"a"]
-    assert [(token.start, token.token_id) for token in stream.rest] == [(1, id) for [id] in cut[1:]]
+    assert "".join(delta.text for delta in contents(deltas)) == "a\ufffd"
+    assert [token.bytes for token in tokens_of(deltas)] == [b"a", b"\xf0", b"\x9f"]
+    assert [(token.start, token.token_id) for token in stream.rest] == [(2, EOS)]
 
 
 def test_a_stop_string_leaves_no_rest(tokenizer: Tokenizer) -> None:

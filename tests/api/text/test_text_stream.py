@@ -86,6 +86,13 @@ def test_a_truncated_call_is_no_tool_call(tokenizer: Tokenizer) -> None:
     assert (content, calls, stream.finish_reason) == (CALL[:30], "", "length")
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+def test_a_text_is_what_decode_returns(tokenizer: Tokenizer, cut: int) -> None:
+    token_ids = [*tokenizer.encode("a🎉")[: cut + 1], tokenizer.encode("🎉")[-1]]
+    content, *_ = run(TextStream(tokenizer.detokenizer()), [[token] for token in token_ids])
+    assert content == tokenizer.decode(token_ids)
+
+
 def test_text_without_parsers_is_content(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer.detokenizer())
     assert list(stream.feed(TokenEvent("id", tokenizer.encode("<think>")))) == [ContentDelta("<think>")]

@@ -93,6 +93,22 @@ def test_backend_errors_reach_the_caller(rig: Rig) -> None:
     assert "hostile_grammar.py" in caught.value.detail
 
 
+@pytest.mark.parametrize(
+    ("fault", "where", "words"),
+    [
+        ("copy", "copy()", "OSError: no copy"),
+        ("accept", "accept()", r"ValueError: not here \(token \d+: fill_masks\(\) allows it"),
+        ("force", "accept()", r"ValueError: not here \(token 1000000: forced\(\) returned it"),
+        ("empty", "fill_masks()", "it allows no token"),
+        ("finish", "is_finished()", "an empty output counts as JSON"),
+    ],
+)
+def test_a_backends_fault_is_its_own(rig: Rig, fault: str, where: str, words: str) -> None:
+    with pytest.raises(BackendFailureError, match=words) as caught:
+        rig.prove(f"fault {fault}", kind="json_schema")
+    assert caught.value.where == where
+
+
 def test_slow_grammars_delay_no_other_tenant(rig: Rig) -> None:
     async def attack() -> int:
         bombs = [

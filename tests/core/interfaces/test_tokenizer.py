@@ -52,6 +52,32 @@ def test_partial_characters_are_never_shown(tokenizer: Tokenizer, text: str, end
     assert tokenizer.decode(tokenizer.encode(text)).startswith(shown)
 
 
+def finished(tokenizer: Tokenizer, token_ids: list[int]) -> str:
+    detokenizer = tokenizer.detokenizer()
+    text = "".join(detokenizer.feed([token]) for token in token_ids) + detokenizer.finish()
+    assert detokenizer.finish() == ""
+    return text
+
+
+@given(st.text(max_size=20), st.integers(0, 40), st.integers(0, 40))
+def test_a_finished_text_is_what_decode_returns(
+    tokenizer: Tokenizer, text: str, start: int, end: int
+) -> None:
+    """With byte fallback, decode loses all characters next to an invalid byte, which a stream has shown."""
+    token_ids = tokenizer.encode(text)[start:end]
+    has_fallback = tokenizer.token_id("<0x00>") is not None
+    assert has_fallback or finished(tokenizer, token_ids) == tokenizer.decode(token_ids)
+
+
+@pytest.mark.parametrize("num_missing", [1, 2])
+def test_characters_cut_off_are_shown_as_decoded(tokenizer: Tokenizer, num_missing: int) -> None:
+    token_ids = tokenizer.encode("The")
+    token_ids += tokenizer.encode("\U0001f9ff")[:-num_missing]
+    text = finished(tokenizer, token_ids)
+    assert text == tokenizer.decode(token_ids)
+    assert text.endswith("\ufffd")
+
+
 def test_a_continuation_keeps_its_leading_space(tokenizer: Tokenizer) -> None:
     prompt, new = tokenizer.encode("The"), tokenizer.encode("The The")[len(tokenizer.encode("The")) :]
     detokenizer = tokenizer.detokenizer(prompt)

@@ -34,6 +34,10 @@ BREAKING = {
     POLICY + "@hookimpl\ndef register_models(register): raise OSError('disk')": "OSError: disk",
     "@hookimpl\ndef register_schedule_policy(register): pass": "no hook 'register_schedule_policy'. Did you mean "
     "'register_schedule_policies'?",
+    "@hookimpl\ndef register_policy(register): pass": "Did you mean 'register_schedule_policies'?",
+    "@hookimpl\ndef register_grammars(register): pass": "Did you mean 'register_grammar_backends'?",
+    r"raise OSError('\x1b[2J')": r"OSError: \x1b[2J",
+    "raise OSError('a' * 3000 + ' the cause')": "characters left out) … a",
     "@hookimpl\ndef register_models(register, engine): pass": "register_models has the argument 'engine', which this llmfw "
     "does not pass; it passes 'register'",
     "def register_models(register): pass": "register_models has no @hookimpl (from llmfw.core import hookimpl)",
@@ -45,6 +49,16 @@ WRONG_CALLS = {
     "register('a', object)": "is not an import path",
     "register('a', 'm:C'); register('a', 'm:D')": "policy 'a' is registered twice",
     "register('a', 'm:C', needs='torch')": "it must be a sequence of names",
+    "register(5, 'm:C')": "policy name 5 is not made of",
+    "register('auto', 'm:C')": "policy name 'auto' is a word of the options",
+    "register('none', 'm:C')": "policy name 'none' is a word of the options",
+    "register('a', 'm:C', needs=['torch>=2'])": "has 'torch>=2', which is not the name of a module",
+    "register('a', 'm:C', needs=None)": "needs of policy 'a' is None",
+    "register('a', 'm:C', rank='high')": "rank of policy 'a' is 'high'; it must be a whole number",
+    "register('a', 'm:C', rank=float('nan'))": "rank of policy 'a' is nan",
+    "register('a', 'm:C', summary=5)": "summary of policy 'a' is 5",
+    r"register('a', 'm:C', summary='\x1b[2J')": r"summary of policy 'a' is '\x1b[2J'",
+    "register('a', 'm:C', prepare=None)": "None is not an import path",
     "register('a', 'm:C', speed=3)": "unexpected keyword argument 'speed'",
 }
 

@@ -46,7 +46,6 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         "llmfw-engine-more>=9",
         "llmfw>=9",
         "llmfw-engine>=9; extra == 'new'",
-        "llmfw-engine =?",
     ],
 )
 def test_satisfied_requirements_load(line: str) -> None:
@@ -60,6 +59,11 @@ def test_an_unsatisfied_requirement_names_both_versions(line: str) -> None:
     reason = reason_against(Package("Requires-Dist: click", f"Requires-Dist: {line}"))
     assert reason is not None
     assert reason.endswith("and this is llmfw 0.4.0.dev2")
+
+
+def test_an_invalid_requirement_is_reported() -> None:
+    reason = reason_against(Package("Requires-Dist: llmfw-engine>=>=5"))
+    assert reason == "its requirement 'llmfw-engine>=>=5' is not valid"
 
 
 RELEASES = st.lists(st.integers(0, 3), min_size=1, max_size=4).map(

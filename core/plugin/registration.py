@@ -1,0 +1,66 @@
+"""Checks what a plugin passes to `register`, so that a wrong registration is reported and not met later."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from llmfw.core.base.errors import PluginError
+from llmfw.core.base.suggestion import nearest
+
+from .hookspecs import HOOK_NAMES, HookSpecs
+
+RESERVED_NAMES = ("auto", "none")
+"""Words of options such as `--attention auto`, which therefore cannot be names of components."""
+
+_PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def check_component(
+    kind: str, name: object, path: object, *, summary: object, needs: Any, rank: object, prepare: object
+) -> None:
+    """Raise PluginError if an argument of a component's registration is not valid."""
+    if not (isinstance(name, str) and _PART_NAME.fullmatch(name)):
+        raise PluginError(f"{kind} name {name!r} is not made of letters, digits, '.', '_' and '-'")
+    if name in RESERVED_NAMES:
+        raise PluginError(f"{kind} name {name!r} is a word of the options of llmfw; choose another name")
+    check_path(path)
+    if prepare != "":
+        check_path(prepare)
+    if not (isinstance(summary, str) and summary.isprintable()):
+        raise PluginError(f"summary of {kind} {name!r} is {summary!r}; it must be one line of printable text")
+    if type(rank) is not int:
+        raise PluginError(f"rank of {kind} {name!r} is {rank!r}; it must be a whole number")
+    _check_needs(kind, name, needs)
+
+
+def _check_needs(kind: str, name: str, needs: Any) -> None:
+    what = f"needs of {kind} {name!r}"
+    if isinstance(needs, str):
+        raise PluginError(f"{what} is the text {needs!r}; it must be a sequence of names")
+    if not isinstance(needs, list | tuple | set | frozenset):
+        raise PluginError(f"{what} is {needs!r}; it must be a sequence of names")
+    for module in needs:
+        if not (isinstance(module, str) and _MODULE.fullmatch(module)):
+            raise PluginError(f"{what} has {module!r}, which is not the name of a module")
+
+
+def check_path(path: object) -> None:
+    """Raise PluginError if `path` is not an import path."""
+    if not (isinstance(path, str) and _PATH.fullmatch(path)):
+        raise PluginError(f"{path!r} is not an import path of the form 'package.module:Class'")
+
+
+def meant_hook(name: str) -> str | None:
+    """Return the hook that an author probably meant by the unknown name; None if no hook is similar.
+
+    `register_policy`, for example, means `register_schedule_policies`, after the kind of component.
+    """
+    hooks = {hook: hook for hook in vars(HookSpecs) if hook.startswith("register_")}
+    by_kind = {f"register_{kind}": hook for kind, hook in HOOK_NAMES.items()}
+    plural = {(each[:-1] + "ies" if each.endswith("y") else each + "s"): by_kind[each] for each in by_kind}
+    known = by_kind | plural | hooks
+    found = nearest(name, known)
+    return None if found is None else known[found]
