@@ -50,7 +50,11 @@ def _read_ttl(text: str) -> float:
 
 
 def source_of(body: PinRequest) -> str:
-    """Return the name of the field that contains the prefix; raise RequestError unless exactly one is set."""
+    """Return which of the fields `prompt`, `messages` and `input_ids` contains the prefix.
+
+    Raises:
+        RequestError: none of them is set, or more than one.
+    """
     given = [name for name in ("prompt", "messages", "input_ids") if getattr(body, name) is not None]
     if len(given) == 1:
         return given[0]

@@ -19,7 +19,7 @@ SAMPLES = 4  # number of consecutive calls of `look` with a queue above its targ
 
 
 class Window:
-    """Limit on the lines in flight of all jobs.
+    """Limits how many lines of all jobs together are in flight.
 
     Args:
         batch: maximum number of requests that the engine runs at once.

@@ -1,1 +1,4 @@
-"""Chat completions: renders messages as a prompt, and parses content, calls and reasoning from the output."""
+"""Chat completions: renders messages as a prompt, and parses the output.
+
+An output has content, tool calls and reasoning.
+"""

@@ -129,7 +129,7 @@ def _broken(promise: Promise, error: BaseException, reason: str) -> Promise:
 
 
 class _Raised(logging.Handler):
-    """Captures the exception that is logged while its block runs, and keeps it out of the log."""
+    """Captures an exception that is logged within the `with` block, and keeps it out of the log."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ class Verdict:
     """The result of a check.
 
     Attributes:
-        promises: the promises, in the order of the tests.
+        promises: the checked rules with their results (see `Promise`), in the order of the tests.
         error: exception that prevented all tests; None if they ran.
         seconds: duration of the check.
     """

@@ -33,8 +33,8 @@ class Background:
     The service calls `check` and then `start` for each job. The job's work waits in `turn` before it runs.
 
     Args:
-        num_places: number of sequences that the engine runs at once. Background jobs use at most half of
-            them.
+        num_places: number of sequences that the engine runs at once. At most about half as many jobs run at
+            once: half, plus an eighth of that half, but at least 2 more.
     """
 
     def __init__(self, num_places: int) -> None:

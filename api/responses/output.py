@@ -120,7 +120,7 @@ class _Open(ABC):
 
 
 class _OpenText(_Open):
-    """An open item whose content is one text part: a message or reasoning."""
+    """An open item (see `_Open`) whose content is one text part: a message or reasoning."""
 
     kind: type[Delta]
     event_name: str

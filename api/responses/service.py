@@ -315,7 +315,7 @@ def _has_room(generation: Generation) -> bool:
 
 
 def _response(body: ResponsesRequest, response_id: str, model: str, generation: Generation) -> Response:
-    """Return the response object before any token is generated."""
+    """Return the response object of a request in its initial state: in progress, without output."""
     sampling = generation.choices[0].request.sampling
     reasoning: dict[str, Any] = {"effort": body.reasoning.effort if body.reasoning else None, "summary": None}
     return Response(

@@ -63,8 +63,9 @@ def num_cpus(root: Path = Path("/")) -> int:
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the folders of this process's cgroup and of its parent groups, for versions 1 and 2.
 
-    In a container, /proc may show the group's path on the host, while the group's files are in the top
-    folder. So this always yields the top folder, and skips folders that do not exist.
+    The last folder of a hierarchy is its top, such as /sys/fs/cgroup. In a container, /proc may show the
+    group's path on the host, while the group's files are at the top. So folders that do not exist are
+    skipped, and the top is yielded even if the group's own folder does not exist.
     """
     for line in _lines(root / "proc/self/cgroup"):
         number, controllers, path = [*line.split(":", 2), "", ""][:3]

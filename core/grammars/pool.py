@@ -1,10 +1,11 @@
 """Chooses which grammar to compile next, and stops grammars that take too long.
 
 Quick and slow grammars have separate queues and child processes. A grammar starts as quick unless its source
-is long. If it takes longer than a time slice (`quick_s`), it becomes slow: it continues at low priority if a
-child for slow grammars may still run; if not, its child is killed and the grammar waits in the slow queue. So
-a quick grammar may wait for others' time slices, but never for their full time limits. This module handles
-only timing and child processes; it neither reads the supervisor's socket nor interprets grammars.
+is long. If it takes longer than a time slice (`quick_s`), it becomes slow. If no other grammar waits in the
+slow queue, and fewer slow children run than are allowed, its child continues at low priority. Otherwise the
+child is killed, and the grammar waits in the slow queue. So a quick grammar may wait for others' time slices,
+but never for their full time limits. This module handles only timing and child processes; it neither reads
+the supervisor's socket nor interprets grammars.
 """
 
 from __future__ import annotations

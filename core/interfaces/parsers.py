@@ -119,7 +119,7 @@ class ReasoningParser(ABC):
 
     @abstractmethod
     def finish(self) -> Sequence[ReasoningDelta | ContentDelta]:
-        """Return the events of the text held back. No more text is fed afterwards."""
+        """Return the events for the text that `feed` has held back. No more text is fed afterwards."""
 
 
 class ToolParser(ABC):

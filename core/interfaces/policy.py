@@ -5,8 +5,9 @@ the same input. The input has one column (a numpy array) per property, so that a
 requests in less than a millisecond. A request is identified by its index in the columns. The scheduler
 decides how many requests are admitted, by the free memory and the token budget of the step.
 
-A faulty policy fails no request: if a policy raises, or returns too few or unknown indices, llmfw logs that
-once with the name of the plugin, and orders requests by first come, first served instead.
+A faulty policy fails no request: if a policy raises or returns an invalid answer, llmfw logs that once with
+the name of the plugin. From then on, it admits requests in order of arrival, and retracts them in the default
+order.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def is_plain(linear: nn.Linear) -> bool:
 
 
 def is_of_transformers(module: nn.Module) -> bool:
-    """Return whether a module is untouched, and its class is defined in transformers' model code.
+    """Return whether a module is untouched (see `is_untouched`) and its class is one of transformers'.
 
     Returns False for subclasses defined elsewhere.
     """

@@ -113,9 +113,13 @@ class _Recorder:
         return attend_causally(query, key, value)
 
     def _window(self, index: int, mask: torch.Tensor | None, named: int | None) -> int | None:
-        """Return the window of a layer's mask.
+        """Return the sliding window of a layer, from its mask; None if it has none.
 
-        Records a problem if the layer itself passes a different window.
+        If the layer passes no mask, and masks may be missing, returns the window that the layer itself
+        passes. Records a problem if the mask is unknown, or if the layer passes a different window.
+
+        Args:
+            named: window that the layer itself passes; None if it passes none.
         """
         if mask is None and self._may_lack_masks:
             return named

@@ -1,8 +1,8 @@
-"""Refuses a tokenizer.json of another kind than the class that tokenizer_config.json names.
+"""Refuses a tokenizer.json whose algorithm is not that of the class in tokenizer_config.json.
 
 For some classes, transformers takes only the vocabulary from tokenizer.json, and the algorithm from the
-class: with `BertTokenizer`, a byte-level BPE becomes a WordPiece tokenizer. This happens if one of the two
-files belongs to another model.
+class: with `BertTokenizer`, a byte-level BPE becomes a WordPiece tokenizer. The two files disagree if one of
+them belongs to another model.
 """
 
 from __future__ import annotations

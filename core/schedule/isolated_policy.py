@@ -2,8 +2,10 @@
 
 Logs the policy's first fault, and does not call the policy again.
 
-A policy comes from a plugin. If it raises, changes its input, or does not return each index exactly once,
-llmfw uses first come, first served instead. The time that a policy takes is not limited.
+A policy comes from a plugin. It is faulty if it raises, changes its input, or returns an invalid
+answer: for example, `order` must return each index exactly once. From then on, llmfw admits requests in order
+of arrival, and retracts them in the default order (see `SchedulePolicy`). The time that a policy takes is not
+limited.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Estimates how many tokens running sequences will still need; corrects the estimate after a retraction.
 
 As in SGLang, the estimate is a fraction (the ratio) of the tokens that running sequences may still generate.
-The ratio starts at 0.7 times `--schedule-conservativeness`, and falls linearly to 14% of its start over 600
-steps. A retraction sets the ratio to (generated tokens + 20 per sequence) / allowed tokens, where each number
-is summed over the sequences that still run.
+The ratio is never above 1. It starts at 0.7 times `--schedule-conservativeness`, and falls linearly to 14% of
+its start over 600 steps. A retraction sets it to (generated tokens + 20 per sequence) / allowed tokens. Both
+sums include only the sequences that still run.
 """
 
 from __future__ import annotations

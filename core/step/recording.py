@@ -198,11 +198,11 @@ def damaged(path: Path, number: int, reason: object) -> ConfigError:
 
 
 def read_recording(path: Path) -> tuple[RecordingHeader, Iterator[RecordedStep]]:
-    """Return the header and the steps of a recording.
+    """Return the header of a recording, and an iterator over its steps.
 
     Raises:
-        ConfigError: the file cannot be read, or is not a recording in this format. The iterator raises it, too, if the
-            file ends within a step or is damaged.
+        ConfigError: the file cannot be read, or is not a recording in this format. The iterator raises it,
+            too, if the file ends within a step or is damaged.
     """
     reader = StepReader(path)
     return reader.header, reader.steps()
@@ -255,7 +255,7 @@ class RecordedOutput:
         self._writer = writer
 
     def result(self) -> StepOutput:
-        """Wait for the output, record the step, and return it."""
+        """Wait for the output, write the step to the recording, and return the output."""
         output = self._pending.result()
         self._writer.add(RecordedStep(self._step, self._masks, output))
         return output

@@ -141,7 +141,7 @@ class AttentionBackendTests:
         device: str,
         head_dim: int,
     ) -> None:
-        """Keys and values outside the range of FP8 are stored as the largest number of either sign."""
+        """Keys and values outside the range of FP8 are stored as its largest number with the same sign."""
         spec = make_layer(head_dim=head_dim)
         case = AttentionCase(spec, RAGGED, 16, dtype, device, stored_as=stored_as, scales=(0.01, 0.002))
         skip_unsupported(backend, case)

@@ -68,7 +68,7 @@ class ScoreBody(SimilarityBody, kw_only=True):
 
 
 class TextDocument(msgspec.Struct):
-    """A document as an object."""
+    """A document of a rerank request in the form of an object, instead of a plain string."""
 
     text: str
 

@@ -153,14 +153,16 @@ class Planner:
     def _plan_again(self, wrapper: Any, pages: Pages, rows: Rows) -> None:
         """Plan a wrapper that `_plan_whole` has planned before, in less time.
 
-        `fast_decode_plan` saves a copy to the device and a search for the longest sequence in Python, which
-        takes a microsecond or more per sequence.
+        `fast_decode_plan` avoids a copy to the device. It also avoids a search for the longest sequence in
+        Python, which takes a microsecond or more per sequence.
+
+        For `decode`, call this only if a page holds one token. With larger pages, FlashInfer would copy the
+        last pages' lengths from the device to the host, and block until the copy ends.
 
         Args:
-            rows: row pointers of the sequences. A graph's wrapper copies them, so they may be in host memory.
-                `decode` keeps them, so they must be on the device. But if a page holds more than one token,
-                FlashInfer would copy the last pages' lengths back to the host and wait for that. So
-                `plan_decode` calls this method only if a page holds one token.
+            rows: row pointers of the sequences. For a graph's wrapper, they may be in host memory, because
+                the wrapper copies them. For `decode`, they must be on the device, because the wrapper keeps
+                them.
         """
         self._flashinfer.fast_decode_plan(
             wrapper,

@@ -52,8 +52,9 @@ def row_bytes(layer: LayerSpec, dtype: torch.dtype) -> int:
 def as_numbers(stored: tl.tensor, like: tl.tensor) -> tl.tensor:
     """Convert stored numbers to the dtype of `like`.
 
-    Bytes are read as fp8_e4m3; the result is 2**-8 of their value. With its sign moved, an fp8_e4m3 code has
-    the layout of a float16 number: 4 exponent and 3 mantissa bits, with a bias that is smaller by 8. Devices
+    Bytes are read as fp8_e4m3; the result is 2**-8 of their value. The code moves the sign to bit 15, and
+    shifts the 4 exponent and 3 mantissa bits left by 7, to where float16 has the low exponent and the high
+    mantissa bits. The exponent bias is 15 in float16 and 7 in fp8_e4m3, hence the factor 2**-8. Devices
     before compute capability 8.9 cannot convert fp8_e4m3 in hardware.
     """
     if stored.dtype == tl.uint8:

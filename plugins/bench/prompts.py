@@ -91,7 +91,7 @@ class TokenizerText:
 
 
 class TokenIds:
-    """Random token ids.
+    """Draws prompts of random token ids.
 
     Args:
         ids: ids to choose from.

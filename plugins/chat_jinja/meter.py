@@ -69,17 +69,18 @@ class NotBriefError(RequestError):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Limits on the cost of one rendering.
+    """Limits on the cost of one rendering. The module's docstring defines units and brief renderings.
 
     Attributes:
-        seconds: time.
-        steps: units.
-        text: characters of any text, including the whole prompt; also the weight of any list or object.
+        seconds: maximum duration.
+        steps: maximum number of units.
+        text: maximum number of characters of any text, including the whole prompt; also the maximum weight of
+            any list or object (see `ITEM_WEIGHT`).
         per_input: amount by which each character of the input raises `text`.
-        memory: bytes by which the process may grow.
-        brief: units of a brief rendering, without those that the input adds: `brief_message` per message, and
-            one per 32 characters.
-        brief_message: units that each message adds to `brief`.
+        memory: maximum number of bytes by which the process may grow.
+        brief: maximum number of units of a brief rendering of an empty input. Each message adds
+            `brief_message` units to it, and every 32 characters add one.
+        brief_message: number of units that each message adds to `brief`.
     """
 
     seconds: float = 5.0
@@ -135,7 +136,7 @@ class Meter:
         self._deadline = monotonic() + limits.seconds
 
     def end(self) -> None:
-        """Release the rendering's values."""
+        """Drop the references to the values that the rendering used."""
         self._given = ()
         self._weights.clear()
 

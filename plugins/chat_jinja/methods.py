@@ -60,10 +60,12 @@ def allow_replaced(meter: Meter, text: Any, old: Any = "", new: Any = "", count:
 def allow_joined(meter: Meter, separator: str, values: Any, spare: int = 0) -> None:
     """Raise LimitError if the joined texts would be too long.
 
+    Estimates the length from the weight of `values` (see `ITEM_WEIGHT`).
+
     Args:
         separator: text between two values.
-        values: values to join; values that are not text, a sequence or a dict are accepted.
-        spare: number of characters that the text of a value may have in addition to its weight.
+        values: values to join. If this is not text, a list, a tuple, a dict or a range, it is not checked.
+        spare: number of characters to add per value, because its text may be longer than its weight.
     """
     if isinstance(values, str | list | tuple | dict | range):
         meter.allow_text(meter.touch(values) + len(values) * (len(separator) + spare))

@@ -42,7 +42,11 @@ class Shape(Structure):
 
     @classmethod
     def of(cls, layer: LayerSpec, dtype: torch.dtype, *, in_pairs: bool) -> Shape:
-        """Return the shape of a layer. `in_pairs`: multiply bfloat16 in pairs instead of as float32."""
+        """Return the shape of a layer.
+
+        Args:
+            in_pairs: whether to multiply bfloat16 numbers in pairs, instead of converting them to float32.
+        """
         heads = (layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.v_head_dim)
         window = min(layer.sliding_window or 0, 2**31 - 1)
         return cls(DTYPES[dtype], *heads, window, layer.scale, layer.softcap or 0.0, in_pairs)

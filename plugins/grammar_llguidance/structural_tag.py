@@ -74,7 +74,7 @@ def to_lark(source: str, special_tokens: Mapping[str, int]) -> str:
 
 
 def _format_of(tag: dict[str, Any]) -> Any:
-    """Return the `format` of a tag, after converting a tag in the older format."""
+    """Return the `format` field of a tag. Convert a tag of the older kind, with `structures`, first."""
     if "structures" not in tag:
         return _field(tag, "format", dict, "structural_tag")
     structures = _field(tag, "structures", list, "structural_tag")

@@ -10,7 +10,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Ledger:
-    """The recorded events: arrays indexed by the request's number, each [number of requests].
+    """The recorded events. All attributes but the last are arrays, with one entry per request.
 
     Attributes:
         arrived, begun, first, last: times of arrival, of the start of the computation, and of the first and
@@ -18,7 +18,7 @@ class Ledger:
         cached: number of prompt tokens found in the cache when the computation started.
         replica: index of the replica that served the request; -1: the request was refused.
         overtaken: number of later requests that were admitted before the request.
-        num_retractions: total number of retractions.
+        num_retractions: total number of retractions, of all requests.
     """
 
     def __init__(self, num_requests: int) -> None:

@@ -113,7 +113,7 @@ class ByteMeter:
 
 
 class _LineBar:
-    """The bar of a `LineMeter`."""
+    """The progress bar that a `LineMeter` shows on a terminal."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn

@@ -65,7 +65,7 @@ class BatchServer:
         return self._ask("GET", _path(batch_id))
 
     def cancel(self, batch_id: str) -> Job:
-        """Start to cancel a batch; return it."""
+        """Ask the server to cancel a batch; return the batch, which may still be running."""
         return self._ask("POST", f"{_path(batch_id)}/cancel")
 
     def list(self, limit: int) -> list[Job]:

@@ -64,7 +64,7 @@ class ModelNumbers:
         layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: dimensions of the model.
             The number of KV heads and the head sizes are those that the KV cache stores.
         context: longest sequence, in tokens, that the model supports; None if the config does not give it.
-        quantised: whether the weights are stored in a quantized type.
+        quantised: whether the weights are stored in a quantised type.
         windows: length of a sliding window in tokens → number of layers with such a window.
         notes: further remarks, one sentence per item.
     """

@@ -39,7 +39,7 @@ class Kind:
 
     @property
     def hook(self) -> str:
-        """Name of the hook that registers it."""
+        """Name of the plugin hook that registers this kind of component, command or route."""
         return HOOK_NAMES.get(self.name) or f"register_{self.name}s"
 
     @property

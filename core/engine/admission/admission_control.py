@@ -38,7 +38,7 @@ class AdmissionControl:
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until the next timeout or report is due; None: none is pending."""
+        """Seconds until the next timeout or report is due; None if neither is pending."""
         times = [when for when in (self._deadlines.next, self._waits.next) if when is not None]
         return max(0.0, min(times) - self._clock()) if times else None
 

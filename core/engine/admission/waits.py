@@ -28,7 +28,7 @@ class Waits:
         return max(self._not_before, min(self._when.values())) if self._when else None
 
     def add(self, request_id: str, now: float) -> None:
-        """Start reports to a request.
+        """Start to report a request's place in the queue to its client.
 
         The first report follows the next step, unless that step yields a token.
         """

@@ -143,7 +143,7 @@ class EmbeddingEngine:
         """Do nothing."""
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
-        """Do nothing, because only `add` makes `has_work` true."""
+        """Do nothing, because only `add` gives this engine work, and its caller knows of that."""
 
     def call_before_steps(self, report: Callable[[int], None]) -> None:
         """Register a function to call with each batch's number of tokens, before the batch is computed."""

@@ -188,7 +188,11 @@ def _fraction(config: EngineConfig, device: torch.device) -> float:
 def missing_room(
     config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int
 ) -> str | None:
-    """Return how much memory keys and values of this many tokens lack; None if they fit."""
+    """Return why the keys and values of `num_tokens` tokens do not fit into memory; None if they fit.
+
+    The reason is a relative clause for an error message. It states the memory that they need, and the free
+    memory.
+    """
     stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
     needed, free = num_tokens * bytes_per_token(model.layers, stored_as), available_memory(device)
     if needed <= free:

@@ -29,7 +29,8 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
         numbers: weights of any float dtype, [..., GROUP].
 
     Returns:
-        Codes, [..., GROUP]: int8 for 8 bits, uint8 below 16 for 4 bits; and scales, [...], in bfloat16.
+        The codes, [..., GROUP], and the scales, [...], in bfloat16. 8-bit codes are int8; 4-bit codes are
+        uint8, one code (0 to 15) per element.
     """
     flat = numbers.reshape(-1, GROUP)
     each = _encode_int8 if scheme.bits == 8 else _encode_int4

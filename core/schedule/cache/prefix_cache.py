@@ -92,8 +92,8 @@ class Subscription:
         salt: cache salt of the prompt. Prompts with different salts share no prefixes.
         index: index that the caller gave the subscription.
         num_tokens: number of leading tokens that are cached, as of `subscribe` or the last `take_moved`.
-        leads: rank as a prefix leader (see `prefix_leaders`): 0 if the prompt's next tokens are not being
-            computed. A higher rank means that they are more certain to be computed soon.
+        leads: rank as a prefix leader (see `prefix_leaders`); 0 if the prompt's next tokens are not being
+            computed. The higher the rank, the more certain it is that these tokens will be computed soon.
         keeps: whether the cache locks the cached part of the prompt.
         group: the cache's group that holds this subscription; None if the cache has no groups or the
             subscription has ended.
