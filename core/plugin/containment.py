@@ -10,14 +10,21 @@ module first:
 
 from __future__ import annotations
 
+import signal
+
 
 class ProcessEnd(SystemExit):
     """Raised by a signal handler to end the process. It may interrupt a plugin's code, but is not its failure."""
 
 
 def raise_if_process_ends(error: BaseException) -> None:
-    """Raise an exception again if it ends the process: ProcessEnd or KeyboardInterrupt."""
-    if isinstance(error, ProcessEnd | KeyboardInterrupt):
+    """Raise an exception again if it ends the process: ProcessEnd, or the KeyboardInterrupt of a Ctrl-C.
+
+    Servers handle SIGINT themselves, so there a KeyboardInterrupt is the plugin's own.
+    """
+    if isinstance(error, ProcessEnd):
+        raise error
+    if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         raise error
 
 

@@ -165,7 +165,7 @@ def _compile(
     if not any(outputs):
         outputs = [_output_of(_start(link, environment))]
     for output in filter(None, outputs):
-        errors = [line for line in output.splitlines() if "error" in line.lower()]
+        errors = [line for line in output.splitlines() if "error:" in line.lower()]
         line = (errors or output.splitlines())[0]
         raise BuildError(f"{command[0]} cannot build the native code: {line.strip()}; {HOW_TO_GET_ONE}")
 

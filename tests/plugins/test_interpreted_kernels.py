@@ -26,12 +26,16 @@ RUN_NO_KERNEL = (
 )
 LIKE_ANOTHER = "mistral or qwen2 or phi3 or gemma2 or e5m2"
 """Models and types that reach the same lines of a kernel as others do."""
+WHOLE_ENGINES = "engine_s_tokens or reference_backend_s or alone_and_reordered"
+"""Engines that use kernels whose values other tests check; the slowest tests."""
 
 
 @pytest.mark.slow
 def test_kernels_pass_their_tests_in_the_interpreter() -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SELECTION]
-    command += [] if LENGTH == "full" else ["-k", f"not ({RUN_NO_KERNEL} or {LIKE_ANOTHER})"]
+    command += (
+        [] if LENGTH == "full" else ["-k", f"not ({RUN_NO_KERNEL} or {LIKE_ANOTHER} or {WHOLE_ENGINES})"]
+    )
     command += [str(HERE / path) for path in PATHS]
     env = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

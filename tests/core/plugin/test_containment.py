@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 
 import pytest
 
@@ -70,3 +71,12 @@ def test_a_contained_panic_keeps_its_traceback() -> None:
     found = contained(error)
     assert str(found) == "PanicException: x"
     assert found.__traceback__ is error.__traceback__
+
+
+def test_a_server_has_no_keyboard_interrupt_of_its_own() -> None:
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        with pytest.raises(ComponentFailedError):
+            ComponentCalls(POLICY).call(failing, KeyboardInterrupt())
+    finally:
+        signal.signal(signal.SIGINT, before)
