@@ -29,6 +29,7 @@ from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.engine.admission.deadlines import deadline_error
 
 from .client import EngineClient
+from .policy_memory import PolicyMemory
 from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine
 from .restarts import RestartPolicy, Restarts
@@ -72,7 +73,7 @@ class SupervisedEngineClient(EngineClient):
         self._in_flight: dict[Attempt, None] = {}
         self._num_waiting = 0
         self._info: EngineInfo | None = None
-        self._policy_set: SetPolicy | None = None
+        self._policy_set = PolicyMemory()
         self._has_pins = False
         self._outage: str | None = None
         self._failure: str | None = None
@@ -150,7 +151,7 @@ class SupervisedEngineClient(EngineClient):
     async def control(self, command: Command) -> Answer:
         answer = await self._life_now().control(command)
         if isinstance(command, SetPolicy):
-            self._policy_set = command
+            self._policy_set.remember(command)
         self._has_pins = self._has_pins or isinstance(command, PinPrefix)
         return answer
 
@@ -259,6 +260,8 @@ class SupervisedEngineClient(EngineClient):
             return
         self._settled.clear()
         self._outage = f"{life.failure}; the engine is being restarted"
+        if not life.was_ended_from_outside:
+            self._policy_set.note_death()
         self._quarantine.judge(self._in_flight, KILL if life.was_ended_from_outside else CRASH)
 
     async def _keep_running(self) -> None:
@@ -304,12 +307,12 @@ class SupervisedEngineClient(EngineClient):
         )
 
     async def _restore(self, life: ProcessEngineClient) -> None:
-        """Apply the policy that an administrator set on the previous engine to a new one.
+        """Apply the policy that an administrator set on an earlier engine to a new one (see `PolicyMemory`).
 
         Pinned prefixes are lost.
         """
-        if self._policy_set is not None:
-            await life.control(self._policy_set)
+        if (command := self._policy_set.command) is not None:
+            await life.control(command)
         if self._has_pins:
             logger.warning("The pinned prefixes of the engine that ended are lost; pin them again")
             self._has_pins = False

@@ -15,7 +15,9 @@ from llmfw.core.base.errors import ComponentError
 from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.interfaces.module_pass import ModulePass
 from llmfw.core.plugin.choice import Rejection, choose
+from llmfw.core.plugin.containment import raise_if_process_ends
 from llmfw.core.plugin.registry import Entry, Registry
+from llmfw.core.plugin.returned import WrongReturnError
 
 from .load_failure import refusing
 from .packed import packed_logits
@@ -149,6 +151,8 @@ def _apply(
     """
     with _pass_errors(chosen):
         count = chosen.module_pass.apply(model)
+        if type(count) is not int or count < 0:
+            raise WrongReturnError(f"apply() returned {count!r:.80} in place of a number of modules")
         after = packed_logits(model, vocab_size)
         is_same = probe(model, len(layers), vocab_size, may_lack_masks=True) == list(layers)
     moved = relative_distance(first, after)
@@ -170,7 +174,8 @@ def _pass_errors(chosen: ChosenPass) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:  # a foreign component may raise anything
+    except BaseException as error:  # a foreign component may raise anything
+        raise_if_process_ends(error)
         logger.debug("%s failed", chosen.entry, exc_info=True)
         text = " ".join(str(error).split())
         raise ComponentError(f"{chosen.entry} failed: {type(error).__name__}: {text}; {_ADVICE}") from error

@@ -54,6 +54,11 @@ class Raises(Marks):
         raise ZeroDivisionError("oh")
 
 
+class CountsNothing(Marks):
+    def apply(self, model: nn.Module) -> int:
+        return None  # type: ignore[return-value]
+
+
 class RaisesHalfway(Marks):
     def apply(self, model: nn.Module) -> int:
         super().apply(model)
@@ -137,7 +142,7 @@ def test_an_inapplicable_named_pass_is_refused(
         load(llama, names, *(entry(kind) for kind in (OnlyHalf, Breaks, Raises, HidesAttention, Marks)))
 
 
-@pytest.mark.parametrize("kind", [Raises, RaisesHalfway, CannotRun, Breaks, HidesAttention])
+@pytest.mark.parametrize("kind", [Raises, RaisesHalfway, CountsNothing, CannotRun, Breaks, HidesAttention])
 def test_auto_skips_a_failing_pass(
     llama: Path, kind: type[ModulePass], caplog: pytest.LogCaptureFixture
 ) -> None:
