@@ -49,7 +49,7 @@ from llmfw.core.plugin.calls import ComponentLedger
 
 from .head import HeadFollowsGet
 from .middleware import RequestId
-from .plugin_routes import plugin_route, route_entry
+from .plugin_routes import plugin_route, route_entry, shared_paths
 
 OPEN_PATHS = frozenset({"/", "/health", "/health_generate", "/ping"})
 """Paths that need no API key."""
@@ -109,8 +109,13 @@ def create_app(
         logging_config=None,
     )
     for plugin, path in plugin_routes:
+        router = plugin_route(plugin, path, ledger)
+        if shared := shared_paths(app, router):
+            raise ComponentError(
+                f"{route_entry(plugin, path)} is at a path that is taken: {', '.join(shared)}"
+            )
         try:
-            app.register(plugin_route(plugin, path, ledger))
+            app.register(router)
         except ImproperlyConfiguredException as error:
             entry = route_entry(plugin, path)
             raise ComponentError(f"{entry} does not go with the others: {error.detail}") from error

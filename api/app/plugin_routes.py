@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from types import FunctionType
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from litestar import Request, Response, Router
 from litestar.exceptions import HTTPException, ImproperlyConfiguredException
 from litestar.middleware import DefineMiddleware
+from litestar.routes import HTTPRoute
 
 from llmfw.api.http.errors import error_response, handle, route_of
 from llmfw.core.base.errors import ComponentError, LLMFWError
@@ -24,6 +26,8 @@ from llmfw.core.plugin.registry import Entry
 from .route_guard import RouteGuard
 
 logger = logging.getLogger(__name__)
+
+_PARAMETER = re.compile(r"\{[^}]*\}")
 
 
 def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -75,6 +79,23 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         # Litestar raises ImproperlyConfiguredException for a body that cannot be serialized.
         exception_handlers={HTTPException: handle, ImproperlyConfiguredException: fail, Exception: failed},
     )
+
+
+def shared_paths(first: Router, second: Router) -> list[str]:
+    """Return methods and paths of `second` that `first` has, too, whatever the names of their parameters.
+
+    Litestar refuses equal paths, but lets `/files/{a:str}` replace `/files/{b:str}` in silence.
+    """
+    taken = {shape for shape, _ in _shapes(first)}
+    return sorted(shown for shape, shown in _shapes(second) if shape in taken)
+
+
+def _shapes(router: Router) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield method and path of each route, without the names of parameters; and the same for messages."""
+    for route in router.routes:
+        for method in route.methods if isinstance(route, HTTPRoute) else ():
+            if method != "OPTIONS":
+                yield (method, _PARAMETER.sub("{}", route.path)), f"{method} {route.path}"
 
 
 def import_route(plugin: str, path: str) -> Any:

@@ -73,7 +73,7 @@ def test_a_contained_panic_keeps_its_traceback() -> None:
     assert found.__traceback__ is error.__traceback__
 
 
-def test_a_server_has_no_keyboard_interrupt_of_its_own() -> None:
+def test_a_servers_keyboard_interrupt_is_the_plugins() -> None:
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         with pytest.raises(ComponentFailedError):
