@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from llmfw.core.base.about import DISTRIBUTION
-from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.errors import ComponentError, LLMFWError
 from llmfw.core.interfaces.lazy_command import LazyCommand
 
 from .commands.lazy_group import LazyGroup
@@ -107,6 +107,13 @@ class PluginGroup(LazyGroup):
 
                 traceback.print_exc()
             raise _OneLineError(error) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
+            raise
+        except BaseException as error:  # a plugin's command may raise anything
+            command = ctx.invoked_subcommand
+            if command is None or command in self.own_commands or shows_tracebacks():
+                raise
+            raise _OneLineError(ComponentError(_failure_of(command, error))) from error
 
     def _add_plugin_commands(self, ctx: click.Context) -> None:
         if not self._has_plugin_commands:
@@ -114,6 +121,19 @@ class PluginGroup(LazyGroup):
             from .settings.loaded_plugins import plugins_of  # brings what finds plugins
 
             plugins_of(ctx).add_commands(self)
+
+
+def shows_tracebacks() -> bool:
+    """Return whether LLMFW_STRICT_PLUGINS is set, so that an author sees what a plugin raises."""
+    return os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0")
+
+
+def _failure_of(command: str, error: BaseException) -> str:
+    text = "".join(char if char.isprintable() else " " for char in str(error))
+    return (
+        f"command {command!r}, which a plugin brings, failed: {type(error).__name__}: {text:.500}; "
+        "LLMFW_STRICT_PLUGINS=1 shows the traceback"
+    )
 
 
 def _is_utf8(text: str) -> bool:

@@ -86,6 +86,8 @@ class EventStreams:
         """Send a request and yield its events; see `EngineClient.generate`."""
         if self._failure is not None:
             raise EngineDeadError(self._failure)
+        if request.id in self._streams:
+            raise RequestError(f"a request with id {request.id!r} runs already", param="id")
         stream = self._streams[request.id] = EventStream()
         finished = False
         try:

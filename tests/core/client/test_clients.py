@@ -90,6 +90,15 @@ async def test_a_rejected_request_ends_alone(
     assert len(await other) == 21
 
 
+async def test_a_running_id_is_refused_alone(client: EngineClient) -> None:
+    """The refused request took away the stream of the first one, which then never ended."""
+    first = asyncio.create_task(run(client, request("a", 1, 2, 3)))
+    await asyncio.sleep(0)
+    with pytest.raises(RequestError, match="a request with id 'a' runs already"):
+        await run(client, request("a", 4))
+    assert [event.token_ids for event in await asyncio.wait_for(first, 20)] == [[1], [2], [3], [EOS]]
+
+
 async def test_background_results_wake_a_sleeping_engine(client: EngineClient) -> None:
     for i in range(2):
         events = await asyncio.wait_for(run(client, request(f"r{i}", LATER)), 5)
