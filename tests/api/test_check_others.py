@@ -89,7 +89,7 @@ def test_a_valid_route_is_called(check_route: Routes) -> None:
     ("name", "says"),
     [
         ("broken", "GET /broken: IndexError: too far"),
-        ("taken", "does not go with the others: "),
+        ("taken", "is at a path that is taken: "),
         ("bare", "is a function that none of litestar's get, post, … decorates"),
     ],
 )

@@ -212,7 +212,7 @@ def test_defective_options_are_told_in_one_line(install_plugin, field, words):
     source = POLICY.format(imports="", needs=()).replace(
         "most: Annotated[int, msgspec.Meta(ge=1)] = 8", field
     )
-    install_plugin("ours", source.replace('_part:Mine"', ':Mine"'))
+    install_plugin("ours", source.replace('_component:Mine"', ':Mine"'))
     told = llmfw("serve", "--help-component", "policy.mine")
     assert told.exit_code == 0
     assert words in told.output
@@ -221,6 +221,6 @@ def test_defective_options_are_told_in_one_line(install_plugin, field, words):
 
 def test_options_that_cannot_be_read_refuse_the_component(install_plugin):
     source = POLICY.format(imports="", needs=()).replace("Annotated[int, msgspec.Meta(ge=1)]", "'Nope'")
-    install_plugin("ours", source.replace('_part:Mine"', ':Mine"'))
+    install_plugin("ours", source.replace('_component:Mine"', ':Mine"'))
     with pytest.raises(ComponentError, match="has Options that cannot be read: NameError"):
         load_plugins().registry.find("policy", "mine").build_options({"policy.most": "5"})

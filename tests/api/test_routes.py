@@ -211,7 +211,7 @@ def test_an_unimportable_plugin_route_stops_no_server(
 
 
 def test_a_route_at_a_taken_path_is_named(server: Served, tmp_path: Path) -> None:
-    with pytest.raises(ComponentError, match=r"taken' of plugin 'second'.*does not go with the others"):
+    with pytest.raises(ComponentError, match=r"taken' of plugin 'second'.*is at a path that is taken: GET"):
         create_app(
             server.client,
             ModelComponents(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
