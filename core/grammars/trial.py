@@ -143,7 +143,7 @@ class _Trial:
         if not tokens:
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
             if not len(allowed):
-                raise RequestError("the grammar allows no output at all")
+                raise FailedCallError("fill_masks()", "it allows no token, and no method has raised")
             tokens, source = [int(self._random.choice(allowed))], "fill_masks() allows it"
         for token in tokens:
             if asked(state.is_finished):
@@ -151,7 +151,5 @@ class _Trial:
             try:
                 asked(state.accept, token)
             except FailedCallError as error:
-                if isinstance(error.__cause__, ValueError):  # the backend's limits, for a complex grammar
-                    raise GrammarCostError(f"the grammar is too complex: {error.__cause__}") from error
                 raise FailedCallError(error.where, f"{error} (token {token}: {source})") from error
         return True

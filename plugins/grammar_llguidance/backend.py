@@ -54,16 +54,21 @@ class LlguidanceGrammar(Grammar):
     def accept(self, token_id: int) -> None:
         if self._ended:
             raise ValueError(f"token {token_id} comes after the end of the output")
+        self._check_matcher()
+        if token_id in self._eos_token_ids and (self.matcher.is_accepting() or self._allows(token_id)):
+            self._ended = True
+            return
+        if self.matcher.validate_tokens([token_id]) != 1 or not self.matcher.consume_token(token_id):
+            self._check_matcher()  # the matcher may have given up at this token
+            raise ValueError(f"the grammar does not allow token {token_id} here")
+
+    def _check_matcher(self) -> None:
+        """Raise GrammarCostError if the matcher has given up."""
         if self.matcher.is_error():
             reason = self.matcher.get_error()
             if "NoExtensionBias" in reason:
                 raise GrammarCostError("the grammar allows no text")
             raise GrammarCostError(f"the grammar is too complex: {_explained(reason)}")
-        if token_id in self._eos_token_ids and (self.matcher.is_accepting() or self._allows(token_id)):
-            self._ended = True
-            return
-        if self.matcher.validate_tokens([token_id]) != 1 or not self.matcher.consume_token(token_id):
-            raise ValueError(f"the grammar does not allow token {token_id} here")
 
     def _allows(self, token_id: int) -> bool:
         """Return whether the mask allows an end token.

@@ -97,6 +97,9 @@ def test_backend_errors_reach_the_caller(rig: Rig) -> None:
     ("fault", "where", "words"),
     [
         ("copy", "copy()", "OSError: no copy"),
+        ("accept", "accept()", r"ValueError: not here \(token \d+: fill_masks\(\) allows it"),
+        ("force", "accept()", r"ValueError: not here \(token 1000000: forced\(\) returned it"),
+        ("empty", "fill_masks()", "it allows no token"),
         ("finish", "is_finished()", "an empty output counts as JSON"),
     ],
 )
