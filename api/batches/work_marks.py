@@ -133,7 +133,7 @@ class WorkMarks:
     def _open(self, folder: Path) -> Found:
         """Open this process's file of marks; return the marks that ended processes left.
 
-        A file that nobody has locked belongs to an ended process. The first such file, or a new one, is
+        A file that no process has locked belongs to an ended process. The first such file, or a new one, is
         cleared and becomes this process's; the others are deleted.
         """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

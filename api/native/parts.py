@@ -103,7 +103,7 @@ class PartMaker:
         return _Settings(sampling, self._make_text(given, sampling, stops), output)
 
     def _sampling(self, given: NativeSampling) -> SamplingParams:
-        """Return the sampling parameters. The engine always generates a token, even if none is wanted."""
+        """Return the sampling parameters. The engine always generates a token, even if the request asks for none."""
         most = given.max_new_tokens
         if scores_only(given) and given.min_new_tokens:
             raise RequestError(

@@ -109,12 +109,12 @@ def decide_capacity(
 
 
 def _check_tables(max_running: int, max_model_len: int, page_size: int) -> None:
-    """Raise ConfigError if the page tables of so many sequences do not fit into the host's memory."""
+    """Raise ConfigError if the page tables of `max_running` sequences do not fit into the host's memory."""
     needed = max_running * (NUM_TABLES * 4 * -(-max_model_len // page_size) + ROW_BYTES)
     free = available_memory(torch.device("cpu"))
     if needed > free:
         raise ConfigError(
-            f"--max-running-requests is {max_running}; page tables of so many sequences, of up to {max_model_len} tokens "
+            f"--max-running-requests is {max_running}; page tables for that number of sequences, of up to {max_model_len} tokens "
             f"each, take {gigabytes(needed)}, and {gigabytes(free)} of memory are free; lower it"
         )
 

@@ -14,7 +14,7 @@ from .rig import chat_lines, running
 
 
 @pytest.mark.parametrize("answer", [True, False])
-async def test_an_update_that_does_nothing_blocks_nobody(
+async def test_an_idle_update_blocks_no_other_request(
     tokenizer: Tokenizer, stores: dict[str, Any], answer: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     real, calls = stores["batches"].update, 0
