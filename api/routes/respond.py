@@ -68,9 +68,12 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) 
             return working.result()
         raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST)
     finally:
-        for task in (working, going):
-            task.cancel()
+        working.cancel()
+        going.cancel()
         await asyncio.gather(working, going, return_exceptions=True)
+        # The exception of a task refers to this frame. With its tasks, the request's body would live until the
+        # next collection of garbage.
+        del working, going
 
 
 async def event_stream(

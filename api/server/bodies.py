@@ -71,6 +71,8 @@ class BodyReader:
                     return await self._read(request, body)
                 finally:
                     self._budget.end(body)
+                    if body.size > SMALL_BYTES:
+                        self._memory.used()
         except TimeoutError:
             raise OverloadedError(
                 "other requests needed the memory that this one's unfinished body took up"
@@ -88,8 +90,6 @@ class BodyReader:
             chunks.append(chunk)
         body.is_whole = True
         cost_s = size * _S_A_BYTE + scan.num_values * _S_A_VALUE + scan.num_nodes * _S_A_NODE
-        if size > SMALL_BYTES:
-            self._memory.used()
         if cost_s > FREE_COST_S:
             await self._pace.turn(cost_s)
             await _check_connected(request)

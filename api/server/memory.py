@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import sys
 
 QUIET_S = 1.0
-"""Seconds from the last large request until memory is returned."""
+"""Seconds from the last large body until memory is returned."""
 
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 _LARGE = 2**18
@@ -33,7 +34,8 @@ class Memory:
     def used(self) -> None:
         """Schedule the return of memory in QUIET_S seconds.
 
-        Call it after each large request; this restarts the time.
+        Call it when a large body has been received and when its turn has come; each call
+        restarts the time.
         """
         if self._libc is None:
             return
@@ -44,6 +46,7 @@ class Memory:
     def _trim(self) -> None:
         self._timer = None
         assert self._libc is not None
+        gc.collect()  # a failed request may be part of a reference cycle; takes 10 ms, see `core.imports.garbage`
         self._libc.malloc_trim(0)
 
 
