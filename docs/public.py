@@ -23,8 +23,8 @@ import public_http
 from llmfw.api.cli import build_cli
 from llmfw.core.base.about import version
 from llmfw.core.plugin.hookspecs import HookSpecs
+from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.plugins import load_plugins
-from llmfw.core.plugin.registry import INTERFACES
 
 RECORD = Path(__file__).with_name("public_surface.json")
 CHANGELOG = Path(__file__).with_name("changelog.md")

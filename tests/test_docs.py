@@ -17,8 +17,8 @@ import pytest
 
 from llmfw.api.cli import COMMANDS
 from llmfw.core.plugin.hookspecs import HOOK_NAMES, HookSpecs
+from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.plugins import load_plugins
-from llmfw.core.plugin.registry import INTERFACES
 
 from .conftest import Install
 

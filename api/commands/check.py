@@ -18,7 +18,8 @@ from llmfw.api.settings.component_options import OPTIONS, Assignment, collect
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.suggestion import did_you_mean
-from llmfw.core.plugin.registry import INTERFACES, Entry
+from llmfw.core.plugin.kinds import INTERFACES
+from llmfw.core.plugin.registry import Entry
 
 from .check_others import KINDS, check_others, find_others
 

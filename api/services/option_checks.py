@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
 from llmfw.core.base.errors import UnknownComponentError
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
-from llmfw.core.plugin.registry import Entry, Registry, refuse_options
+from llmfw.core.plugin.option_keys import refuse_options
+from llmfw.core.plugin.registry import Entry, Registry
 
 
 def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry) -> None:

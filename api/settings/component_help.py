@@ -13,7 +13,8 @@ import click
 from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.base.suggestion import did_you_mean
 from llmfw.core.plugin.containment import raise_if_process_ends
-from llmfw.core.plugin.registry import INTERFACES, Entry, reason_of
+from llmfw.core.plugin.kinds import INTERFACES
+from llmfw.core.plugin.registry import Entry, reason_of
 
 from .component_options import variable_of
 from .component_source import declared_options

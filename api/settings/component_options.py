@@ -15,7 +15,7 @@ import click
 
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, LLMFWError
-from llmfw.core.plugin.registry import check_option_keys
+from llmfw.core.plugin.option_keys import check_option_keys
 
 from .option import ENVIRONMENT, Elsewhere
 

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from llmfw.core.plugin.registry import INTERFACES
+from llmfw.core.plugin.kinds import INTERFACES
 
 from .option_fields import OptionField, attributes_in
 

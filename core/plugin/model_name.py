@@ -15,7 +15,8 @@ from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, Unkn
 from llmfw.core.interfaces.model_source import ModelSource
 
 from .containment import raise_if_process_ends
-from .registry import Registry, refuse_options
+from .option_keys import refuse_options
+from .registry import Registry
 
 if TYPE_CHECKING:
     from llmfw.core.base.config import OptionValue

@@ -24,6 +24,7 @@ from llmfw.core.base.suggestion import did_you_mean, nearest
 
 from .broken_plugin import BrokenPlugin
 from .containment import raise_if_process_ends
+from .kinds import INTERFACES, import_path, spoken
 from .one_line import one_line
 from .slow_import import warn_if_slow
 
@@ -33,22 +34,6 @@ if TYPE_CHECKING:
     from llmfw.core.base.config import OptionValue
 
     from .calls import ComponentLedger
-
-INTERFACES: Mapping[str, str] = {
-    "attention": "llmfw.core:AttentionBackend",
-    "module_pass": "llmfw.core:ModulePass",
-    "policy": "llmfw.core:SchedulePolicy",
-    "chat_template": "llmfw.core:ChatTemplate",
-    "file_store": "llmfw.core:FileStore",
-    "batch_store": "llmfw.core:BatchStore",
-    "response_store": "llmfw.core:ResponseStore",
-    "grammar": "llmfw.core:GrammarBackend",
-    "drafter": "llmfw.core:Drafter",
-    "tool_parser": "llmfw.core:ToolParser",
-    "reasoning_parser": "llmfw.core:ReasoningParser",
-    "model": "llmfw.core:ModelSource",
-}
-"""Kind of component → the interface that its classes implement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +72,7 @@ class Entry:
     @property
     def spoken(self) -> str:
         """Kind, name and plugin, as text for messages to clients."""
-        return f"{_spoken(self.kind)} {self.name!r} of plugin {self.plugin!r}"
+        return f"{spoken(self.kind)} {self.name!r} of plugin {self.plugin!r}"
 
     def missing(self) -> list[str]:
         """Return the modules in `needs` that are not installed. Imports no module."""
@@ -126,12 +111,12 @@ class Entry:
         except BaseException as error:  # whatever a foreign module raises is the cause to report
             raise_if_process_ends(error)
             raise ComponentError(f"{self} cannot be imported: {reason_of(error)}") from error
-        interface = _import_path(INTERFACES[self.kind])
-        spoken = INTERFACES[self.kind].replace(":", ".")
+        interface = import_path(INTERFACES[self.kind])
+        asked = INTERFACES[self.kind].replace(":", ".")
         if not (isinstance(found, type) and issubclass(found, interface)):
-            raise ComponentError(f"{self} is not a subclass of {spoken}")
+            raise ComponentError(f"{self} is not a subclass of {asked}")
         if missing := sorted(getattr(found, "__abstractmethods__", ())):
-            raise ComponentError(f"{self} lacks {', '.join(missing)}, which {spoken} asks for")
+            raise ComponentError(f"{self} lacks {', '.join(missing)}, which {asked} asks for")
         return found
 
     def build(self, component: type[ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
@@ -152,9 +137,9 @@ class Entry:
     def _import(self) -> Any:
         """Import the object at the path; report a slow import on stderr."""
         if self.path.partition(":")[0] in sys.modules:
-            return _import_path(self.path)
+            return import_path(self.path)
         with warn_if_slow(lambda: str(self)):
-            return _import_path(self.path)
+            return import_path(self.path)
 
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:
         """Build an instance of the class's `Options` from the options of this component's kind.
@@ -183,7 +168,7 @@ class Entry:
         for key in given:
             if key not in known:
                 raise ConfigError(
-                    f"{_spoken(self.kind)} {self.name!r} has no option {key!r}; "
+                    f"{spoken(self.kind)} {self.name!r} has no option {key!r}; "
                     + (_known_names(key, known) if known else "it has none")
                 )
         try:
@@ -279,14 +264,14 @@ class Registry:
         if len(found) > 1:
             spellings = ", ".join(entry.full_name for entry in found)
             raise ConfigError(
-                f"{_spoken(kind)} {name!r} is brought by {len(found)} plugins; choose one of: {spellings}"
+                f"{spoken(kind)} {name!r} is brought by {len(found)} plugins; choose one of: {spellings}"
             )
         return found[0]
 
     def _unknown(self, kind: str, name: str) -> UnknownComponentError:
         """Return the error for an unknown name. The name may be misspelt, or belong to a plugin that did not
         load."""
-        what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
+        what, known = f"{spoken(kind)} {name!r}", self.names(kind)
         if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
             return LostComponentError(f"there is no {what}: {'; '.join(map(str, suspects))}")
         message, causes = (
@@ -300,41 +285,6 @@ class Registry:
         return error(f"{message} ({'; '.join(causes)})")
 
 
-def check_option_keys(options: Mapping[str, OptionValue]) -> None:
-    """Raise ConfigError for an option that is not named "kind.key", or whose kind has no options.
-
-    `Entry.build_options` checks later whether the chosen component has the option.
-    """
-    kinds = kinds_with_options() if options else []
-    for key in options:
-        kind, dot, name = key.partition(".")
-        if not (dot and name and kind in kinds):
-            names = ", ".join(f"{kind}.…" for kind in kinds)
-            none = (
-                f"components of the kind {kind!r} have none; "
-                if kind in INTERFACES and kind not in kinds
-                else ""
-            )
-            raise ConfigError(f"there is no component option {key!r}; {none}options are named {names}")
-
-
-def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> None:
-    """Raise ConfigError if options are given for a kind of which no component is in use.
-
-    Args:
-        why: end of the error message, which says why no component is in use and how to choose one.
-    """
-    for key in options:
-        of, _, name = key.partition(".")
-        if of == kind:
-            raise ConfigError(f"{_spoken(kind)} option {name!r} is given, but {why}")
-
-
-def kinds_with_options() -> list[str]:
-    """Return the kinds of components that have options."""
-    return [kind for kind, path in INTERFACES.items() if hasattr(_import_path(path), "Options")]
-
-
 def reason_of(error: BaseException) -> str:
     """Return why an import failed, as one line."""
     reason = one_line(f"{type(error).__name__}: {error}")
@@ -343,24 +293,12 @@ def reason_of(error: BaseException) -> str:
     return reason
 
 
-def _spoken(kind: str) -> str:
-    return kind.replace("_", " ")
-
-
 def _known_names(name: str, known: Collection[str]) -> str:
     """Return a clause for error messages that lists the known names, and suggests the one that is most
     similar."""
     if not known:
         return "none is registered"
     return f"known: {', '.join(known)}{did_you_mean(name, known)}"
-
-
-def _import_path(path: str) -> Any:
-    module, _, attributes = path.partition(":")
-    found: Any = importlib.import_module(module)
-    for attribute in attributes.split("."):
-        found = getattr(found, attribute)
-    return found
 
 
 def _extras(distribution: str) -> list[str]:

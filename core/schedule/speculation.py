@@ -21,7 +21,8 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
 from llmfw.core.plugin.choice import Created, create
-from llmfw.core.plugin.registry import Registry, refuse_options
+from llmfw.core.plugin.option_keys import refuse_options
+from llmfw.core.plugin.registry import Registry
 
 from .isolated_drafter import IsolatedDrafter
 from .plan import BatchPlan

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llmfw.api.cli import build_cli
-from llmfw.core.plugin.registry import INTERFACES
+from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.testing.installed import KITS
 
 REGISTER = """

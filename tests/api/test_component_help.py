@@ -16,8 +16,8 @@ from llmfw.api.settings.option_fields import fields_of
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.errors import ComponentError
 from llmfw.core.interfaces.policy import SchedulePolicy
+from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.plugins import load_plugins
-from llmfw.core.plugin.registry import INTERFACES
 
 POLICY = """
 import msgspec
@@ -151,7 +151,7 @@ def test_an_unknown_component_lists_the_known_ones(wanted, message):
 
 
 def test_kinds_with_options_match_their_interfaces():
-    from llmfw.core.plugin.registry import kinds_with_options as really
+    from llmfw.core.plugin.option_keys import kinds_with_options as really
 
     assert kinds_with_options() == set(really())
     assert {"attention", "policy"} <= kinds_with_options() <= INTERFACES.keys()

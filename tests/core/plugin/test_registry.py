@@ -10,7 +10,8 @@ from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.errors import ComponentError, ConfigError, LostComponentError, UnknownComponentError
 from llmfw.core.interfaces.policy import Ordering, SchedulePolicy
 from llmfw.core.plugin.broken_plugin import BrokenPlugin
-from llmfw.core.plugin.registry import Entry, Registry, check_option_keys
+from llmfw.core.plugin.option_keys import check_option_keys
+from llmfw.core.plugin.registry import Entry, Registry
 
 
 class Aged(SchedulePolicy):

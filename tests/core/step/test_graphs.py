@@ -22,7 +22,8 @@ from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.models import DTYPES
-from llmfw.core.plugin.registry import INTERFACES, Entry, Registry
+from llmfw.core.plugin.kinds import INTERFACES
+from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.core.step.device.page_table import PageTable
 from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.device.step_clock import StepClock

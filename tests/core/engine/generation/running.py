@@ -15,8 +15,9 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import Request, SamplingParams, TokenEvent, TokenLogprob
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.plugins import load_plugins
-from llmfw.core.plugin.registry import INTERFACES, Entry, Registry
+from llmfw.core.plugin.registry import Entry, Registry
 
 from ....doubles.trie_grammar import TrieBackend
 

@@ -20,7 +20,8 @@ from llmfw.core.base.request import FinishReason, Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.model.models import DTYPES
-from llmfw.core.plugin.registry import INTERFACES, Entry, Registry
+from llmfw.core.plugin.kinds import INTERFACES
+from llmfw.core.plugin.registry import Entry, Registry
 
 from ....doubles.knowing_drafter import KnowingDrafter
 from ....doubles.trie_grammar import FIRST_BYTE

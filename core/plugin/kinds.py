@@ -1,0 +1,37 @@
+"""The kinds of components, and the interface that the classes of each kind implement."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+INTERFACES: Mapping[str, str] = {
+    "attention": "llmfw.core:AttentionBackend",
+    "module_pass": "llmfw.core:ModulePass",
+    "policy": "llmfw.core:SchedulePolicy",
+    "chat_template": "llmfw.core:ChatTemplate",
+    "file_store": "llmfw.core:FileStore",
+    "batch_store": "llmfw.core:BatchStore",
+    "response_store": "llmfw.core:ResponseStore",
+    "grammar": "llmfw.core:GrammarBackend",
+    "drafter": "llmfw.core:Drafter",
+    "tool_parser": "llmfw.core:ToolParser",
+    "reasoning_parser": "llmfw.core:ReasoningParser",
+    "model": "llmfw.core:ModelSource",
+}
+"""Kind of component → the interface that its classes implement."""
+
+
+def spoken(kind: str) -> str:
+    """Return a kind in the words of messages, such as "chat template"."""
+    return kind.replace("_", " ")
+
+
+def import_path(path: str) -> Any:
+    """Import the object at "package.module:name" and return it."""
+    module, _, attributes = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for attribute in attributes.split("."):
+        found = getattr(found, attribute)
+    return found
