@@ -71,6 +71,11 @@ if TYPE_CHECKING:
     from .interfaces.lazy_command import LazyCommand as LazyCommand
     from .interfaces.model_source import ModelSource as ModelSource
     from .interfaces.module_pass import ModulePass as ModulePass
+    from .interfaces.observer import RequestEnded as RequestEnded
+    from .interfaces.observer import RequestEvent as RequestEvent
+    from .interfaces.observer import RequestFirstToken as RequestFirstToken
+    from .interfaces.observer import RequestObserver as RequestObserver
+    from .interfaces.observer import RequestStarted as RequestStarted
     from .interfaces.operation import Operation as Operation
     from .interfaces.operation import describe as describe
     from .interfaces.parsers import CallFormat as CallFormat
@@ -201,6 +206,13 @@ _HOMES = {
     ".interfaces.response_store": (
         "ResponseRecord",
         "ResponseStore",
+    ),
+    ".interfaces.observer": (
+        "RequestEnded",
+        "RequestEvent",
+        "RequestFirstToken",
+        "RequestObserver",
+        "RequestStarted",
     ),
     ".interfaces.operation": ("Operation", "describe"),
     ".interfaces.server_api": (

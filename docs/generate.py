@@ -213,6 +213,12 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:Tokenizer",
     ),
     "drafter": ("llmfw.core:Drafter", "llmfw.core:SequenceDrafter"),
+    "observer": (
+        "llmfw.core:RequestObserver",
+        "llmfw.core:RequestStarted",
+        "llmfw.core:RequestFirstToken",
+        "llmfw.core:RequestEnded",
+    ),
     "tool_parser": tuple(
         f"llmfw.core:{name}" for name in ("ToolParser", "ContentDelta", "ToolCallDelta", "CallFormat")
     ),

@@ -11,6 +11,7 @@ import logging
 
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.server.announcement import settings_line
+from llmfw.api.services.observing import observing
 from llmfw.api.services.option_checks import check_options
 from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -52,12 +53,15 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
             check_options(engine_config, server_config, plugins.registry)
 
             async def run() -> int:
-                stores = await open_stores(server_config, plugins.registry)  # before anything is loaded
-                begin_to_prepare(engine_config, plugins.registry)
-                with client.launched():
-                    from .serving import Serving  # imports Litestar
+                async with observing(server_config, plugins.registry) as observers:
+                    stores = await open_stores(server_config, plugins.registry)  # before anything is loaded
+                    begin_to_prepare(engine_config, plugins.registry)
+                    with client.launched():
+                        from .serving import Serving  # imports Litestar
 
-                    serving = Serving(client, engine_config, server_config, plugins, stores, keys)
-                    return await serving.run(sock, signals)
+                        serving = Serving(
+                            client, engine_config, server_config, plugins, stores, keys, observers
+                        )
+                        return await serving.run(sock, signals)
 
             return run_to_end(run())

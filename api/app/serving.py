@@ -24,9 +24,11 @@ from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
 from llmfw.api.services.components import start_engine
+from llmfw.api.services.observing import observed
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.log import SEVERAL_LINES, TIME_FORMAT, TIME_PREFIX, LineHandler
+from llmfw.core.client.observers import Observers
 from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.imports import garbage
 from llmfw.core.plugin.plugins import Plugins
@@ -153,6 +155,7 @@ class Serving:
         client: engine client whose process may already have been launched.
         stores: open stores, which this closes at the end.
         keys: API keys of the clients.
+        observers: observers of the requests.
     """
 
     def __init__(
@@ -163,8 +166,10 @@ class Serving:
         plugins: Plugins,
         stores: Stores,
         keys: Keyring,
+        observers: Observers,
     ) -> None:
         self._client = client
+        self._observers = observers
         self._stores = stores
         self._engine_config = engine
         self._config = server
@@ -255,7 +260,7 @@ class Serving:
         registry = self._plugins.registry
         components = await start_engine(client, self._engine_config, self._config, registry)
         app = create_app(
-            client,
+            observed(client, self._observers),
             components,
             self._stores,
             self._config,

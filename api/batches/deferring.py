@@ -12,7 +12,7 @@ import msgspec
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
-from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
+from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 
 from .work_marks import Mark, current_mark
@@ -45,6 +45,9 @@ class DeferringClient(EngineClient):
         )
         mark = current_mark.get()
         return stream if mark is None or self.failure is not None else _clear_mark_while_waiting(stream, mark)
+
+    def note_end(self, request_id: str, reason: FinishReason) -> None:
+        self._client.note_end(request_id, reason)
 
     async def embed(self, request: EmbedRequest) -> bytes:
         deferrable = msgspec.structs.replace(request, deferrable=True)

@@ -11,9 +11,10 @@ from msgspec import UNSET, UnsetType
 from llmfw.api.http.sse import frame
 from llmfw.api.schemas.chat import ChatChunk, ChatChunkChoice, ChatDelta, FunctionCall, ToolCallChunk
 from llmfw.api.schemas.common import Usage
+from llmfw.api.text.choice import Choice
 from llmfw.api.text.endings import ending_of
 from llmfw.api.text.extras import NewTokenIds
-from llmfw.api.text.generation import Choice, Generation
+from llmfw.api.text.generation import Generation
 from llmfw.api.text.logprobs import chat_logprobs
 from llmfw.api.text.scored_tokens import ScoredContent
 from llmfw.api.text.text_stream import Delta

@@ -22,10 +22,11 @@ from llmfw.api.schemas.chat import (
 )
 from llmfw.api.schemas.common import Usage
 from llmfw.api.text.aliases import MAX_TOKENS, THINKING_BUDGET, field_given
+from llmfw.api.text.choice import Choice, MakeText
 from llmfw.api.text.encoder import PromptEncoder
 from llmfw.api.text.endings import ending_of
 from llmfw.api.text.extras import extras_of, prompt_logprobs_of
-from llmfw.api.text.generation import Choice, Generation, Generator, MakeText, Output
+from llmfw.api.text.generation import Generation, Generator, Output
 from llmfw.api.text.logprobs import whole_chat_logprobs
 from llmfw.api.text.reply_extras import Extras
 from llmfw.api.text.stops import Stops, stops_of

@@ -11,8 +11,8 @@ from llmfw.api.http.sse import frame
 from llmfw.api.schemas.common import Usage
 from llmfw.api.schemas.completions import Completion, CompletionChoice
 from llmfw.api.schemas.logprobs import CompletionLogprobs
+from llmfw.api.text.choice import Choice
 from llmfw.api.text.extras import NewTokenIds
-from llmfw.api.text.generation import Choice
 from llmfw.api.text.text_stream import Delta
 
 from .run import CompletionGeneration

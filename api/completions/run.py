@@ -9,9 +9,10 @@ from msgspec import UNSET, UnsetType
 from llmfw.api.schemas.common import Usage
 from llmfw.api.schemas.logprobs import CompletionLogprobs
 from llmfw.api.schemas.token_fields import PromptLogprobs
+from llmfw.api.text.choice import Choice
 from llmfw.api.text.endings import Ending, ending_of
 from llmfw.api.text.extras import prompt_logprobs_of
-from llmfw.api.text.generation import Choice, Generation
+from llmfw.api.text.generation import Generation
 from llmfw.api.text.logprobs import completion_logprobs, mean_logprob, prompt_tokens, tokens_of
 from llmfw.api.text.scored_tokens import ScoredToken
 from llmfw.api.text.slices import ListWriter, Slices

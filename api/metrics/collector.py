@@ -6,7 +6,7 @@ a collector from statistics that were fetched before. Does not depend on HTTP or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -67,6 +67,20 @@ def _components(uses: Sequence[ComponentUse]) -> Iterator[Metric]:
         calls.add_metric(component, sum(use.calls for use in of_component))
         failures.add_metric(component, sum(use.failures for use in of_component))
     yield from (seconds, calls, failures)
+    yield from _dropped(by_component)
+
+
+def _dropped(by_component: Mapping[tuple[str, str, str], Sequence[ComponentUse]]) -> Iterator[Metric]:
+    observers = {key: uses for key, uses in by_component.items() if key[0] == "observer"}
+    if observers:
+        family = CounterMetricFamily(
+            "llmfw_observer_dropped_events_total",
+            "Events that an observer did not get, because it was too slow or failed.",
+            labels=("name", "plugin"),
+        )
+        for (_, name, plugin), uses in sorted(observers.items()):
+            family.add_metric((name, plugin), sum(use.dropped for use in uses))
+        yield family
 
 
 def _info(info: EngineInfo) -> Metric:

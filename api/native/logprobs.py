@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from llmfw.api.schemas.native import GenerateRequest, MetaInfo, Scored
-from llmfw.api.text.generation import Choice
+from llmfw.api.text.choice import Choice
 from llmfw.api.text.scored_tokens import ScoredToken, score
 from llmfw.api.text.slices import ListWriter, Slices
 from llmfw.core.base.errors import EngineError, RequestError

@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import UNSET
 
 from llmfw.api.schemas.native import GenerateReply, MetaInfo
-from llmfw.api.text.generation import Choice, Generation
+from llmfw.api.text.choice import Choice
+from llmfw.api.text.generation import Generation
 
 from .logprobs import LogprobForm
 

@@ -22,11 +22,13 @@ from llmfw.api.responses.memory import ResponseMemory
 from llmfw.api.schemas.batches import CreateBatchRequest
 from llmfw.api.server.limits import body_limits
 from llmfw.api.services.components import start_engine
+from llmfw.api.services.observing import observed, observing
 from llmfw.api.services.services import SECONDS_A_DAY, Answering
 from llmfw.api.services.stores import Stores, open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, EngineDeadError
 from llmfw.core.client.client import EngineClient
+from llmfw.core.client.observers import Observers
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.client.restarts import RestartPolicy
 from llmfw.core.client.supervisor import SupervisedEngineClient
@@ -99,8 +101,11 @@ class FileRun:
             if record is None:
                 await self._store_input(stores.files)
             if record is None or record.status not in ENDED:
-                async with _answering(engine, config, plugins, stores, self._on_state) as (client, batches):
-                    record = await self._follow(record, client, batches, stores)
+                async with (
+                    observing(config, plugins.registry) as observers,
+                    _answering(engine, config, plugins, stores, observers, self._on_state) as answering,
+                ):
+                    record = await self._follow(record, *answering, stores)
             await self._deliver(record, stores.files)
             return record
         finally:
@@ -188,6 +193,7 @@ async def _answering(
     config: ServerConfig,
     plugins: Plugins,
     stores: Stores,
+    observers: Observers,
     on_state: Callable[[str, BatchRecord | None], None],
 ) -> AsyncIterator[tuple[EngineClient, BatchService]]:
     """Start an engine and the service that runs batches on it; yield both, and close them afterwards."""
@@ -201,7 +207,7 @@ async def _answering(
         components = await start_engine(client, engine, config, plugins.registry)
         ownership = Ownership()  # all files of a run have one owner
         memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY, ownership)
-        answering = Answering(DeferringClient(client), components, config, memory)
+        answering = Answering(DeferringClient(observed(client, observers)), components, config, memory)
         batches = open_batches(
             client,
             answering,

@@ -16,7 +16,7 @@ from llmfw.core.plugin.component_options import option_text
 TELLING_KINDS = ("attention", "chat_template", "grammar", "reasoning_parser", "tool_parser")
 """Kinds of components whose options are part of the fingerprint.
 
-Policies, drafters and stores change no reply.
+Policies, drafters, observers and stores change no reply.
 """
 
 _PACKAGES = (DISTRIBUTION, "torch", "transformers", "tokenizers")

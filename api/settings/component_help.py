@@ -16,7 +16,7 @@ from llmfw.core.plugin.containment import raise_if_process_ends
 from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.registry import Entry, reason_of
 
-from .component_options import variable_of
+from .component_options import table_of, variable_of
 from .component_source import declared_options
 from .loaded_plugins import plugins_of
 from .option_fields import OptionField, fields_of
@@ -111,11 +111,11 @@ def _option_lines(option: OptionField) -> Iterator[str]:
 
 def _ways_to_set(entry: Entry, option: OptionField) -> Iterator[str]:
     """Yield lines that show the ways to set an option of a component, with `option` as the example."""
-    key = f"{entry.kind}.{option.name}"
+    key = f"{entry.option_prefix}.{option.name}"
     text = option.example if option.example is not None else "VALUE"
     written = option.default if option.example is not None else '"VALUE"'
     yield "\nSet one of them by any of these, of which the first that is there counts:"
     yield f"  -o {key}={text}"
     yield f"  {variable_of(key)}={text}  in the environment"
-    yield f"  [options.{entry.kind}]  in the file of --config"
+    yield f"  {table_of(entry.option_prefix)}  in the file of --config"
     yield f"  {option.name} = {written}"

@@ -1,13 +1,16 @@
 """Options of components, from the command line (`-o`), the environment and a config file, in this order.
 
-The environment variable of `attention.workspace_mb` is LLMFW_ATTENTION__WORKSPACE_MB. This module only checks
+The environment variable of `attention.workspace_mb` is LLMFW_ATTENTION__WORKSPACE_MB, and that of
+`observer.request-log.path` is LLMFW_OBSERVER__REQUEST_LOG__PATH. This module only checks
 that components of the kind have options. The names and types of options are checked when the component is
 built.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -31,7 +34,7 @@ class ComponentOption:
     """One option of a component.
 
     Attributes:
-        key: "kind.name", such as "attention.workspace_mb".
+        key: "kind.key", such as "attention.workspace_mb", or "kind.name.key".
         source: environment variable or config file that sets the option; None: the command line.
     """
 
@@ -87,15 +90,22 @@ def check_keys(
 
 
 def variable_of(key: str) -> str:
-    """Return the environment variable of the option "kind.name"."""
-    return ENVIRONMENT + key.replace(".", "__", 1).upper()
+    """Return the environment variable of an option, "kind.key" or "kind.name.key"."""
+    return ENVIRONMENT + key.replace(".", "__").replace("-", "_").upper()
+
+
+def table_of(prefix: str) -> str:
+    """Return the head of a config file's table for the options "prefix.key"."""
+    kind, dot, name = prefix.partition(".")
+    is_bare = re.fullmatch(r"[\w-]*", name, re.ASCII)
+    return f"[options.{kind}{dot}{name if is_bare else json.dumps(name)}]"
 
 
 def _from_environment(ctx: click.Context) -> Iterator[ComponentOption]:
     for variable, text in sorted(os.environ.items()):
         kind, underscores, name = variable.removeprefix(ENVIRONMENT).partition("__")
         if text and underscores and variable.startswith(ENVIRONMENT):
-            key = f"{kind}.{name}".lower()
+            key = f"{kind}.{name.replace('__', '.')}".lower()
             yield check_keys(ComponentOption(key, text, variable), ctx, Elsewhere(variable))
 
 
@@ -116,4 +126,5 @@ def say_where_from(error: LLMFWError, options: Iterable[ComponentOption]) -> Non
 
 def _names(text: str, key: str) -> bool:
     kind, _, name = key.partition(".")
+    name = name.rpartition(".")[2]
     return kind.replace("_", " ") in text and any(quoted in text for quoted in (f"'{name}'", f"$.{name}"))

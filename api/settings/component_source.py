@@ -45,7 +45,7 @@ class _Class:
     def fields(self) -> dict[str, OptionField]:
         """Return the options that a class `Options` and its bases declare."""
         found = {name: field for base in self.bases() for name, field in base.fields().items()}
-        told = attributes_in(ast.get_docstring(self.node) or "")
+        told = attributes_in(ast.get_docstring(self.node, clean=False) or "")
         for node in self.node.body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 name, kind = node.target.id, ast.unparse(node.annotation)

@@ -21,6 +21,7 @@ import click
 
 from llmfw.core.base.suggestion import nearest
 from llmfw.core.base.unreadable import unreadable
+from llmfw.core.plugin.kinds import SEVERAL
 
 from .component_options import OPTIONS, ComponentOption, check_keys
 from .option import CONFIG_FILE, Elsewhere, SettingOption
@@ -121,10 +122,21 @@ def _component_options(tables: Any, ctx: click.Context, path: str) -> Iterable[C
             raise click.BadParameter(
                 "options stand in a table for each kind of component: [options.policy]", ctx, param_hint=place
             )
-        for name, value in table.items():
+        for name, value in _flat(table, kind).items():
             place = _place(f"options.{kind}.{name}", path)
             if not isinstance(value, str | int | float | list | dict):
                 raise click.BadParameter(
                     f"{value} is neither text nor a number, nor a list", ctx, param_hint=place
                 )
             yield check_keys(ComponentOption(f"{kind}.{name}", value, path), ctx, place)
+
+
+def _flat(table: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return a table of options; for a kind with a table for each component, keyed by "name.key"."""
+    if kind not in SEVERAL:
+        return table
+    return {
+        f"{name}.{key}" if key else name: value
+        for name, inner in table.items()
+        for key, value in (inner.items() if isinstance(inner, dict) else [("", inner)])
+    }

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from .component_options import OPTIONS, ComponentOption
+from .component_options import OPTIONS, ComponentOption, table_of
 from .option import SettingOption
 
 _PASSWORD = re.compile(r"://[^:@/?\s]*:[^@\s]*@")
@@ -40,11 +40,11 @@ def _lines(ctx: click.Context, model: str) -> Iterator[str]:
                 yield _setting(option, ctx)
     found: dict[str, list[ComponentOption]] = {}
     for component_option in ctx.meta[OPTIONS]:
-        found.setdefault(component_option.key.partition(".")[0], []).append(component_option)
-    for kind, options in found.items():
-        yield f"\n[options.{kind}]"
+        found.setdefault(component_option.key.rpartition(".")[0], []).append(component_option)
+    for prefix, options in found.items():
+        yield f"\n{table_of(prefix)}"
         for each in options:
-            name, source = each.key.partition(".")[2], each.source or _COMMAND_LINE
+            name, source = each.key.rpartition(".")[2], each.source or _COMMAND_LINE
             is_secret = _PASSWORD.search(str(each.value)) is not None
             yield f"# {name}: not shown  # {source}" if is_secret else _line(name, each.value, source)
 

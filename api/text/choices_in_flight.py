@@ -21,7 +21,7 @@ from llmfw.core.client.client import EngineClient
 from .engine_places import EnginePlaces
 
 if TYPE_CHECKING:
-    from .generation import Choice
+    from .choice import Choice
 
 MAX_UNANSWERED_TOKENS = 8192
 """Maximum number of prompt tokens of all choices that were sent and have not produced a token yet.

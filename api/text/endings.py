@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .generation import Choice
+from .choice import Choice
 
 Match = int | str | None
 

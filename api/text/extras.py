@@ -7,7 +7,7 @@ from llmfw.api.schemas.token_fields import PromptLogprob, PromptLogprobs
 from llmfw.core.base.errors import EngineError, RequestError
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
-from .generation import Choice
+from .choice import Choice
 from .reply_extras import Extras
 from .scored_tokens import LOWEST_LOGPROB
 

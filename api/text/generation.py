@@ -11,12 +11,12 @@ import contextlib
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import msgspec
 
 from llmfw.core.base.engine_info import EngineInfo
-from llmfw.core.base.errors import EngineDeadError, EngineError, ModelNotFoundError, RequestError
+from llmfw.core.base.errors import EngineDeadError, ModelNotFoundError, RequestError
 from llmfw.core.base.request import (
     FinishReason,
     GrammarSpec,
@@ -24,11 +24,11 @@ from llmfw.core.base.request import (
     SamplingParams,
     Thinking,
     TokenEvent,
-    Wait,
 )
 from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
+from .choice import Choice, MakeText
 from .choices_in_flight import ChoicesInFlight
 from .encoder import PromptEncoder
 from .engine_places import EnginePlaces
@@ -41,9 +41,6 @@ from .stops import Stops
 from .terms import Terms
 from .text_stream import NO_STOPS, Delta, TextStream
 from .threads import TextThreads
-
-MakeText = Callable[[Sequence[int]], TextStream]
-"""Takes a prompt's token ids; returns a new text stream for one choice."""
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,37 +65,6 @@ class Part(msgspec.Struct, frozen=True):
     sampling: SamplingParams
     make_text: MakeText
     output: Output
-
-
-class Choice:
-    """One continuation of one prompt.
-
-    Attributes:
-        index: index among the choices of its generation.
-        request: the engine request.
-        text: the text so far; has a finish reason at the end.
-        wait: the engine's estimate of the wait, until the first token comes.
-        has_restarted: whether the last event invalidated all earlier events.
-    """
-
-    __slots__ = ("_make_text", "has_restarted", "index", "request", "text", "wait")
-
-    def __init__(self, index: int, request: Request, make_text: MakeText) -> None:
-        self.index = index
-        self.request = request
-        self.wait: Wait | None = None
-        self.has_restarted = False
-        self._make_text = make_text
-        self.text = make_text(request.prompt)
-
-    def feed(self, event: TokenEvent) -> Sequence[Delta]:
-        """Process an engine event; return the deltas that it adds to the text."""
-        if event.finish_reason is FinishReason.ABORT:
-            raise EngineError("the request was aborted")
-        self.wait, self.has_restarted = event.wait, event.restarted
-        if event.restarted:
-            self.text = self._make_text(self.request.prompt)
-        return () if event.restarted or event.wait is not None else self.text.feed(event)
 
 
 class Generation:
@@ -157,9 +123,16 @@ class Generation:
     async def _one(self, choice: Choice) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         async with contextlib.aclosing(self._client.generate(choice.request)) as events:
             async for event in events:
-                yield choice, choice.feed(event)
+                deltas = choice.feed(event)
+                self._note_end(choice, event)
+                yield choice, deltas
                 if choice.text.finish_reason is not None:
                     return
+
+    def _note_end(self, choice: Choice, event: TokenEvent) -> None:
+        """Tell the client if a stop string ended a choice's text, but not its request."""
+        if choice.text.finish_reason is not None and event.finish_reason is None:
+            self._client.note_end(choice.request.id, FinishReason.STOP)
 
     async def _merged(self) -> AsyncGenerator[tuple[Choice, Sequence[Delta]], None]:
         """Run the choices concurrently, and yield their events as they arrive.
@@ -181,6 +154,7 @@ class Generation:
                         held.append((choice, item))
                     elif item is not None and choice.text.finish_reason is None:
                         deltas = choice.feed(item)
+                        self._note_end(choice, item)
                         if choice.text.finish_reason is not None:
                             flight.end(choice)
                         yield choice, deltas

@@ -16,6 +16,7 @@ class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
         seconds: total time of its calls.
         calls: number of calls.
         failures: number of calls that raised an unexpected exception.
+        dropped: number of events that an observer did not get.
     """
 
     kind: str
@@ -24,6 +25,7 @@ class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
     seconds: float
     calls: int
     failures: int
+    dropped: int = 0
 
 
 class EngineStats(msgspec.Struct, tag="stats", kw_only=True):

@@ -310,6 +310,8 @@ class TokenEvent(msgspec.Struct, array_like=True):
         retry_after_s: with a temporary error, seconds after which the same request may succeed.
         restarted: whether the request starts over because the engine died; all earlier events are then void.
             Set only by an `EngineClient`, and only for requests with `may_restart`.
+        queued_us: microseconds from the request's arrival in the engine to its first step (on a request's
+            first event with tokens, else 0). An int, as it takes up fewer bytes in each event than a float.
     """
 
     id: str
@@ -325,6 +327,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
     wait: Wait | None = None
     retry_after_s: float = 0.0
     restarted: bool = False
+    queued_us: int = 0
 
     @classmethod
     def failed(cls, id: str, error: Exception) -> TokenEvent:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
-from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
+from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
 
 
 class EngineClient(ABC):
@@ -63,6 +63,12 @@ class EngineClient(ABC):
             OverloadedError: the engine does not accept more requests now.
             DeadlineError: the request's own timeout has passed.
             EngineError: the engine failed on this request.
+        """
+
+    def note_end(self, request_id: str, reason: FinishReason) -> None:  # noqa: B027 - may be ignored
+        """Tell why a request ends whose reader closes the iterator of `generate` before the engine's end.
+
+        For example, the text contains a stop string. Without this call, such a request counts as aborted.
         """
 
     @abstractmethod

@@ -81,15 +81,17 @@ class ComponentCalls:
         seconds: total duration of the calls. (Updated without a lock: no other thread runs between the read
             and the write.)
         count, failures: number of calls, and of failed calls.
+        dropped: number of events that an observer did not get.
     """
 
-    __slots__ = ("_meant", "_thread", "count", "entry", "failures", "seconds")
+    __slots__ = ("_meant", "_thread", "count", "dropped", "entry", "failures", "seconds")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.seconds = 0.0
         self.count = 0
         self.failures = 0
+        self.dropped = 0
         self._thread = 0  # thread in a synchronous call; the last one if several are
         self._meant = (*EXPECTED_ERRORS, KeyError) if entry.kind in STORES else EXPECTED_ERRORS
 
@@ -237,7 +239,9 @@ class ComponentCalls:
     def use(self) -> ComponentUse:
         """Return the totals of the calls since start."""
         entry = self.entry
-        return ComponentUse(entry.kind, entry.name, entry.plugin, self.seconds, self.count, self.failures)
+        return ComponentUse(
+            entry.kind, entry.name, entry.plugin, self.seconds, self.count, self.failures, self.dropped
+        )
 
     @contextlib.contextmanager
     def _asked(self, where: str, caller: _CallerArguments | None = None) -> Iterator[None]:

@@ -46,8 +46,8 @@ def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
     return msgspec.convert(read, struct, strict=False)
 
 
-def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str) -> str:
-    """Return the option that caused an error as "kind.key is value: "; "" if the option is unknown.
+def at_fault(given: Mapping[str, OptionValue], error: ValidationError, prefix: str) -> str:
+    """Return the option that caused an error as "prefix.key is value: "; "" if the option is unknown.
 
     Omits a value that looks like a URL, because a URL may contain a password.
     """
@@ -55,7 +55,7 @@ def at_fault(given: Mapping[str, OptionValue], error: ValidationError, kind: str
     if found is None or found[1] not in given:
         return ""
     value = option_text(given[found[1]])
-    return f"{kind}.{found[1]}: " if "://" in value else f"{kind}.{found[1]} is {value!r}: "
+    return f"{prefix}.{found[1]}: " if "://" in value else f"{prefix}.{found[1]} is {value!r}: "
 
 
 def _from_json(value: OptionValue) -> Any:

@@ -112,6 +112,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.ModelSource` (`llmfw serve NAME`)."""
 
     @hookspec
+    def register_observers(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.RequestObserver` (`--observers NAME,NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -133,6 +137,7 @@ HOOK_NAMES: dict[str, str] = {
     "tool_parser": "register_tool_parsers",
     "reasoning_parser": "register_reasoning_parsers",
     "model": "register_models",
+    "observer": "register_observers",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

@@ -19,8 +19,13 @@ INTERFACES: Mapping[str, str] = {
     "tool_parser": "llmfw.core:ToolParser",
     "reasoning_parser": "llmfw.core:ReasoningParser",
     "model": "llmfw.core:ModelSource",
+    "observer": "llmfw.core:RequestObserver",
 }
 """Kind of component → the interface that its classes implement."""
+
+
+SEVERAL = frozenset({"observer"})
+"""Kinds of which a server uses several components at once. Their options are named "kind.name.key"."""
 
 
 def spoken(kind: str) -> str:

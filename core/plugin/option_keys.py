@@ -1,31 +1,67 @@
-"""The names of component options, "kind.key", before any component is imported."""
+"""The names of component options, before any component is imported.
+
+They are "kind.key", as in "policy.patience"; for a kind of which a server uses several components at once,
+"kind.name.key", as in "observer.request-log.path". In the component's name, "_" stands for "-", too, because
+names of environment variables have no "-".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError
 
-from .kinds import INTERFACES, import_path, spoken
+from .kinds import INTERFACES, SEVERAL, import_path, spoken
+
+
+def option_prefix(kind: str, name: str) -> str:
+    """Return what the names of a component's options begin with, without the last dot."""
+    return f"{kind}.{name}" if kind in SEVERAL else kind
+
+
+def options_of(
+    kind: str, names: Collection[str], options: Mapping[str, OptionValue]
+) -> dict[str, OptionValue]:
+    """Return the options of one component, by key.
+
+    Args:
+        names: names of the component; they matter only for a kind of which a server uses several.
+        options: all options, by full name.
+    """
+    found = {}
+    for full, value in options.items():
+        of, _, key = full.partition(".")
+        if of != kind:
+            continue
+        if kind in SEVERAL:
+            component, _, key = key.rpartition(".")
+            if not _is_among(component, names):
+                continue
+        found[key] = value
+    return found
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:
-    """Raise ConfigError for an option that is not named "kind.key", or whose kind has no options.
+    """Raise ConfigError for an option that is not named "kind.key" or "kind.name.key", or whose kind has none.
 
     `Entry.build_options` checks later whether the chosen component has the option.
     """
     kinds = kinds_with_options() if options else []
-    for key in options:
-        kind, dot, name = key.partition(".")
-        if not (dot and name and kind in kinds):
-            names = ", ".join(f"{kind}.…" for kind in kinds)
+    for full in options:
+        kind, dot, key = full.partition(".")
+        if not (dot and key and kind in kinds):
+            names = ", ".join(f"{kind}.NAME.…" if kind in SEVERAL else f"{kind}.…" for kind in kinds)
             none = (
                 f"components of the kind {kind!r} have none; "
                 if kind in INTERFACES and kind not in kinds
                 else ""
             )
-            raise ConfigError(f"there is no component option {key!r}; {none}options are named {names}")
+            raise ConfigError(f"there is no component option {full!r}; {none}options are named {names}")
+        if kind in SEVERAL and not all(key.rpartition(".")):
+            raise ConfigError(
+                f"component option {full!r} does not say which {spoken(kind)} it is for; write {kind}.NAME.{key}"
+            )
 
 
 def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> None:
@@ -34,12 +70,39 @@ def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> N
     Args:
         why: end of the error message, which says why no component is in use and how to choose one.
     """
-    for key in options:
-        of, _, name = key.partition(".")
+    for full in options:
+        of, _, key = full.partition(".")
         if of == kind:
-            raise ConfigError(f"{spoken(kind)} option {name!r} is given, but {why}")
+            raise ConfigError(f"{spoken(kind)} option {key!r} is given, but {why}")
+
+
+def refuse_options_of_others(
+    kind: str, chosen: Collection[str], options: Mapping[str, OptionValue], flag: str
+) -> None:
+    """Raise ConfigError if options are given for a component that is not among the chosen ones of its kind.
+
+    Args:
+        kind: a kind of which a server uses several components.
+        chosen: names of the chosen components, "name" and "plugin/name".
+        flag: command-line option that chooses them.
+    """
+    for full in options:
+        of, _, key = full.partition(".")
+        name = key.rpartition(".")[0]
+        if of == kind and not _is_among(name, chosen):
+            raise ConfigError(
+                f"option {full!r} is given, but no {spoken(kind)} {name!r} is chosen; {flag} NAME,NAME chooses them"
+            )
 
 
 def kinds_with_options() -> list[str]:
     """Return the kinds of components that have options."""
     return [kind for kind, path in INTERFACES.items() if hasattr(import_path(path), "Options")]
+
+
+def _is_among(given: str, names: Collection[str]) -> bool:
+    return _plain(given) in map(_plain, names)
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_").lower()

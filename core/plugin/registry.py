@@ -26,6 +26,7 @@ from .broken_plugin import BrokenPlugin
 from .containment import raise_if_process_ends
 from .kinds import INTERFACES, import_path, spoken
 from .one_line import one_line
+from .option_keys import option_prefix, options_of
 from .slow_import import warn_if_slow
 
 ComponentT = TypeVar("ComponentT")
@@ -73,6 +74,11 @@ class Entry:
     def spoken(self) -> str:
         """Kind, name and plugin, as text for messages to clients."""
         return f"{spoken(self.kind)} {self.name!r} of plugin {self.plugin!r}"
+
+    @property
+    def option_prefix(self) -> str:
+        """What the names of the component's options begin with: its kind, or its kind and name."""
+        return option_prefix(self.kind, self.name)
 
     def missing(self) -> list[str]:
         """Return the modules in `needs` that are not installed. Imports no module."""
@@ -154,13 +160,11 @@ class Entry:
                 missing.
             ComponentError: as in `load`.
         """
-        given = {
-            key.partition(".")[2]: value for key, value in options.items() if key.startswith(f"{self.kind}.")
-        }
         import msgspec
 
         from .component_options import NoOptions, ValidationError, at_fault, converted  # imports msgspec
 
+        given = options_of(self.kind, (self.name, self.full_name), options)
         struct = getattr(self.load(), "Options", NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
             raise ComponentError(f"{self} has Options that are no msgspec.Struct")
@@ -175,7 +179,7 @@ class Entry:
             return converted(given, struct)
         except ValidationError as error:
             hint = self._needed(struct, given) if "missing required" in str(error) else ""
-            fault = at_fault(given, error, self.kind)
+            fault = at_fault(given, error, self.option_prefix)
             raise ConfigError(f"options of {self}: {fault}{error}{hint}") from error
         except BaseException as error:  # a plugin's types may raise anything
             raise_if_process_ends(error)
@@ -189,7 +193,7 @@ class Entry:
         needed = [
             field for field in msgspec.structs.fields(struct) if field.required and field.name not in given
         ]
-        return f"; give {' '.join(f'-o {self.kind}.{field.encode_name}=VALUE' for field in needed)}"
+        return f"; give {' '.join(f'-o {self.option_prefix}.{field.encode_name}=VALUE' for field in needed)}"
 
     def built_with(self, options: Mapping[str, OptionValue]) -> dict[str, Any]:
         """Return the keyword arguments for the component's options: {"options": …}, or {} if the component

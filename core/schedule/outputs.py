@@ -120,7 +120,7 @@ def _take(
     """Append sampled tokens, and the forced tokens that follow; return an event with all of them."""
     event = TokenEvent(seq.id, [], logprobs=None if logprobs is None else list(logprobs[: len(token_ids)]))
     if not seq.output:
-        event.cached_tokens = seq.num_cached_first or 0
+        event.cached_tokens, event.queued_us = seq.num_cached_first or 0, seq.queued_us
         event.prompt_logprobs = seq.prompt_logprobs.records if seq.prompt_logprobs is not None else None
         seq.is_plain = seq.constraint is None and seq.request.logprobs is None
     for token_id in token_ids:

@@ -275,11 +275,15 @@ class Scheduler:
         return self.deferrable if seq.request.deferrable else self.live
 
     def _note_first(self, plan: BatchPlan) -> None:
-        """Record the cached tokens of sequences in their first step, and charge tenants for prompt tokens."""
+        """Record the cached tokens and the wait of sequences in their first step.
+
+        Also charges tenants for prompt tokens.
+        """
         prefills = plan.prefills
         for p in prefills:
             if p.seq.num_cached_first is None:
                 p.seq.num_cached_first = p.start
+                p.seq.queued_us = int((self._clock() - self._table.came_at[p.seq.index]) * 1e6)
         if prefills:
             tenants = self._table.tenant[plan.indices[plan.is_prefill]]
             self.tenants.charge(tenants, plan.counts[plan.is_prefill] * np.float64(PROMPT_WEIGHT))

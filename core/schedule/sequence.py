@@ -54,6 +54,7 @@ class SequenceState:
     Attributes:
         output: known output tokens.
         num_cached_first: number of cached prompt tokens at the first admission; None before the first step.
+        queued_us: microseconds from arrival to the first step.
         is_cut: whether the prompt is computed in small pieces while other sequences decode. This is so if the
             prompt exceeds one step's token budget, or if its log probabilities are requested, which cost
             more.
@@ -76,6 +77,7 @@ class SequenceState:
         "prompt",
         "prompt_len",
         "prompt_logprobs",
+        "queued_us",
         "request",
         "status",
         "stop_token_ids",
@@ -114,6 +116,7 @@ class SequenceState:
         asks = request.prompt_logprobs is not None
         self.prompt_logprobs = PromptLogprobs(self.prompt_len) if asks else None
         self.num_cached_first: int | None = None
+        self.queued_us = 0
         self.cache_node: CacheNode | None = None
         self.subscription: Subscription | None = None
         self.is_cut = False

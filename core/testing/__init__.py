@@ -36,6 +36,7 @@ pytest.register_assert_rewrite(
             "grammar_case",
             "drafters",
             "model_sources",
+            "observers",
             "response_stores",
             "response_model",
         )
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .grammars import GrammarBackendTests
     from .model_sources import ModelSourceTests
     from .module_pass import ModulePassTests
+    from .observers import RequestObserverTests
     from .parsing import ReasoningExample, ToolExample
     from .policies import SchedulePolicyTests
     from .reasoning_parsers import ReasoningParserTests
@@ -70,6 +72,7 @@ _HOMES = {
     "ModulePassTests": "module_pass",
     "ReasoningExample": "parsing",
     "ReasoningParserTests": "reasoning_parsers",
+    "RequestObserverTests": "observers",
     "ResponseStoreTests": "response_stores",
     "SchedulePolicyTests": "policies",
     "ToolExample": "parsing",
@@ -95,6 +98,7 @@ __all__ = [
     "ModulePassTests",
     "ReasoningExample",
     "ReasoningParserTests",
+    "RequestObserverTests",
     "ResponseStoreTests",
     "SchedulePolicyTests",
     "ToolExample",

@@ -80,6 +80,7 @@ KINDS: Mapping[str, Kind] = {
             "Reasoning",
         ),
         Kind("model", "a model of random weights", "llmfw serve {name}", "Model"),
+        Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "command",
             "counts the requests of a batch's input file",

@@ -63,6 +63,7 @@ def _joined(first: TokenEvent, second: TokenEvent) -> TokenEvent:
         second,
         token_ids=first.token_ids + second.token_ids,
         cached_tokens=first.cached_tokens or second.cached_tokens,
+        queued_us=first.queued_us or second.queued_us,
         logprobs=None if first.logprobs is None else first.logprobs + (second.logprobs or []),
         prompt_logprobs=first.prompt_logprobs,
     )

@@ -173,6 +173,18 @@ RESPONSES = {
     "LosesDataOnClose": "test_responses_survive_reopening",
 }
 
+OBSERVERS = {
+    "RefusesErrors": "test_every_end_is_accepted",
+    "RefusesEmbeddings": "test_every_task_is_accepted",
+    "WritesAscii": "test_odd_text_is_accepted",
+    "TakesOneEventACall": "test_events_are_accepted_in_any_batches",
+    "DividesByFirstToken": "test_restarted_and_unanswered_requests_are_accepted",
+    "KeepsTheList": "test_the_list_may_be_changed_afterwards",
+    "ClosesWhatItNeverOpened": "test_ends_without_events",
+    "ComputesForLong": "test_an_event_costs_little",
+    "KeepsEveryRequest": "test_ended_requests_are_forgotten",
+    "KeepsEveryId": "test_ended_requests_are_forgotten",
+}
 
 BROKEN = {
     "broken_files": FILES,
@@ -187,6 +199,7 @@ BROKEN = {
     "broken_drafters": DRAFTERS,
     "broken_models": MODELS,
     "broken_responses": RESPONSES,
+    "broken_observers": OBSERVERS,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 TRIED = {module: dict(list(broken.items())[:NUM_TRIED]) for module, broken in BROKEN.items()}

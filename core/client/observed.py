@@ -1,0 +1,192 @@
+"""Reports the requests of an engine client as events for observers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
+from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
+from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFirstToken, RequestStarted
+
+from .client import EngineClient
+
+Report = Callable[[RequestEvent], None]
+"""Takes an event; returns at once."""
+
+
+class ObservedEngineClient(EngineClient):
+    """Passes requests to another client, and reports what happens to them.
+
+    Args:
+        client: the other client, which is started and closed by its owner.
+        report: called on the event loop with each event.
+    """
+
+    def __init__(self, client: EngineClient, report: Report) -> None:
+        self._client = client
+        self._report = report
+        self._running: dict[str, _Watch] = {}
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._client.info
+
+    @property
+    def failure(self) -> str | None:
+        return self._client.failure
+
+    @property
+    def outage(self) -> str | None:
+        return self._client.outage
+
+    @property
+    def num_restarts(self) -> int:
+        return self._client.num_restarts
+
+    async def start(self) -> None:
+        pass
+
+    def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        return self._events(request)
+
+    def note_end(self, request_id: str, reason: FinishReason) -> None:
+        if (watch := self._running.get(request_id)) is not None:
+            watch.finish = reason
+
+    async def embed(self, request: EmbedRequest) -> bytes:
+        with self._watching(request) as watch:
+            vectors = await self._client.embed(request)
+            watch.finish = FinishReason.STOP
+            return vectors
+
+    async def stats(self) -> EngineStats:
+        return await self._client.stats()
+
+    async def control(self, command: Command) -> Answer:
+        return await self._client.control(command)
+
+    async def close(self) -> None:
+        pass
+
+    async def _events(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        with self._watching(request) as watch:
+            async with contextlib.aclosing(self._client.generate(request)) as events:
+                async for event in events:
+                    watch.note(event)
+                    yield event
+
+    @contextlib.contextmanager
+    def _watching(self, request: Request | EmbedRequest) -> Iterator[_Watch]:
+        """Report the start of a request, and its end with the block."""
+        watch = _Watch(request, self._report)
+        is_only = self._running.setdefault(request.id, watch) is watch  # a repeated id is refused below
+        try:
+            yield watch
+        except Exception as error:
+            watch.error = error
+            raise
+        finally:
+            if is_only:
+                del self._running[request.id]
+            watch.end()
+
+
+class _Watch:
+    """What has happened to one request so far.
+
+    Attributes:
+        finish: why the request ended, as soon as that is known.
+        error: exception that ended it.
+    """
+
+    __slots__ = (
+        "_cached_tokens",
+        "_first_token_s",
+        "_num_tokens",
+        "_queued_s",
+        "_report",
+        "_restarts",
+        "_started",
+        "_started_s",
+        "error",
+        "finish",
+    )
+
+    def __init__(self, request: Request | EmbedRequest, report: Report) -> None:
+        self._report = report
+        self._started = started_event(request)
+        self._started_s = time.perf_counter()
+        self._first_token_s: float | None = None
+        self._cached_tokens, self._queued_s = 0, 0.0
+        self._num_tokens = self._restarts = 0
+        self.finish = FinishReason.ABORT
+        self.error: Exception | None = None
+        report(self._started)
+
+    def note(self, event: TokenEvent) -> None:
+        """Take an event of the request into account."""
+        if not event.token_ids:
+            self._note_other(event)
+            return
+        if not self._num_tokens:
+            self._note_first(event)
+        self._num_tokens += len(event.token_ids)
+        if event.finish_reason is not None:
+            self.finish = event.finish_reason
+
+    def _note_other(self, event: TokenEvent) -> None:
+        if event.restarted:
+            self._restarts += 1
+            self._num_tokens = 0
+        elif event.finish_reason is not None:
+            self.finish = event.finish_reason
+
+    def _note_first(self, event: TokenEvent) -> None:
+        self._first_token_s = time.perf_counter() - self._started_s
+        self._cached_tokens, self._queued_s = event.cached_tokens, event.queued_us / 1e6
+        first = RequestFirstToken(
+            id=self._started.id, at=time.time(), queued_s=self._queued_s, cached_tokens=self._cached_tokens
+        )
+        self._report(first)
+
+    def end(self) -> None:
+        """Report the end of the request."""
+        error = self.error
+        ended = RequestEnded(
+            started=self._started,
+            at=time.time(),
+            finish=self.finish.value if error is None else FinishReason.ERROR.value,
+            error_kind="" if error is None else type(error).__name__,
+            error="" if error is None else str(error),
+            output_tokens=self._num_tokens,
+            cached_tokens=self._cached_tokens,
+            queued_s=self._queued_s,
+            first_token_s=self._first_token_s,
+            duration_s=time.perf_counter() - self._started_s,
+            restarts=self._restarts,
+        )
+        self._report(ended)
+
+
+def started_event(request: Request | EmbedRequest) -> RequestStarted:
+    """Return the first event of a request."""
+    if isinstance(request, EmbedRequest):
+        task, priority, max_tokens = "embed", 0, None
+        prompt_tokens = sum(map(len, request.prompts))
+    else:
+        task, priority, max_tokens = "generate", request.priority, request.sampling.max_tokens
+        prompt_tokens = len(request.prompt)
+    return RequestStarted(
+        id=request.id,
+        at=time.time(),
+        task=task,
+        tenant=request.tenant,
+        tenant_is_key=request.tenant_is_key,
+        priority=priority,
+        deferrable=request.deferrable,
+        prompt_tokens=prompt_tokens,
+        max_tokens=max_tokens,
+    )

@@ -1,0 +1,121 @@
+"""The interface of an observer, which is told what happens to the requests of a server.
+
+An observer runs in the process of the API, in a thread of its own. Requests never wait for it: it gets the
+events of up to a tenth of a second at once, and events are dropped, and counted, if it cannot keep up.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import msgspec
+
+
+class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A request was sent to the engine. A client's request with several choices or prompts has one for each.
+
+    Attributes:
+        id: id of the request: the id of the reply, and the index of the choice, as in "chatcmpl-…-0".
+        at: time, in seconds since the epoch.
+        task: "generate" or "embed".
+        tenant: API key's name, or the user that the client names; "" if it has neither.
+        tenant_is_key: whether the tenant is an API key.
+        priority: priority of the request.
+        deferrable: whether the request runs only in the capacity that others leave, as lines of batches do.
+        prompt_tokens: number of tokens of the prompt, or of all prompts of an embedding.
+        max_tokens: limit on the output's tokens; None: only the context limits it.
+    """
+
+    id: str
+    at: float
+    task: str
+    tenant: str
+    tenant_is_key: bool
+    priority: int
+    deferrable: bool
+    prompt_tokens: int
+    max_tokens: int | None
+
+
+class RequestFirstToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The first tokens of a request arrived. After a restart of the engine, there may be another one.
+
+    Attributes:
+        id: id of the request.
+        at: time, in seconds since the epoch.
+        queued_s: seconds from the request's arrival in the engine until the scheduler admitted it.
+        cached_tokens: number of the prompt's tokens that came from the prefix cache.
+    """
+
+    id: str
+    at: float
+    queued_s: float
+    cached_tokens: int
+
+
+class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A request ended. Each `RequestStarted` is followed by exactly one.
+
+    Attributes:
+        started: the request's first event.
+        at: time, in seconds since the epoch.
+        finish: "stop" (a stop token, a stop string, or the end of an embedding), "length", "error", or
+            "abort" (the client left, or needed no more tokens).
+        error_kind: name of the exception's class, such as "OverloadedError", if `finish` is "error"; else "".
+        error: message of the exception, if `finish` is "error"; else "". May quote the client's request.
+        output_tokens: number of generated tokens that the server received.
+        cached_tokens, queued_s: as in `RequestFirstToken`; 0 if no token came.
+        first_token_s: seconds from the start to the first token; None if no token came.
+        duration_s: seconds from the start to the end, on a monotonic clock.
+        restarts: number of times that the request started over because the engine had died.
+    """
+
+    started: RequestStarted
+    at: float
+    finish: str
+    error_kind: str
+    error: str
+    output_tokens: int
+    cached_tokens: int
+    queued_s: float
+    first_token_s: float | None
+    duration_s: float
+    restarts: int
+
+
+RequestEvent = RequestStarted | RequestFirstToken | RequestEnded
+"""What an observer is told."""
+
+
+class RequestObserver(ABC):
+    """Observes the requests of `llmfw serve` and `llmfw batch run`. Chosen by `--observers NAME,NAME`.
+
+    The server builds one object of each chosen class when it starts, before the model is loaded.
+    """
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Options of the component, set by `-o observer.NAME.key=value`. An observer with options overrides
+        this."""
+
+    def __init__(self, options: Options) -> None:
+        """Prepare the observer, for example open a file. Raise ConfigError if it cannot work."""
+        self.options = options
+
+    @abstractmethod
+    def observe(self, events: Sequence[RequestEvent]) -> None:
+        """Process events.
+
+        Called in the observer's thread, never twice at once; it may block, but code in Python that computes
+        for long slows the server down. The events of one request come in order. They may be kept; the list
+        must not be.
+
+        If it raises, these events are lost for the observer, the log says why, and it is called again after a
+        pause of 1 s, which doubles up to 60 s with each further failure in a row.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most observers hold nothing
+        """Free what the observer holds. Called in its thread after the last `observe`, when the server ends.
+
+        The server waits 5 s for it.
+        """

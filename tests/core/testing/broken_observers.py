@@ -1,0 +1,114 @@
+"""Observers that each break one promise. Run by test_kits.py; pytest does not collect it by itself."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from llmfw.core import RequestEnded, RequestEvent, RequestObserver
+from llmfw.core.testing import RequestObserverTests
+
+
+class Broken(RequestObserver):
+    """Does one thing wrong for each request that ended."""
+
+    def observe(self, events: Sequence[RequestEvent]) -> None:
+        for event in events:
+            if isinstance(event, RequestEnded):
+                self.ended(event)
+
+    def ended(self, event: RequestEnded) -> None:
+        """Take the end of a request."""
+
+
+class RefusesErrors(Broken):
+    def ended(self, event: RequestEnded) -> None:
+        assert event.finish in ("stop", "length", "abort")
+
+
+class RefusesEmbeddings(Broken):
+    def ended(self, event: RequestEnded) -> None:
+        assert event.started.max_tokens is not None
+
+
+class WritesAscii(Broken):
+    def ended(self, event: RequestEnded) -> None:
+        io.TextIOWrapper(io.BytesIO(), "ascii").write(event.started.tenant)
+
+
+class TakesOneEventACall(Broken):
+    def observe(self, events: Sequence[RequestEvent]) -> None:
+        assert len(events) < 500
+
+
+class DividesByFirstToken(Broken):
+    def ended(self, event: RequestEnded) -> None:
+        if event.finish == "abort" and event.started.task == "generate":
+            assert event.output_tokens / event.first_token_s  # type: ignore[operator]
+
+
+class KeepsTheList(Broken):
+    kept: Sequence[RequestEvent] = ()
+
+    def observe(self, events: Sequence[RequestEvent]) -> None:
+        self.kept = events
+
+    def close(self) -> None:
+        assert self.kept is not None
+        self.kept[-1]
+
+
+class ClosesWhatItNeverOpened(Broken):
+    file: io.BytesIO | None = None
+
+    def ended(self, event: RequestEnded) -> None:
+        self.file = self.file or io.BytesIO()
+
+    def close(self) -> None:
+        assert self.file is not None
+        self.file.close()
+
+
+class ComputesForLong(Broken):
+    def ended(self, event: RequestEnded) -> None:
+        sum(i * i for i in range(20_000))
+
+
+class KeepsEveryRequest(Broken):
+    def __init__(self, options: RequestObserver.Options) -> None:
+        super().__init__(options)
+        self.kept: list[RequestEnded] = []
+
+    def ended(self, event: RequestEnded) -> None:
+        self.kept.append(event)
+
+
+class KeepsEveryId(Broken):
+    def __init__(self, options: RequestObserver.Options) -> None:
+        super().__init__(options)
+        self.running: dict[str, RequestEvent] = {}
+
+    def observe(self, events: Sequence[RequestEvent]) -> None:
+        for event in events:
+            if not isinstance(event, RequestEnded):
+                self.running[event.id] = event
+
+
+class OfKind(RequestObserverTests):
+    kind: type[RequestObserver]
+
+    @pytest.fixture
+    def observer(self) -> RequestObserver:
+        return self.kind(self.kind.Options())
+
+
+def test_class(kind: type[RequestObserver]) -> Any:
+    """Return a test class for an observer."""
+    return type(f"Test{kind.__name__}", (OfKind,), {"kind": kind})
+
+
+for _kind in Broken.__subclasses__():
+    globals()[f"Test{_kind.__name__}"] = test_class(_kind)

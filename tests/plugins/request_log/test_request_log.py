@@ -1,0 +1,139 @@
+"""The request log has one line for each request that has ended, whatever happens to its file."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from llmfw.core import ConfigError
+from llmfw.core.testing import RequestObserverTests
+from llmfw.core.testing.observers import in_a_thread, interleaved, request_events
+from llmfw.plugins.request_log import request_log
+from llmfw.plugins.request_log.request_log import FIELDS, RequestLog
+
+
+def log_to(path: Path | str, **more: Any) -> RequestLog:
+    return RequestLog(RequestLog.Options(path=str(path), **more))
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class TestRequestLog(RequestObserverTests):
+    @pytest.fixture
+    def observer(self, tmp_path: Path) -> RequestLog:
+        return log_to(tmp_path / "log")
+
+
+def test_each_ended_request_has_a_line(tmp_path: Path) -> None:
+    in_a_thread(log_to(tmp_path / "log"), [interleaved(50, 0), interleaved(50, 1)])
+    lines = lines_of(tmp_path / "log")
+    assert sorted(line["id"] for line in lines) == sorted(f"{seed}-{i}" for seed in (0, 1) for i in range(50))
+    assert all(tuple(line) == FIELDS for line in lines)
+
+
+def test_a_line_has_the_request_s_figures(tmp_path: Path) -> None:
+    in_a_thread(log_to(tmp_path / "log"), [list(request_events("a", "stop"))])
+    assert lines_of(tmp_path / "log") == [
+        {
+            "time": 1_800_000_001.0,
+            "id": "a",
+            "tenant": "alice",
+            "prompt_tokens": 12,
+            "cached_tokens": 4,
+            "output_tokens": 7,
+            "queued_s": 0.25,
+            "first_token_s": 0.5,
+            "duration_s": 1.0,
+            "finish": "stop",
+            "error_kind": "",
+        }
+    ]
+
+
+def test_the_fields_can_be_chosen(tmp_path: Path) -> None:
+    in_a_thread(
+        log_to(tmp_path / "log", fields=("finish", "error", "id")), [list(request_events("a", "error"))]
+    )
+    assert (tmp_path / "log").read_text() == '{"finish":"error","error":"it failed","id":"a"}\n'
+
+
+def test_unknown_fields_are_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="prompt"):
+        msgspec.convert({"fields": ["prompt"]}, RequestLog.Options)
+
+
+def test_a_file_that_was_moved_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = log_to(path)
+    log.observe(list(request_events("a", "stop")))
+    path.rename(tmp_path / "log.1")
+    log.observe(list(request_events("b", "stop")))
+    log.close()
+    assert [line["id"] for line in lines_of(tmp_path / "log.1")] == ["a"]
+    assert [line["id"] for line in lines_of(path)] == ["b"]
+
+
+def test_earlier_lines_are_kept(tmp_path: Path) -> None:
+    for id in "ab":
+        in_a_thread(log_to(tmp_path / "log"), [list(request_events(id, "stop"))])
+    assert [line["id"] for line in lines_of(tmp_path / "log")] == ["a", "b"]
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
+    class Full:
+        """A file that takes 30 bytes, and then no more."""
+
+        def __init__(self, path: Path) -> None:
+            self.file = open(path, "ab", buffering=0)  # noqa: SIM115
+            self.has_taken = False
+
+        def write(self, data: bytes) -> int:
+            if self.has_taken:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.has_taken = True
+            return self.file.write(data[:30])
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+    path = tmp_path / "log"
+    log = log_to(path)
+    log.observe(list(request_events("a", "stop")))
+    log.close()
+    log._file = Full(path)  # type: ignore[assignment]
+    with pytest.raises(OSError, match="No space"):
+        log.observe(list(request_events("b", "stop")))
+    log.close()
+    log._file = None
+    in_a_thread(log, [list(request_events("c", "stop"))])
+    assert [line["id"] for line in lines_of(path)] == ["a", "c"]
+
+
+def test_standard_output_is_the_default(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    in_a_thread(RequestLog(RequestLog.Options()), [list(request_events("a", "stop"))])
+    assert json.loads(capfdbinary.readouterr().out)["id"] == "a"
+
+
+@pytest.mark.parametrize("place", ["missing/log", ""])
+def test_an_unusable_path_is_refused_at_start(tmp_path: Path, place: str) -> None:
+    path = str(tmp_path / place)
+    with pytest.raises(ConfigError, match=rf"request-log cannot write '{re.escape(path)}': "):
+        log_to(path)
+
+
+def test_a_log_without_fields_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no fields"):
+        log_to(tmp_path / "log", fields=())
+
+
+def test_every_field_can_be_chosen() -> None:
+    (ended,) = [event for event in request_events("a", "stop") if hasattr(event, "finish")]
+    assert tuple(request_log._values(ended)) == request_log.Field.__args__  # type: ignore[attr-defined]
