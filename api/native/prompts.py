@@ -9,6 +9,8 @@ from typing import NamedTuple, cast
 from llmfw.api.completions.prompts import MAX_PROMPTS
 from llmfw.api.schemas.native import GenerateRequest, NativeSampling
 from llmfw.api.text.generation import Generator
+from llmfw.api.text.given_ids import checked_ids
+from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import RequestError
 
 
@@ -69,6 +71,29 @@ def sampling_of(body: GenerateRequest, prompts: Prompts) -> list[NativeSampling]
                 param=f"sampling_params[{i}].n",
             )
     return given
+
+
+def given_ids_of(body: GenerateRequest, prompts: Prompts, info: EngineInfo) -> list[tuple[int, ...]]:
+    """Return the tokens whose log probabilities the request asks for, for each prompt.
+
+    Raises:
+        RequestError: there are lists for a single prompt, or not one for each prompt; a list is too long, or
+            has a token that is not in the vocabulary; or `return_logprob` is not true.
+    """
+    param, given = "token_ids_logprob", body.token_ids_logprob or []
+    if given and not body.return_logprob:
+        raise RequestError(f"{param} has {len(given)} items; it needs return_logprob to be true", param=param)
+    kinds = {type(each) for each in given}
+    if len(kinds) > 1:
+        raise RequestError(
+            f"{param} has token ids and lists; give token ids, or one list of them for each prompt",
+            param=param,
+        )
+    if list not in kinds:
+        return [checked_ids(param, cast("list[int]", given), info)] * len(prompts.token_ids)
+    _check_list(param, given, prompts)
+    lists = cast("list[list[int]]", given)
+    return [checked_ids(f"{param}[{i}]", each, info) for i, each in enumerate(lists)]
 
 
 def ids_of(body: GenerateRequest, prompts: Prompts, n: int) -> list[str] | None:
