@@ -82,7 +82,7 @@ def given_ids_of(body: GenerateRequest, prompts: Prompts, info: EngineInfo) -> l
     """
     param, given = "token_ids_logprob", body.token_ids_logprob or []
     if given and not body.return_logprob:
-        raise RequestError(f"{param} has {len(given)} items; it needs return_logprob to be true", param=param)
+        raise RequestError(f"{param} is given; it needs return_logprob to be true", param=param)
     kinds = {type(each) for each in given}
     if len(kinds) > 1:
         raise RequestError(

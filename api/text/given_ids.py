@@ -24,8 +24,7 @@ def given_ids(token_ids: Sequence[int] | None, info: EngineInfo, *, has_logprobs
     """
     if token_ids and not has_logprobs:
         raise RequestError(
-            f"logprob_token_ids has {len(token_ids)} ids, and logprobs is not set; set it",
-            param="logprob_token_ids",
+            "logprob_token_ids is given; it needs logprobs to be set", param="logprob_token_ids"
         )
     return tuple(dict.fromkeys(checked_ids("logprob_token_ids", token_ids, info)))
 

@@ -90,7 +90,7 @@ class TestVllm:
     def test_they_need_logprobs(self, server: Served, route: str) -> None:
         error = error_of(server, route, "a", logprob_token_ids=[5])
         assert error["param"] == "logprob_token_ids"
-        assert "logprobs is not set" in error["message"]
+        assert "needs logprobs" in error["message"]
 
     def test_sglangs_name_is_told_the_other(self, server: Served, route: str) -> None:
         error = error_of(server, route, "a", token_ids_logprob=[5])
