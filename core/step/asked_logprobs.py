@@ -33,7 +33,7 @@ class AskingTokens:
     k: int
     indices: Ints
     places: torch.Tensor
-    given_ids: Sequence[tuple[int, ...]]
+    given_ids: Sequence[list[int]]
     given: torch.Tensor | None
     logits: torch.Tensor
 
@@ -53,8 +53,8 @@ class AskedLogprobs:
         self._num_top = np.full(num_rows, NOT_ASKED, dtype=np.int64)
         self._num_prompt_top = np.full(num_rows, NOT_ASKED, dtype=np.int64)
         self._constrained = np.zeros(num_rows, dtype=np.bool_)  # after adjustments and masks
-        self._given: dict[int, tuple[int, ...]] = {}  # by row
-        self._prompt_given: dict[int, tuple[int, ...]] = {}
+        self._given: dict[int, list[int]] = {}  # by row
+        self._prompt_given: dict[int, list[int]] = {}
         self._rows_that_ask: set[int] = set()  # for sampled tokens
 
     def start(self, start: RowStart) -> None:
@@ -71,7 +71,7 @@ class AskedLogprobs:
         ):
             named.pop(row, None)
             if ids:
-                named[row] = ids
+                named[row] = list(ids)
         self._constrained[row] = start.constrained_logprobs
         if start.logprobs is None:
             self._rows_that_ask.discard(row)
@@ -127,7 +127,7 @@ class AskedLogprobs:
             logits: logits that score the tokens of all pieces, in the model's dtype: [P, vocab].
         """
         pieces = logits.split([len(each.token_ids) for each in scored])
-        given_ids = [self._prompt_given.get(each.row, ()) for each in scored]
+        given_ids = [self._prompt_given.get(each.row, []) for each in scored]
         tables = [_table([ids], len(ids)) for ids in given_ids if ids]
         sent = iter(self._staging.send(*(each.token_ids for each in scored), *tables))
         tokens = [next(sent) for _ in scored]
@@ -159,7 +159,7 @@ class AskedLogprobs:
         return [(key, np.array(places, dtype=np.int64)) for key, places in asking.items()]
 
 
-def _table(given_ids: Sequence[tuple[int, ...]], width: int) -> Ints:
+def _table(given_ids: Sequence[list[int]], width: int) -> Ints:
     """Return token ids as a table, filled up with zeros: [R, width]."""
     table = np.zeros((len(given_ids), width), dtype=np.int64)
     for row, ids in zip(table, given_ids, strict=True):

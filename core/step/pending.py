@@ -28,7 +28,7 @@ class Scores:
     rows: Sequence[int]
     wanted: Sequence[int]
     logprobs: RowLogprobs
-    given_ids: Sequence[Sequence[int]] = ()
+    given_ids: Sequence[list[int]] = ()
 
     def by_row(self) -> dict[int, list[TokenLogprob]]:
         """Return the records of each page table row, in order."""

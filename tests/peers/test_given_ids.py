@@ -172,6 +172,15 @@ class TestGenerate:
     def test_wrong_ones_are_refused(self, server: Served, text: Any, ids: Any, param: str) -> None:
         assert refusal_of(server, text=text, **SCORED, token_ids_logprob=ids)["param"] == param
 
+    def test_too_many_values_of_prompts_are_refused(self, server: Served) -> None:
+        """The engine holds all of them until a prompt is computed."""
+        body = {"input_ids": [[5] * 500] * 70, "return_logprob": True, "token_ids_logprob": [5] * 128}
+        error = refusal_of(server, **body, logprob_start_len=0)
+        assert error["param"] == "token_ids_logprob"
+        assert "4480000" in error["message"]
+        short = {**body, "input_ids": [[5] * 500] * 2, "sampling_params": {"max_new_tokens": 1}}
+        assert len(generate(server, **short, logprob_start_len=0)) == 2
+
     def test_they_need_log_probabilities(self, server: Served) -> None:
         error = refusal_of(server, text="a", token_ids_logprob=[5])
         assert error["param"] == "token_ids_logprob"

@@ -67,13 +67,13 @@ class RowLogprobs:
         common = [self.chosen, self.top_ids, self.top, self.ranks]
         return common if self.given is None else [*common, self.given]
 
-    def records(self, wanted: Sequence[int], given_ids: Sequence[Sequence[int]] = ()) -> list[TokenLogprob]:
+    def records(self, wanted: Sequence[int], given_ids: Sequence[list[int]] = ()) -> list[TokenLogprob]:
         """Return one `TokenLogprob` per row: [R].
 
         Args:
             wanted: number of most likely tokens to report for each row, at most k: [R].
             given_ids: tokens of each row that its log probabilities `given` are for, at most m: [R]. Not
-                used without `given`.
+                used without `given`. The records hold these lists, not copies of them.
         """
         chosen, top_ids, top, ranks = (
             each.tolist() for each in (self.chosen, self.top_ids, self.top, self.ranks)
@@ -84,7 +84,7 @@ class RowLogprobs:
                 for own, ids, likely, rank, num in zip(chosen, top_ids, top, ranks, wanted, strict=True)
             ]
         return [
-            TokenLogprob(own, ids[:num], likely[:num], rank, list(named), values[: len(named)])
+            TokenLogprob(own, ids[:num], likely[:num], rank, named, values[: len(named)])
             for own, ids, likely, rank, num, named, values in zip(
                 chosen, top_ids, top, ranks, wanted, given_ids, self.given.tolist(), strict=True
             )
