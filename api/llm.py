@@ -139,6 +139,7 @@ class LLM:
         *,
         logprobs: int | None = None,
         prompt_logprobs: int | None = None,
+        logprob_token_ids: Sequence[int] = (),
     ) -> list[Output]:
         """Continue all prompts concurrently; return one output per prompt, in order.
 
@@ -147,14 +148,18 @@ class LLM:
             logprobs: number of most likely tokens to report with the log probability of each new token.
             prompt_logprobs: number of most likely tokens to report with the log probability of each prompt
                 token.
+            logprob_token_ids: tokens whose log probabilities to report, too, for the position of each new
+                token; at most 128. Needs `logprobs`.
 
         Raises:
-            RequestError: a prompt is empty or does not fit.
+            RequestError: a prompt is empty or does not fit; or logprob_token_ids does not fit.
         """
         texts = [prompts] if isinstance(prompts, str) else prompts
         encode = self._generator.tokenizer.encode
         token_ids = [encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in texts]
-        asked = Asked(logprobs=logprobs, prompt_logprobs=prompt_logprobs)
+        asked = Asked(
+            logprobs=logprobs, prompt_logprobs=prompt_logprobs, logprob_token_ids=tuple(logprob_token_ids)
+        )
         return self._run(self._generate(token_ids, sampling or SamplingParams(), asked, primed=True))
 
     def chat(

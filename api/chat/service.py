@@ -27,6 +27,7 @@ from llmfw.api.text.encoder import PromptEncoder
 from llmfw.api.text.endings import ending_of
 from llmfw.api.text.extras import extras_of, prompt_logprobs_of
 from llmfw.api.text.generation import Generation, Generator, Output
+from llmfw.api.text.given_ids import given_ids
 from llmfw.api.text.logprobs import whole_chat_logprobs
 from llmfw.api.text.reply_extras import Extras
 from llmfw.api.text.stops import Stops, stops_of
@@ -252,8 +253,11 @@ class ChatService:
             grammar_param=form.checks[0].param if form.checks else None,
             may_call=form.tool_parser is not None,
         )
+        num_top = _num_logprobs(body)
+        given = given_ids(body.logprob_token_ids, self._generator.info, has_logprobs=num_top is not None)
         return Output(
-            logprobs=_num_logprobs(body),
+            logprobs=0 if given else num_top,
+            logprob_token_ids=given,
             prompt_logprobs=extras_of(body).prompt_logprobs,
             constrained_logprobs=bool(body.constrained_logprobs),
             grammar=grammar,

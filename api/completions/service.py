@@ -15,6 +15,7 @@ from llmfw.api.http.sse import DONE, comment_on
 from llmfw.api.schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
 from llmfw.api.text.extras import extras_of
 from llmfw.api.text.generation import Generator, Output
+from llmfw.api.text.given_ids import given_ids
 from llmfw.api.text.stops import stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
@@ -57,6 +58,7 @@ class CompletionService:
         self._generator.check(body.model)
         n, best_of = _numbers_of_choices(body)
         num_top = _num_top(body)
+        given = given_ids(body.logprob_token_ids, self._generator.info, has_logprobs=num_top is not None)
         sampling, scores_only = _sampling(body, self._generator, default_max_tokens)
         sampling = with_limits(sampling, body, self._generator.tokenizer)
         extras = extras_of(body)
@@ -76,8 +78,14 @@ class CompletionService:
             prompts = await encode_prompts(body.prompt, truncation)
         _check_number(len(prompts), best_of)
         skip = body.skip_special_tokens is not False
+        if given and scores_only:
+            raise RequestError(
+                "logprob_token_ids is given, and max_tokens is 0; they are of generated tokens only: leave one out",
+                param="logprob_token_ids",
+            )
         output = Output(
-            logprobs=0 if num_top is None and best_of > n else num_top,
+            logprobs=0 if given or (num_top is None and best_of > n) else num_top,
+            logprob_token_ids=given,
             prompt_logprobs=_larger(extras.prompt_logprobs, num_top if body.echo else None),
             constrained_logprobs=bool(body.constrained_logprobs),
             grammar=grammar,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from llmfw.api.schemas.native import GenerateRequest, MetaInfo, Scored
 from llmfw.api.text.choice import Choice
-from llmfw.api.text.scored_tokens import ScoredToken, score
+from llmfw.api.text.scored_tokens import Likely, ScoredToken, score
 from llmfw.api.text.slices import ListWriter, Slices
 from llmfw.core.base.errors import EngineError, RequestError
 from llmfw.core.base.request import TokenLogprob
@@ -59,7 +59,7 @@ class LogprobForm:
         self._start = _start_of(body)
         self._with_top = bool(body.top_logprobs_num)
         self._with_text = bool(body.return_text_in_logprobs)
-        self._weight = 1 + (body.top_logprobs_num or 0)
+        self._weight = 1 + (body.top_logprobs_num or 0)  # without named tokens
         self._tokenizer = tokenizer
         self._slices = slices
         self._prompts: dict[int, _Lists] = {}  # by index of the prompt's first choice
@@ -82,27 +82,37 @@ class LogprobForm:
             first: the first choice of the same prompt.
             unread: whether the generated tokens are not part of the reply.
         """
+        num_given = len(choice.request.logprob_token_ids)
+        weight = self._weight + num_given
         if first.index not in self._prompts:
             self._prompts[first.index] = prompt = _Lists(self._slices)
             if self._start >= 0:
-                await self._write(prompt, self._prompt(first), self._weight)
+                await self._write(prompt, self._prompt(first), weight, num_given)
         if choice.index not in self._outputs:
             self._outputs[choice.index] = _Lists(self._slices)
         prompt, output = self._prompts[first.index], self._outputs[choice.index]
         if not unread:
-            await self._write(output, choice.text.scored_tokens[output.own.num_items :], self._weight)
+            new = choice.text.scored_tokens[output.own.num_items :]
+            await self._write(output, new, weight, num_given)
+        elif num_given and not output.given.num_items:
+            await output.given.extend(choice.text.scored_tokens[:1], self._given, weight)
         meta.input_token_logprobs = prompt.own.json()
         meta.output_token_logprobs = output.own.json()
         meta.output_token_logprobs_length = output.own.num_items
         if self._with_top:
             meta.input_top_logprobs = prompt.top.json()
             meta.output_top_logprobs = output.top.json()
+        if num_given:
+            meta.input_token_ids_logprobs = prompt.given.json()
+            meta.output_token_ids_logprobs = output.given.json()
 
-    async def _write(self, lists: _Lists, tokens: Iterable[ScoredToken], weight: int) -> None:
+    async def _write(self, lists: _Lists, tokens: Iterable[ScoredToken], weight: int, num_given: int) -> None:
         async for some in self._slices.of(tokens, weight):
             await lists.own.extend(some, self._own, 0)
             if self._with_top:
                 await lists.top.extend(some, self._top, 0)
+            if num_given:
+                await lists.given.extend(some, self._given, 0)
 
     def _prompt(self, choice: Choice) -> Iterable[ScoredToken]:
         """Return the prompt's tokens from `logprob_start_len` on.
@@ -124,7 +134,13 @@ class LogprobForm:
         return token.logprob, token.token_id, self._text(token.bytes)
 
     def _top(self, token: ScoredToken) -> list[Scored] | None:
-        return [(top.logprob, top.token_id, self._text(top.bytes)) for top in token.top] or None
+        return self._scored(token.top)
+
+    def _given(self, token: ScoredToken) -> list[Scored] | None:
+        return self._scored(token.given)
+
+    def _scored(self, likely: Sequence[Likely]) -> list[Scored] | None:
+        return [(each.logprob, each.token_id, self._text(each.bytes)) for each in likely] or None
 
     def _text(self, token: bytes) -> str | None:
         return token.decode("utf-8", "replace") if self._with_text else None
@@ -135,13 +151,16 @@ def _start_of(body: GenerateRequest) -> int:
 
 
 class _Lists:
-    """Two lists with one item per token.
+    """Lists with one item per token.
 
     Attributes:
         own: each token's own log probability.
         top: the log probabilities of the most likely tokens at each token's position.
+        given: the log probabilities of the tokens that the request names, at each token's position. If
+            nothing is generated, the output has them of the position after the prompt, as in SGLang.
     """
 
     def __init__(self, slices: Slices) -> None:
         self.own = ListWriter(slices)
         self.top = ListWriter(slices)
+        self.given = ListWriter(slices)

@@ -145,6 +145,25 @@ class PartMaker:
             )
 
 
+def with_given_ids(parts: Sequence[Part], given_ids: Sequence[tuple[int, ...]]) -> list[Part]:
+    """Return parts that report the log probabilities of named tokens, of the output and of a scored prompt.
+
+    Args:
+        given_ids: tokens that are named for each prompt. Parts with the same settings share them still.
+    """
+    made: dict[tuple[int, tuple[int, ...]], Output] = {}
+    found = []
+    for part, ids in zip(parts, given_ids, strict=True):
+        key = id(part.output), ids
+        if key not in made:
+            scored = ids if part.output.prompt_logprobs is not None else ()
+            made[key] = msgspec.structs.replace(
+                part.output, logprob_token_ids=ids, prompt_logprob_token_ids=scored
+            )
+        found.append(Part(part.prompt, part.sampling, part.make_text, made[key]))
+    return found
+
+
 def scores_only(given: NativeSampling) -> bool:
     """Return whether a prompt is only scored, and nothing is generated."""
     return given.max_new_tokens == 0

@@ -9,7 +9,16 @@ from typing import NamedTuple, cast
 from llmfw.api.completions.prompts import MAX_PROMPTS
 from llmfw.api.schemas.native import GenerateRequest, NativeSampling
 from llmfw.api.text.generation import Generator
+from llmfw.api.text.given_ids import checked_ids
+from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import RequestError
+
+MAX_PROMPT_VALUES = 2**22
+"""Maximum number of log probabilities of named tokens at the positions of a request's prompts.
+
+As many as the 20 most likely tokens have in prompts of 200,000 tokens together. The engine
+holds all values of a prompt until the whole prompt is computed.
+"""
 
 
 class Prompts(NamedTuple):
@@ -69,6 +78,45 @@ def sampling_of(body: GenerateRequest, prompts: Prompts) -> list[NativeSampling]
                 param=f"sampling_params[{i}].n",
             )
     return given
+
+
+def given_ids_of(body: GenerateRequest, prompts: Prompts, info: EngineInfo) -> list[tuple[int, ...]]:
+    """Return the tokens whose log probabilities the request asks for, for each prompt.
+
+    Raises:
+        RequestError: there are lists for a single prompt, or not one for each prompt; a list is too long, or
+            has a token that is not in the vocabulary; the prompts have too many positions; or
+            `return_logprob` is not true.
+    """
+    param, given = "token_ids_logprob", body.token_ids_logprob or []
+    if given and not body.return_logprob:
+        raise RequestError(f"{param} is given; it needs return_logprob to be true", param=param)
+    kinds = {type(each) for each in given}
+    if len(kinds) > 1:
+        raise RequestError(
+            f"{param} has token ids and lists; give token ids, or one list of them for each prompt",
+            param=param,
+        )
+    if list in kinds:
+        _check_list(param, given, prompts)
+        lists = cast("list[list[int]]", given)
+        found = [checked_ids(f"{param}[{i}]", each, info) for i, each in enumerate(lists)]
+    else:
+        found = [checked_ids(param, cast("list[int]", given), info)] * len(prompts.token_ids)
+    if body.logprob_start_len is not None and body.logprob_start_len >= 0:
+        _check_number_of_values(found, prompts)
+    return found
+
+
+def _check_number_of_values(given_ids: Sequence[tuple[int, ...]], prompts: Prompts) -> None:
+    """Raise RequestError if prompts have too many positions for the tokens that are named for each of them."""
+    count = sum(len(ids) * len(each) for ids, each in zip(given_ids, prompts.token_ids, strict=True))
+    if count > MAX_PROMPT_VALUES:
+        raise RequestError(
+            f"token_ids_logprob asks for {count} values of the prompts; at most {MAX_PROMPT_VALUES} are allowed: "
+            "send fewer ids or fewer prompts, or leave logprob_start_len out",
+            param="token_ids_logprob",
+        )
 
 
 def ids_of(body: GenerateRequest, prompts: Prompts, n: int) -> list[str] | None:

@@ -18,8 +18,8 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser
 
 from .logprobs import LogprobForm, check_start
-from .parts import PartMaker, counts_reasoning, scores_only
-from .prompts import Prompts, ids_of, prompts_of, sampling_of
+from .parts import PartMaker, counts_reasoning, scores_only, with_given_ids
+from .prompts import Prompts, given_ids_of, ids_of, prompts_of, sampling_of
 from .run import NativeGeneration
 
 
@@ -50,7 +50,9 @@ class NativeService:
         _check_number(prompts, n)
         ids = ids_of(body, prompts, n)
         check_start(body, prompts.token_ids)
-        parts = await PartMaker(body, self._generator, terms, self._reasoning).parts(prompts.token_ids, given)
+        named = given_ids_of(body, prompts, self._generator.info)
+        maker = PartMaker(body, self._generator, terms, self._reasoning)
+        parts = with_given_ids(await maker.parts(prompts.token_ids, given), named)
 
         generation = self._generator.start_parts(
             "gen-",

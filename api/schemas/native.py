@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from .common import MAX_CHOICES, Body, CacheSalt, SmallInt, Timeout
 from .logprobs import NumTop
 from .refusals import REFUSALS, Refusal, absent, of_prompt, renamed
+from .token_fields import TokenId
 
 RequestId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
@@ -55,7 +56,7 @@ class GenerateRequest(Body, kw_only=True):
     """Body of POST /generate: one prompt or a list of prompts, as text or token ids.
 
     The reply to a list of prompts, or to one prompt with several choices, is a list. For a list of prompts,
-    `sampling_params` and `rid` may be lists with one item per prompt.
+    `sampling_params` and `rid` may be lists with one item per prompt, and `token_ids_logprob` a list of lists.
     """
 
     text: str | list[str] | None = None
@@ -65,6 +66,7 @@ class GenerateRequest(Body, kw_only=True):
     stream: bool | None = None
     return_logprob: bool | None = None
     top_logprobs_num: NumTop | None = None
+    token_ids_logprob: list[TokenId | list[TokenId]] | None = None
     logprob_start_len: SmallInt | None = None
     return_text_in_logprobs: bool | None = None
     priority: SmallInt | None = None
@@ -97,9 +99,6 @@ class GenerateRequest(Body, kw_only=True):
         "return_routed_experts": absent(False, why="this server returns no state of the model"),
         "return_sampling_mask": absent(False, why="this server returns no sampling masks"),
         "prompt": renamed("text"),
-        "token_ids_logprob": absent(
-            [], why="log probabilities are those of the tokens and of the most likely ones"
-        ),
     }
 
 
@@ -127,6 +126,8 @@ class MetaInfo(msgspec.Struct, kw_only=True):
     output_token_logprobs_length: int | UnsetType = UNSET
     input_top_logprobs: list[list[Scored] | None] | UnsetType = UNSET
     output_top_logprobs: list[list[Scored] | None] | UnsetType = UNSET
+    input_token_ids_logprobs: list[list[Scored] | None] | UnsetType = UNSET
+    output_token_ids_logprobs: list[list[Scored] | None] | UnsetType = UNSET
 
 
 class GenerateReply(msgspec.Struct, kw_only=True):

@@ -230,9 +230,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "truncate_prompt_tokens": of_prompt("/v1/chat/completions and /v1/completions take it"),
     # Content of the reply.
     "echo": renamed("echo", neutral=(False,)),
-    "logprob_token_ids": absent(
-        [], why="log probabilities are those of the tokens and of the most likely ones"
-    ),
+    "logprob_token_ids": renamed("logprob_token_ids", "token_ids_logprob", neutral=([],)),
     "logprobs": renamed("logprobs", "top_logprobs", "return_logprob", neutral=(False,)),
     "n_probs": renamed("top_logprobs", "logprobs", neutral=(0,)),
     "prompt_logprobs": renamed("prompt_logprobs", neutral=(False,)),
@@ -246,6 +244,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "spaces_between_special_tokens": tuning(
         ("skip_special_tokens",), True, why="special tokens stand as the tokenizer decodes them"
     ),
+    "token_ids_logprob": renamed("token_ids_logprob", "logprob_token_ids", neutral=([],)),
     "top_logprobs": renamed("logprobs", "top_logprobs_num", neutral=(0,)),
     # Objects of fields that a client library should have unpacked, or that another server unpacks.
     "extra_body": absent({}, why=_UNPACK),

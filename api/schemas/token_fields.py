@@ -22,6 +22,8 @@ class TokenFields(msgspec.Struct, kw_only=True):
         allowed_token_ids: ids of the only tokens that may be generated.
         bad_words: words that must not be generated. They are forbidden as the tokens that encode them.
         prompt_logprobs: number of most likely tokens to report for each token of the prompt.
+        logprob_token_ids: ids of tokens whose log probabilities to report for each generated token, instead of
+            those of the most likely tokens.
         return_token_ids: whether the reply has the token ids of the prompt and of the text.
         return_tokens_as_token_ids: whether log probabilities name tokens as "token_id:ID".
         constrained_logprobs: whether log probabilities are computed from the adjusted and masked logits.
@@ -35,6 +37,7 @@ class TokenFields(msgspec.Struct, kw_only=True):
     allowed_token_ids: list[TokenId] | None = None
     bad_words: list[str] | None = None
     prompt_logprobs: NumTop | bool | None = None
+    logprob_token_ids: list[TokenId] | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     constrained_logprobs: bool | None = None

@@ -85,7 +85,7 @@ _ROWS = (
     ("llama-server", "--seed", "--random-seed"),
     ("llama-server", "--chat-template-file", "--chat-template"),
     ("llama-server", "--reasoning-format", "--reasoning-parser and --reasoning-field"),
-    ("llama-server", "--reasoning-budget", '"reasoning_effort" of each request'),
+    ("llama-server", "--reasoning-budget", '"thinking_budget" of each request'),
     ("llama-server", "--temp --top-k --top-p --min-p --repeat-penalty", _REQUEST),
     ("llama-server", "--n-predict --predict -n", '"max_tokens" of each request'),
     ("llama-server", "--grammar-file --json-schema", '"response_format" of each request'),
@@ -94,7 +94,7 @@ _ROWS = (
     ("llama-server", "--lora --lora-scaled", _ADAPTERS),
     ("llama-server", "--mmproj", _IMAGES),
     ("llama-server", "--context-shift", "not supported: a sequence ends at --context-length"),
-    ("llama-server", "--reranking --rerank", "not supported: /v1/embeddings is"),
+    ("llama-server", "--reranking --rerank", "not supported: a model that embeds answers /rerank"),
     ("llama-server", "--tensor-split --split-mode", _ONE_GPU),
     ("llama-server", "--ssl-key-file --ssl-cert-file", _PROXY),
 )  # fmt: skip

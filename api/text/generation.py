@@ -51,6 +51,8 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     grammar: GrammarSpec | None = None
     thinking: Thinking | None = None
     constrained_logprobs: bool = False
+    logprob_token_ids: tuple[int, ...] = ()
+    prompt_logprob_token_ids: tuple[int, ...] = ()
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -349,6 +351,8 @@ class Generator:
             grammar=output.grammar,
             thinking=output.thinking,
             constrained_logprobs=output.constrained_logprobs,
+            logprob_token_ids=output.logprob_token_ids,
+            prompt_logprob_token_ids=output.prompt_logprob_token_ids if i == 0 else (),
             tenant=terms.tenant,
             tenant_is_key=terms.tenant_is_key,
             cache_salt=terms.cache_salt,

@@ -45,7 +45,7 @@ async def whole_chat_logprobs(
     if not tokens:
         return None
     content = ListWriter(slices)
-    weight = 2 * (1 + len(tokens[0].top))  # each entry has its bytes as a list
+    weight = 2 * (1 + len(tokens[0].top) + len(tokens[0].given))  # each entry has its bytes as a list
     await content.extend(tokens, partial(_entry, names_ids=names_ids), weight)
     return ChatLogprobs(content.json())
 
@@ -102,12 +102,12 @@ def _entry(token: ScoredToken, names_ids: bool) -> TokenEntry:
         _text(token, names_ids),
         0.0 if token.logprob is None else token.logprob,
         list(token.bytes),
-        [TopLogprob(_text(top, names_ids), top.logprob, list(top.bytes)) for top in token.top],
+        [TopLogprob(_text(top, names_ids), top.logprob, list(top.bytes)) for top in _alternatives(token)],
     )
 
 
 def _top(token: ScoredToken, names_ids: bool) -> dict[str, float] | None:
-    """Return the log probabilities of the most likely tokens and of the token itself, by name.
+    """Return the log probabilities of the token's alternatives and of the token itself, by name.
 
     Returns None if the token has no log probability. If two tokens have the same text, the more likely one
     is used.
@@ -115,10 +115,25 @@ def _top(token: ScoredToken, names_ids: bool) -> dict[str, float] | None:
     if token.logprob is None:
         return None
     found: dict[str, float] = {}
-    for top in token.top:
-        found.setdefault(_name(top, names_ids), top.logprob)
+    for each in _alternatives(token):
+        name = _name(each, names_ids)
+        found[name] = max(each.logprob, found.get(name, each.logprob))
     found.setdefault(_name(token, names_ids), token.logprob)
     return found
+
+
+def _alternatives(token: ScoredToken) -> Iterable[Likely]:
+    """Return the tokens to report for the position of a token.
+
+    As in vLLM, these are the most likely tokens, or, if the request names tokens, the token itself and then
+    the named ones, each once.
+    """
+    if not token.given or token.logprob is None:
+        return token.top
+    found = {token.token_id: Likely(token.token_id, token.bytes, token.logprob)}
+    for each in token.given:
+        found.setdefault(each.token_id, each)
+    return found.values()
 
 
 def _text(token: ScoredToken | Likely, names_ids: bool) -> str:

@@ -12,7 +12,7 @@ Parsers return text without its position, so this module searches for it in the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -46,6 +46,7 @@ class ScoredToken(msgspec.Struct, frozen=True):
         bytes: the token's text in UTF-8; may be part of a character.
         logprob: log probability; None for the first token of a prompt.
         top: the most likely tokens at the token's position, the most likely first.
+        given: the tokens that the request names, in its order, at the token's position.
     """
 
     start: int
@@ -53,6 +54,7 @@ class ScoredToken(msgspec.Struct, frozen=True):
     bytes: bytes
     logprob: float | None
     top: tuple[Likely, ...] = ()
+    given: tuple[Likely, ...] = ()
 
 
 class ScoredContent(ContentDelta, frozen=True, tag="scored_content"):
@@ -70,10 +72,17 @@ def score(start: int, token_id: int, logprob: TokenLogprob | None, token_bytes: 
         token_id,
         token_bytes(token_id),
         max(logprob.logprob, LOWEST_LOGPROB),
-        tuple(
-            Likely(top_id, token_bytes(top_id), max(top_logprob, LOWEST_LOGPROB))
-            for top_id, top_logprob in zip(logprob.top_ids, logprob.top_logprobs, strict=True)
-        ),
+        _likely(logprob.top_ids, logprob.top_logprobs, token_bytes),
+        _likely(logprob.given_ids, logprob.given_logprobs, token_bytes),
+    )
+
+
+def _likely(
+    token_ids: Sequence[int], logprobs: Sequence[float], token_bytes: TokenBytes
+) -> tuple[Likely, ...]:
+    return tuple(
+        Likely(token_id, token_bytes(token_id), max(logprob, LOWEST_LOGPROB))
+        for token_id, logprob in zip(token_ids, logprobs, strict=True)
     )
 
 

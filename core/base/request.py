@@ -16,6 +16,9 @@ import msgspec
 from .control import Command
 from .errors import OverloadedError, RequestError
 
+MAX_LOGPROB_TOKEN_IDS = 128
+"""Maximum number of tokens that a request names for their log probabilities, as in vLLM."""
+
 
 class FinishReason(enum.StrEnum):
     """Why a sequence ended."""
@@ -187,6 +190,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         cache_salt: only requests with the same salt share cached prefixes.
         timeout_s: seconds after which the request ends with a DeadlineError, whatever its state; None: never.
         tell_wait: whether the client gets events with a `Wait` until the first token.
+        logprob_token_ids: tokens whose log probabilities to report, too, for the position of each new token;
+            at most MAX_LOGPROB_TOKEN_IDS. Needs `logprobs`.
+        prompt_logprob_token_ids: as `logprob_token_ids`, but for the positions of the prompt's tokens. Needs
+            `prompt_logprobs`.
         constrained_logprobs: whether `logprobs` are computed after grammar, penalties, bias, allowed tokens,
             bad words and `min_tokens`, but before temperature. If False, they are the model's own.
         may_restart: whether the reader of the events accepts that the output starts over
@@ -211,6 +218,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     tell_wait: bool = False
     may_restart: bool = False
     constrained_logprobs: bool = False
+    logprob_token_ids: tuple[int, ...] = ()
+    prompt_logprob_token_ids: tuple[int, ...] = ()
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
@@ -268,12 +277,17 @@ class TokenLogprob(msgspec.Struct, array_like=True):
         top_ids: the most likely tokens at its position, most likely first.
         top_logprobs: log probabilities of `top_ids`.
         rank: number of tokens that are at least as likely, 1 for the most likely one; 0: not known.
+        given_ids: the tokens that the request names (`logprob_token_ids` or `prompt_logprob_token_ids`), in
+            its order.
+        given_logprobs: log probabilities of `given_ids`.
     """
 
     logprob: float
     top_ids: list[int] = []
     top_logprobs: list[float] = []
     rank: int = 0
+    given_ids: list[int] = []
+    given_logprobs: list[float] = []
 
 
 class Wait(msgspec.Struct, array_like=True):

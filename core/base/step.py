@@ -47,6 +47,9 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
             report none.
         prompt_logprobs: as `logprobs`, but for the tokens of the prompt.
         constrained_logprobs: whether `logprobs` are computed from the adjusted and masked logits.
+        logprob_token_ids: tokens whose log probabilities to report, too, for the position of each sampled
+            token.
+        prompt_logprob_token_ids: as `logprob_token_ids`, but for the positions of the prompt's tokens.
     """
 
     row: int
@@ -56,6 +59,8 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     constrained_logprobs: bool = False
+    logprob_token_ids: tuple[int, ...] = ()
+    prompt_logprob_token_ids: tuple[int, ...] = ()
 
 
 class RowCounts(msgspec.Struct, frozen=True):

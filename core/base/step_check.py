@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .request import MAX_LOGPROB_TOKEN_IDS
 from .step import NOT_IN_FLIGHT, RowCounts, RowStart, ScoredPrompt, StepInput, StepOutput, TokenMasks
 
 
@@ -137,6 +138,10 @@ def _check_row_start(start: RowStart, limits: StepLimits) -> None:
     for name in ("logprobs", "prompt_logprobs"):
         if (asked := getattr(start, name)) is not None:
             _check_range(f"row_starts.{name}", [asked], 0, limits.vocab_size)
+    for name in ("logprob_token_ids", "prompt_logprob_token_ids"):
+        given = getattr(start, name)
+        _check_range(f"row_starts.{name}", given, 0, limits.vocab_size - 1)
+        _check_range(f"the length of row_starts.{name}", [len(given)], 0, MAX_LOGPROB_TOKEN_IDS)
 
 
 def _check_row_counts(counts: RowCounts, limits: StepLimits) -> None:

@@ -97,6 +97,8 @@ def start_row(seq: SequenceState) -> RowStart:
         request.logprobs,
         request.prompt_logprobs,
         request.constrained_logprobs,
+        request.logprob_token_ids,
+        request.prompt_logprob_token_ids,
     )
 
 

@@ -24,16 +24,14 @@ from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.model.hf_attention import AttentionStep
 from llmfw.core.model.models import LoadedModel
 
+from .asked_logprobs import AskedLogprobs
 from .device.page_table import PageTable
 from .device.staging import Staging
 from .device.step_clock import StepClock
 from .graphs import DecodeGraphs, Graph
-from .pending import PendingOutput, Scores
-from .sampling.logprobs import RowLogprobs, num_top_tokens
+from .pending import PendingOutput
 from .sampling.sampler import Sampler
 from .tokens import input_ids
-
-NOT_ASKED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +83,7 @@ class Executor:
         self._staging = staging
         num_rows = page_table.num_rows
         self._last_tokens = torch.zeros(num_rows + 1, dtype=torch.long, device=device)  # one for padding
-        self._logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)  # number of top tokens to report
-        self._prompt_logprobs = np.full(num_rows, NOT_ASKED, dtype=np.int64)
-        self._constrained = np.zeros(
-            num_rows, dtype=np.bool_
-        )  # log probabilities after adjustments and masks
-        self._rows_that_ask: set[int] = set()  # rows whose requests want log probabilities
+        self._asked = AskedLogprobs(num_rows, model.vocab_size, staging)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.module.forward).parameters
         # transformers passes on a four-dimensional mask unchanged, and our attention ignores it. Without a
         # mask, transformers would search `position_ids` for packed sequences, which waits for the device.
@@ -168,70 +161,30 @@ class Executor:
                 constrained.
         """
         step = forward.step
-        prompt_scores = self._prompt_scores(forward)
+        prompt_scores = (
+            []
+            if forward.prompt_logits is None
+            else self._asked.prompt_scores(step.scored, forward.prompt_logits)
+        )
         rows = step.sampled_rows
-        asking = self._logprob_groups(rows)
-        places = self._staging.send(*asking.values())
-        raw = [forward.logits[chosen] for chosen in places]
+        asking = self._asked.before_sampling(forward.logits, rows)
         tokens = self._sampler.sample(forward.logits, rows, step.sampled_positions, masks)
         are_finite = self._sampler.are_finite(forward.logits, rows, tokens)
         self._last_tokens.index_copy_(0, forward.rows, tokens)
         if self._clock is not None:
             self._clock.end()
-        scores = []
-        for (k, asked), chosen, logits in zip(asking.items(), places, raw, strict=True):
-            own = rows[asked]
-            after = np.flatnonzero(self._constrained[own])
-            if len(after):
-                at, among = self._staging.send(after, asked[after])
-                logits[at] = forward.logits[among]
-            logprobs = RowLogprobs.of(logits, tokens[chosen], k)
-            scores.append(Scores(own.tolist(), self._logprobs[own].tolist(), logprobs))
+        scores = self._asked.scores(asking, forward.logits, rows, tokens)
         return PendingOutput(tokens, are_finite, scores, prompt_scores)
 
     def _start_rows(self, step: StepInput) -> None:
         for start in step.row_starts:
             self._sampler.start(start)
-            for column, asked in (
-                (self._logprobs, start.logprobs),
-                (self._prompt_logprobs, start.prompt_logprobs),
-            ):
-                column[start.row] = NOT_ASKED if asked is None else asked
-            self._constrained[start.row] = start.constrained_logprobs
-            if start.logprobs is None:
-                self._rows_that_ask.discard(start.row)
-            else:
-                self._rows_that_ask.add(start.row)
+            self._asked.start(start)
         self._sampler.recount(step.row_counts)
 
     def _begin(self) -> None:
         if self._clock is not None:
             self._clock.begin()
-
-    def _logprob_groups(self, rows: Ints) -> dict[int, Ints]:
-        """Return the indices of logits that need log probabilities, grouped by the number of top tokens.
-
-        The numbers are rounded up (`num_top_tokens`), so that there are few groups and thus few operations.
-        """
-        if not self._rows_that_ask:
-            return {}
-        wanted = self._logprobs[rows]
-        asking: dict[int, list[int]] = {}
-        for place in np.flatnonzero(wanted != NOT_ASKED).tolist():
-            asking.setdefault(num_top_tokens(int(wanted[place]), self._model.vocab_size), []).append(place)
-        return {k: np.array(places, dtype=np.int64) for k, places in asking.items()}
-
-    def _prompt_scores(self, forward: ForwardPass) -> list[Scores]:
-        if forward.prompt_logits is None:
-            return []
-        scored = forward.step.scored
-        pieces = forward.prompt_logits.split([len(each.token_ids) for each in scored])
-        all_ids = self._staging.send(*(each.token_ids for each in scored))
-        found = []
-        for each, logits, ids in zip(scored, pieces, all_ids, strict=True):
-            k = int(self._prompt_logprobs[each.row])
-            found.append(Scores([each.row] * len(ids), [k] * len(ids), RowLogprobs.of(logits, ids, k)))
-        return found
 
     def _forward(
         self,

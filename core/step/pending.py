@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from llmfw.core.base.request import TokenLogprob
 from llmfw.core.base.step import StepOutput
 
-from .sampling.logprobs import RowLogprobs, first_of
+from .sampling.logprobs import RowLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +22,20 @@ class Scores:
         rows: page table row of each token: [R].
         wanted: number of most likely tokens to report with each token: [R].
         logprobs: log probabilities of the R tokens.
+        given_ids: tokens that the token's request names: [R]; empty if no request names any.
     """
 
     rows: Sequence[int]
     wanted: Sequence[int]
     logprobs: RowLogprobs
+    given_ids: Sequence[list[int]] = ()
 
     def by_row(self) -> dict[int, list[TokenLogprob]]:
         """Return the records of each page table row, in order."""
         found: dict[int, list[TokenLogprob]] = {}
-        for row, k, record in zip(self.rows, self.wanted, self.logprobs.records(), strict=True):
-            found.setdefault(row, []).append(first_of(record, k))
+        records = self.logprobs.records(self.wanted, self.given_ids)
+        for row, record in zip(self.rows, records, strict=True):
+            found.setdefault(row, []).append(record)
         return found
 
 
@@ -85,7 +88,7 @@ def _all_rows(scores: Sequence[Scores]) -> dict[int, list[TokenLogprob]]:
 
 
 def _start_copies(scores: Scores) -> Scores:
-    return Scores(scores.rows, scores.wanted, RowLogprobs(*map(_start_copy, scores.logprobs.tensors())))
+    return replace(scores, logprobs=RowLogprobs(*map(_start_copy, scores.logprobs.tensors())))
 
 
 def _start_copy(tensor: torch.Tensor) -> torch.Tensor:

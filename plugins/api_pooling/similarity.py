@@ -31,8 +31,8 @@ REFUSED = {
 }
 SCORE_REFUSED = {
     **REFUSED,
-    "query": "give text_1 and text_2; scores of tokens after a query need a model that generates",
-    "label_token_ids": "scores of tokens need a model that generates",
+    "query": "give text_1 and text_2; for scores of tokens after a text use /generate with token_ids_logprob",
+    "label_token_ids": "use /generate with token_ids_logprob, of a model that generates",
 }
 PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
 EPSILON = 1e-8  # least product of lengths, so that a vector of zeros has similarity 0

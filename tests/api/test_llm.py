@@ -58,6 +58,13 @@ async def test_it_works_inside_a_running_event_loop(llm: LLM) -> None:
     assert llm.generate("Hello", GREEDY)[0].token_ids
 
 
+def test_named_tokens_are_scored_on_request(llm: LLM) -> None:
+    [output] = llm.generate([[10, 11, 12]], GREEDY, logprobs=2, logprob_token_ids=[7, 9])
+    assert [found.given_ids for found in output.logprobs or []] == [[7, 9]] * len(output.token_ids)
+    with pytest.raises(RequestError, match="logprobs is not set"):
+        llm.generate("Hello", GREEDY, logprob_token_ids=[7])
+
+
 def test_no_prompts_give_no_outputs(llm: LLM) -> None:
     assert llm.generate([]) == []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
@@ -33,11 +33,15 @@ HANG = 265  # in a prompt: the step does not end
 VOCAB_SIZE = 1000
 
 
-def score(token_id: int, num_top: int) -> TokenLogprob:
+def score(token_id: int, num_top: int, given_ids: Sequence[int] = ()) -> TokenLogprob:
     """Return what the double says of a token wherever it stands: the most likely are the token and its successors."""
     logprobs = [-(token_id + 1) / 1000 - i for i in range(num_top)]
     return TokenLogprob(
-        -(token_id + 1) / 1000, [(token_id + i) % VOCAB_SIZE for i in range(num_top)], logprobs
+        -(token_id + 1) / 1000,
+        [(token_id + i) % VOCAB_SIZE for i in range(num_top)],
+        logprobs,
+        given_ids=list(given_ids),
+        given_logprobs=[-(each + 1) / 1000 - (each != token_id) for each in given_ids],
     )
 
 
@@ -165,9 +169,12 @@ class EchoEngine:
             return [TokenEvent.failed(request.id, EngineError("there are no more tokens"))]
         event = TokenEvent(request.id, [token], reason, self._cached(request) if done == 0 else 0)
         if request.logprobs is not None:
-            event.logprobs = [score(token, request.logprobs)]
+            event.logprobs = [score(token, request.logprobs, request.logprob_token_ids)]
         if request.prompt_logprobs is not None and done == 0:
-            event.prompt_logprobs = [score(each, request.prompt_logprobs) for each in request.prompt[1:]]
+            named = request.prompt_logprob_token_ids
+            event.prompt_logprobs = [
+                score(each, request.prompt_logprobs, named) for each in request.prompt[1:]
+            ]
         return [event]
 
     def _cached(self, request: Request) -> int:

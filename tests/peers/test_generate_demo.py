@@ -33,6 +33,21 @@ def test_scores_are_those_of_completions(demo_server: Served) -> None:
     assert len(found) > 3
 
 
+def test_named_tokens_score_as_the_most_likely(demo_server: Served) -> None:
+    body = {"text": PROMPT, "return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 3}
+    params = {"max_new_tokens": 3, "temperature": 0}
+    tops = generate(demo_server, **body, sampling_params=params)["meta_info"]["output_top_logprobs"]
+    ids = [id for _, id, _ in tops[0]]
+    found = generate(demo_server, **body, token_ids_logprob=ids, sampling_params=params)["meta_info"]
+    for one, other in zip(found["output_token_ids_logprobs"][0], tops[0], strict=True):
+        assert one == [pytest.approx(other[0], abs=1e-3), *other[1:]]
+    scored = generate(demo_server, **body, token_ids_logprob=ids, sampling_params={"max_new_tokens": 0})[
+        "meta_info"
+    ]
+    assert [id for _, id, _ in scored["output_token_ids_logprobs"][0]] == ids
+    assert len(scored["input_token_ids_logprobs"]) == len(scored["input_token_logprobs"])
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_choices_share_the_prompts_scores(demo_server: Served, stream: bool) -> None:
     params = {"max_new_tokens": 4, "n": 3, "sampling_seed": 5, "ignore_eos": True}

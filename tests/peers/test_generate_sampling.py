@@ -25,7 +25,6 @@ REFUSED: dict[str, Any] = {
     "return_prompt_token_ids": True,
     "return_routed_experts": True,
     "session_params": {"id": "x"},
-    "token_ids_logprob": [5],
     "video_data": "x",
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import ContextLengthError, RequestError
-from llmfw.core.base.request import Request, Thinking
+from llmfw.core.base.request import MAX_LOGPROB_TOKEN_IDS, Request, Thinking
 
 
 def check_request(request: Request, info: EngineInfo) -> None:
@@ -19,6 +19,8 @@ def check_request(request: Request, info: EngineInfo) -> None:
         ("stop_token_ids", sampling.stop_token_ids),
         ("allowed_token_ids", sampling.allowed_token_ids),
         ("bad_words", [token_id for word in sampling.bad_words for token_id in word]),
+        ("logprob_token_ids", request.logprob_token_ids),
+        ("prompt_logprob_token_ids", request.prompt_logprob_token_ids),
         ("eos_token_ids", request.eos_token_ids),
         ("thinking.begin", thinking.begin if thinking else ()),
         ("thinking.end", thinking.end if thinking else ()),
@@ -27,6 +29,13 @@ def check_request(request: Request, info: EngineInfo) -> None:
         _check_token_ids(param, token_ids, info.vocab_size)
     _check_count("logprobs", request.logprobs, info.vocab_size)
     _check_count("prompt_logprobs", request.prompt_logprobs, info.vocab_size)
+    _check_given("logprob_token_ids", request.logprob_token_ids, "logprobs", request.logprobs)
+    _check_given(
+        "prompt_logprob_token_ids",
+        request.prompt_logprob_token_ids,
+        "prompt_logprobs",
+        request.prompt_logprobs,
+    )
     if request.grammar is not None and not request.eos_token_ids:
         raise RequestError(
             "eos_token_ids is empty; an output with a grammar needs a token to end with",
@@ -63,6 +72,21 @@ def _check_token_ids(param: str, token_ids: Collection[int], vocab_size: int) ->
 def _check_count(param: str, count: int | None, vocab_size: int) -> None:
     if count is not None and not 0 <= count <= vocab_size:
         raise RequestError(f"{param} is {count}; it must be 0 to {vocab_size}", param=param)
+
+
+def _check_given(param: str, token_ids: Collection[int], switch: str, count: int | None) -> None:
+    """Raise RequestError if there are too many ids, or if no log probabilities are requested.
+
+    Args:
+        switch: the parameter that requests log probabilities.
+        count: its value.
+    """
+    if token_ids and count is None:
+        raise RequestError(f"{param} has {len(token_ids)} ids, and {switch} is not set; set it", param=param)
+    if len(token_ids) > MAX_LOGPROB_TOKEN_IDS:
+        raise RequestError(
+            f"{param} has {len(token_ids)} ids; at most {MAX_LOGPROB_TOKEN_IDS} are allowed", param=param
+        )
 
 
 def _check_some_token(request: Request, vocab_size: int) -> None:

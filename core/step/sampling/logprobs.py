@@ -7,6 +7,7 @@ wide as the vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,9 @@ LOWEST = -9999.0
 """Value that replaces minus infinity, which JSON cannot represent."""
 
 SLICE_ELEMENTS = 1 << 24
+
+LEAST_GIVEN = 16
+"""Least width of a table of given tokens, for few different widths."""
 
 MOST_LIKELY = 20
 """Largest number of most likely tokens (`top_logprobs`) in OpenAI's API."""
@@ -31,36 +35,60 @@ class RowLogprobs:
         top_ids: the k most likely tokens of each row, most likely first: [R, k].
         top: log probabilities of `top_ids`: [R, k].
         ranks: number of tokens at least as likely as each row's chosen token: [R].
+        given: log probabilities of the tokens that requests name: [R, m]; None: no request of these rows
+            names any.
     """
 
     chosen: torch.Tensor
     top_ids: torch.Tensor
     top: torch.Tensor
     ranks: torch.Tensor
+    given: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, logits: torch.Tensor, token_ids: torch.Tensor, k: int) -> RowLogprobs:
+    def of(
+        cls, logits: torch.Tensor, token_ids: torch.Tensor, k: int, given: torch.Tensor | None = None
+    ) -> RowLogprobs:
         """Compute the log probabilities of tokens.
 
         Args:
             logits: logits in any floating-point type: [R, vocab].
             token_ids: chosen token of each row, int64: [R].
             k: number of most likely tokens per row.
+            given: further tokens of each row, int64: [R, m]; None: none.
         """
         size = max(1, SLICE_ELEMENTS // logits.shape[-1])
-        pieces = [
-            _of_slice(*piece, k) for piece in zip(logits.split(size), token_ids.split(size), strict=True)
-        ]
+        columns = [logits, token_ids] if given is None else [logits, token_ids, given]
+        pieces = [_of_slice(k, *piece) for piece in zip(*(each.split(size) for each in columns), strict=True)]
         return cls(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
 
     def tensors(self) -> list[torch.Tensor]:
         """Return the tensors to copy to the host, in the order of the attributes."""
-        return [self.chosen, self.top_ids, self.top, self.ranks]
+        common = [self.chosen, self.top_ids, self.top, self.ranks]
+        return common if self.given is None else [*common, self.given]
 
-    def records(self) -> list[TokenLogprob]:
-        """Return one `TokenLogprob` per row: [R]."""
-        columns = (each.tolist() for each in self.tensors())
-        return [TokenLogprob(*row) for row in zip(*columns, strict=True)]
+    def records(self, wanted: Sequence[int], given_ids: Sequence[list[int]] = ()) -> list[TokenLogprob]:
+        """Return one `TokenLogprob` per row: [R].
+
+        Args:
+            wanted: number of most likely tokens to report for each row, at most k: [R].
+            given_ids: tokens of each row that its log probabilities `given` are for, at most m: [R]. Not
+                used without `given`. The records hold these lists, not copies of them.
+        """
+        chosen, top_ids, top, ranks = (
+            each.tolist() for each in (self.chosen, self.top_ids, self.top, self.ranks)
+        )
+        if self.given is None:
+            return [
+                TokenLogprob(own, ids[:num], likely[:num], rank)
+                for own, ids, likely, rank, num in zip(chosen, top_ids, top, ranks, wanted, strict=True)
+            ]
+        return [
+            TokenLogprob(own, ids[:num], likely[:num], rank, named, values[: len(named)])
+            for own, ids, likely, rank, num, named, values in zip(
+                chosen, top_ids, top, ranks, wanted, given_ids, self.given.tolist(), strict=True
+            )
+        ]
 
 
 def num_top_tokens(k: int, vocab_size: int) -> int:
@@ -71,15 +99,16 @@ def num_top_tokens(k: int, vocab_size: int) -> int:
     return min(vocab_size, max(MOST_LIKELY, 1 << (k - 1).bit_length())) if k else 0
 
 
-def first_of(record: TokenLogprob, k: int) -> TokenLogprob:
-    """Return a copy of a record with only its first k most likely tokens."""
-    return TokenLogprob(record.logprob, record.top_ids[:k], record.top_logprobs[:k], record.rank)
+def table_width(num_given: int) -> int:
+    """Round a number of given tokens up to 0, LEAST_GIVEN or a larger power of two."""
+    return max(LEAST_GIVEN, 1 << (num_given - 1).bit_length()) if num_given else 0
 
 
 def _of_slice(
-    logits: torch.Tensor, token_ids: torch.Tensor, k: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    k: int, logits: torch.Tensor, token_ids: torch.Tensor, given: torch.Tensor | None = None
+) -> tuple[torch.Tensor, ...]:
     logprobs = torch.log_softmax(logits.float(), dim=-1).clamp_min(LOWEST)
     top, top_ids = logprobs.topk(k, dim=-1)
     chosen = logprobs.gather(-1, token_ids[:, None])
-    return chosen[:, 0], top_ids, top, (logprobs >= chosen).sum(dim=-1)
+    found = chosen[:, 0], top_ids, top, (logprobs >= chosen).sum(dim=-1)
+    return found if given is None else (*found, logprobs.gather(-1, given))

@@ -186,6 +186,8 @@ def test_a_wrong_completion_names_the_field(server: Served, fields: dict[str, An
         ({"input_ids": [1, [2]]}, "input_ids"),
         ({"text": ["a"] * 3000}, "text"),
         ({"text": "a", "token_ids_logprob": [1]}, "token_ids_logprob"),
+        ({"text": "a", "return_logprob": True, "token_ids_logprob": [-1]}, "token_ids_logprob[0]"),
+        ({"text": "a", "return_logprob": True, "token_ids_logprob": [[1]]}, "token_ids_logprob"),
         ({"text": "a", "top_logprobs_num": 2}, "top_logprobs_num"),
         ({"text": "a", "return_logprob": True, "top_logprobs_num": 21}, "top_logprobs_num"),
         ({"text": "a", "return_logprob": True, "logprob_start_len": -2}, "logprob_start_len"),

@@ -33,7 +33,9 @@ STEP = StepInput(
     num_sampling=3,
     page_places=ints(3),
     pages=np.array([9], np.int32),
-    row_starts=(RowStart(0, 9, SamplingParams(seed=1, logit_bias={3: 1.5}), (1, 2), 5, 0),),
+    row_starts=(
+        RowStart(0, 9, SamplingParams(seed=1, logit_bias={3: 1.5}), (1, 2), 5, 0, False, (3,), (4, 4)),
+    ),
     row_counts=(RowCounts(2, ints(4, 5), ints(1, 0)),),
     scored=(ScoredPrompt(0, 2, ints(8, 9)),),
 )

@@ -114,6 +114,7 @@ def test_drafts_keep_tokens_and_logprobs_when_sampling(llama: Path, monkeypatch:
             sampling=SamplingParams(max_tokens=32, seed=i, **kind),
             eos_token_ids=(1,),
             logprobs=2 if i % 2 else None,
+            logprob_token_ids=(9, i) if i % 4 == 1 else (),
         )
         for i, kind in enumerate(KINDS)
     ]

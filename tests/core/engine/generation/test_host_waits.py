@@ -76,7 +76,9 @@ def test_a_greedy_step_copies_once_without_sync(
         (2, {"sampling": {"temperature": 0.7}}),
         (2, {"sampling": {"top_k": 20, "top_p": 0.9, "min_p": 0.01}}),
         (3, {"logprobs": 3}),
+        (3, {"logprobs": 3, "logprob_token_ids": (5, 9)}),
         (3, {"prompt_logprobs": 2, "logprobs": None}),
+        (3, {"prompt_logprobs": 0, "prompt_logprob_token_ids": (5, 9)}),
         (3, {"sampling": {"logit_bias": {7: 2.0}}}),
         (3, {"sampling": {"min_tokens": 5, "stop_token_ids": (3, 4)}}),
         (4, {"sampling": {"frequency_penalty": 0.5, "repetition_penalty": 1.2}}),  # one to begin with

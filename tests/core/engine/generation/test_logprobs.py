@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from llmfw.core.base.errors import RequestError
-from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenLogprob
+from llmfw.core.base.request import (
+    MAX_LOGPROB_TOKEN_IDS,
+    FinishReason,
+    Request,
+    SamplingParams,
+    TokenLogprob,
+)
 from llmfw.core.step.sampling import logprobs
 
 from .running import GREEDY, Outcome, build_engine, generate, random_prompts
@@ -39,8 +46,10 @@ def check_against_transformers(folder: str, requests: Sequence[Request], outcome
             records = outcome.events[0].prompt_logprobs
             assert records is not None
             check_records(records, expected[:size], whole[0, 1 : size + 1], request.prompt_logprobs)
+            check_given(records, expected[:size], request.prompt_logprob_token_ids)
         if request.logprobs is not None:
             check_records(outcome.logprobs, expected[size:], whole[0, size + 1 :], request.logprobs)
+            check_given(outcome.logprobs, expected[size:], request.logprob_token_ids)
 
 
 def check_records(
@@ -53,6 +62,12 @@ def check_records(
         assert len(set(record.top_ids)) == k
         assert torch.allclose(torch.tensor(record.top_logprobs), row.topk(k).values, atol=1e-4)
         assert torch.allclose(row[record.top_ids], torch.tensor(record.top_logprobs), atol=1e-4)
+
+
+def check_given(records: Sequence[TokenLogprob], expected: torch.Tensor, ids: Sequence[int]) -> None:
+    for record, row in zip(records, expected, strict=True):
+        assert record.given_ids == list(ids)
+        assert torch.allclose(torch.tensor(record.given_logprobs), row[list(ids)], atol=1e-4)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -78,7 +93,15 @@ def test_demo_logprobs_equal_transformers(overlap: bool) -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_logprobs_survive_retractions(llama: Path, overlap: bool, page_size: int) -> None:
     requests = [
-        Request(id=str(i), prompt=prompt, sampling=SHAPED, logprobs=2, prompt_logprobs=1)
+        Request(
+            id=str(i),
+            prompt=prompt,
+            sampling=SHAPED,
+            logprobs=2,
+            prompt_logprobs=1,
+            logprob_token_ids=tuple(range(i % 3 * i)),
+            prompt_logprob_token_ids=(VOCAB_SIZE - 1, i, i) if i % 2 else (),
+        )
         for i, prompt in enumerate(random_prompts(16, VOCAB_SIZE))
     ]
     engine = build_engine(
@@ -107,6 +130,42 @@ def test_retraction_during_prefill_loses_no_logprobs(llama: Path, overlap: bool)
     assert engine.stats().num_retractions == 1
     assert outcomes[0].end.finish_reason is FinishReason.LENGTH
     check_against_transformers(str(llama), [old, new], outcomes)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_given_tokens_have_transformers_logprobs(llama: Path, overlap: bool) -> None:
+    """Requests that name different tokens, some of them twice, run with requests that name none."""
+    given: list[tuple[int, ...]] = [(), (7,), (9, 4, 9), tuple(range(MAX_LOGPROB_TOKEN_IDS)), ()]
+    requests = [
+        Request(
+            id=str(i),
+            prompt=prompt,
+            sampling=SHAPED,
+            logprobs=[0, 3, 0, 25, None][i % 5],
+            prompt_logprobs=[1, None, 0, 2, 0][i % 5],
+            logprob_token_ids=given[i % 5],
+            prompt_logprob_token_ids=[(), (), (VOCAB_SIZE - 1, 0), (5,), given[3]][i % 5],
+        )
+        for i, prompt in enumerate(random_prompts(10, VOCAB_SIZE))
+    ]
+    engine = build_engine(llama, overlap=overlap, chunked_prefill_size=16)
+    check_against_transformers(str(llama), requests, generate(engine, requests, seed=2))
+
+
+def test_constrained_requests_score_given_tokens_as_constrained(llama: Path) -> None:
+    sampling = SamplingParams(max_tokens=4, seed=1, allowed_token_ids=(5, 9))
+    request = Request(
+        id="a",
+        prompt=[3, 4],
+        sampling=sampling,
+        logprobs=2,
+        constrained_logprobs=True,
+        logprob_token_ids=(9, 5, 6),
+    )
+    [outcome] = generate(build_engine(llama), [request])
+    for record in outcome.logprobs:
+        likely = dict(zip(record.top_ids, record.top_logprobs, strict=True))
+        assert record.given_logprobs == [likely[9], likely[5], -9999]
 
 
 def test_prompt_logprobs_skip_but_fill_the_cache(llama: Path) -> None:
@@ -148,10 +207,29 @@ def test_sliced_logprobs_equal_whole_ones(
     logits[2, 7] = -math.inf
     found = logprobs.RowLogprobs.of(logits, torch.full((8,), 7), 2)
     assert torch.equal(found.chosen, torch.log_softmax(logits, -1)[:, 7].clamp_min(logprobs.LOWEST))
-    assert found.records()[2].logprob == -9999
+    records = found.records([2] * 8)
+    assert records[2].logprob == -9999
     assert found.top.shape == (8, 2)
     ranks = [(row >= row[7]).sum().item() for row in logits]
-    assert [record.rank for record in found.records()] == ranks
+    assert [record.rank for record in records] == ranks
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"logprob_token_ids": (VOCAB_SIZE,), "logprobs": 0}, "logprob_token_ids", "token id 300"),
+        ({"logprob_token_ids": (5,), "prompt_logprobs": 0}, "logprob_token_ids", "logprobs is not set"),
+        ({"logprob_token_ids": (5,) * 129, "logprobs": 0}, "logprob_token_ids", "129 ids; at most 128"),
+        ({"prompt_logprob_token_ids": (-1,), "prompt_logprobs": 0}, "prompt_logprob_token_ids", "id -1"),
+        ({"prompt_logprob_token_ids": (5,), "logprobs": 0}, "prompt_logprob_token_ids", "is not set"),
+    ],
+)
+def test_wrong_given_tokens_are_refused(
+    llama: Path, fields: dict[str, Any], param: str, message: str
+) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        build_engine(llama).add(Request(id="a", prompt=[5], sampling=GREEDY, **fields))
+    assert caught.value.param == param
 
 
 @pytest.mark.parametrize("param", ["logprobs", "prompt_logprobs"])

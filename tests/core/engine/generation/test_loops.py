@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -77,7 +78,7 @@ def draw_request(rng: random.Random, name: str, prompt: list[int]) -> Request:
         "stop_token_ids": [tuple(some), (3,)],
     }
     chosen = {key: rng.choice(values) for key, values in options.items() if rng.random() < 0.3}
-    return Request(
+    request = Request(
         id=name,
         prompt=prompt,
         sampling=SamplingParams(max_tokens=max_tokens, seed=rng.randrange(1000), **chosen),
@@ -89,6 +90,11 @@ def draw_request(rng: random.Random, name: str, prompt: list[int]) -> Request:
         thinking=rng.choice(THINKING) if rng.random() < 0.3 else None,
         deferrable=rng.random() < 0.3,
         tenant=rng.choice(["", "a", "b"]),
+    )
+    return msgspec.structs.replace(
+        request,
+        logprob_token_ids=tuple(some) if request.logprobs == 0 else (),
+        prompt_logprob_token_ids=tuple(some[:2]) if request.prompt_logprobs is not None else (),
     )
 
 

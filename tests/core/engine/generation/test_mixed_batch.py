@@ -92,7 +92,7 @@ def check_alike(found: list[TokenLogprob] | None, expected: list[TokenLogprob] |
     """The last bits of float32 logits may depend on the batch."""
     assert (found is None) == (expected is None)
     for one, other in zip(found or (), expected or (), strict=True):
-        assert one.top_ids == other.top_ids
-        assert [one.logprob, *one.top_logprobs] == pytest.approx(
-            [other.logprob, *other.top_logprobs], abs=1e-4
+        assert (one.top_ids, one.given_ids) == (other.top_ids, other.given_ids)
+        assert [one.logprob, *one.top_logprobs, *one.given_logprobs] == pytest.approx(
+            [other.logprob, *other.top_logprobs, *other.given_logprobs], abs=1e-4
         )

@@ -26,6 +26,12 @@ from .running import build_engine, generate, random_prompts, registry
 from .tiny_models import SERVABLE, VOCAB_SIZE, save_byte_tokenizer, save_random_model
 
 COLUMNS = ("tokens", "sources", "rows", "starts", "counts", "num_sampled", "page_places", "pages")
+ASKS: dict[str, Any] = {
+    "logprobs": 3,
+    "prompt_logprobs": 2,
+    "logprob_token_ids": (4, 5),
+    "prompt_logprob_token_ids": (6,),
+}
 KINDS: list[dict[str, object]] = [
     {"temperature": 0.0},
     {"temperature": 1.0, "seed": 5},
@@ -47,7 +53,7 @@ def requests() -> list[Request]:
     for i, prompt in enumerate(random_prompts(12, VOCAB_SIZE)):
         sampling = SamplingParams(max_tokens=20, **KINDS[i % 4])  # type: ignore[arg-type]
         grammar = one_of("red", "blue") if i == 5 else None
-        asks = {"logprobs": 3, "prompt_logprobs": 2} if i == 7 else {}
+        asks = ASKS if i == 7 else {}
         found.append(
             Request(id=str(i), prompt=prompt, sampling=sampling, eos_token_ids=(1,), grammar=grammar, **asks)
         )
@@ -156,6 +162,17 @@ def test_a_wrong_number_is_named(
     else:
         path = changed(recording, tmp_path / "steps", 1, **{field: value})
     assert f"{path} is damaged at step 1: {field}" in verdict(path)
+
+
+@pytest.mark.parametrize("name", ["logprob_token_ids", "prompt_logprob_token_ids"])
+@pytest.mark.parametrize("ids", [(VOCAB_SIZE,), (-1,), (5,) * 129])
+def test_wrong_token_ids_are_named(
+    loaded: None, recording: Path, tmp_path: Path, name: str, ids: tuple[int, ...]
+) -> None:
+    starts = next(read_recording(recording)[1]).step.row_starts
+    new = tuple(msgspec.structs.replace(start, **{name: ids}) for start in starts)  # type: ignore[arg-type]
+    path = changed(recording, tmp_path / "steps", 1, row_starts=new)
+    assert f"row_starts.{name} has" in verdict(path)
 
 
 @pytest.mark.parametrize(

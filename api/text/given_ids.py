@@ -1,0 +1,48 @@
+"""Reads the tokens that a request names for their log probabilities (vLLM's `logprob_token_ids`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core.base.engine_info import EngineInfo
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.request import MAX_LOGPROB_TOKEN_IDS
+
+from .prompt_fit import check_token_ids
+
+
+def given_ids(token_ids: Sequence[int] | None, info: EngineInfo, *, has_logprobs: bool) -> tuple[int, ...]:
+    """Return the tokens that `logprob_token_ids` names, each once.
+
+    Args:
+        token_ids: value of the field; None or empty: the request names none.
+        has_logprobs: whether the request asks for log probabilities.
+
+    Raises:
+        RequestError: the request asks for no log probabilities, names too many tokens, or one that is not in
+            the vocabulary.
+    """
+    if token_ids and not has_logprobs:
+        raise RequestError(
+            "logprob_token_ids is given; it needs logprobs to be set", param="logprob_token_ids"
+        )
+    return tuple(dict.fromkeys(checked_ids("logprob_token_ids", token_ids, info)))
+
+
+def checked_ids(param: str, token_ids: Sequence[int] | None, info: EngineInfo) -> tuple[int, ...]:
+    """Return named tokens as they are given.
+
+    Args:
+        param: name of the list, for errors.
+        token_ids: the list; None: empty.
+
+    Raises:
+        RequestError: there are too many, or one is not in the vocabulary.
+    """
+    found = tuple(token_ids or ())
+    if len(found) > MAX_LOGPROB_TOKEN_IDS:
+        raise RequestError(
+            f"{param} has {len(found)} ids; at most {MAX_LOGPROB_TOKEN_IDS} are allowed", param=param
+        )
+    check_token_ids(param, found, info)
+    return found
