@@ -1,5 +1,5 @@
 # `make serve` and `make test` need nothing but Python and a package registry: each makes the virtual environment
-# that it runs in, once, and again when pyproject.toml or constraints.txt change.
+# that it runs in, once, and again when pyproject.toml, constraints.txt or api/llmfw_engine.py change.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -119,7 +119,8 @@ LINKS = .links/llmfw/core .links/llmfw/plugins .links/llmfw/api .links/llmfw_eng
 	@mkdir -p $(@D)
 	ln -s ../api/llmfw_engine.py $@
 
-$(VENV)/installed: pyproject.toml constraints.txt | python $(LINKS)
+# An editable install copies api/llmfw_engine.py; the copy of an older one would stay.
+$(VENV)/installed: pyproject.toml constraints.txt api/llmfw_engine.py | python $(LINKS)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'
 	$(PIP) uninstall --quiet --yes llmfw 2>/dev/null # another project of that name, or llmfw before it was llmfw-engine

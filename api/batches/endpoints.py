@@ -80,8 +80,12 @@ class Endpoints:
 
     @property
     def model(self) -> str:
-        """The only model that requests may name."""
+        """Served name of the only model here."""
         return self._answering.generator.served_name
+
+    def is_named(self, model: str) -> bool:
+        """Return whether requests may use this name for the model."""
+        return self._answering.generator.is_named(model)
 
     @property
     def failure(self) -> str | None:

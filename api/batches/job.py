@@ -191,10 +191,10 @@ class Job:
     async def _input_verdict(self, record: BatchRecord) -> Verdict:
         """Return the result of validating the input. Validates the input only once."""
         if self._verdict is None:
-            files, model = self._context.files, self._context.endpoints.model
+            files, endpoints = self._context.files, self._context.endpoints
             async with self._context.validating, self._whole_job_marked(record):
                 self._verdict = await validate(
-                    files, record.input_file_id, record.endpoint, model, self._context.limits
+                    files, record.input_file_id, record.endpoint, endpoints, self._context.limits
                 )
         return self._verdict
 

@@ -7,7 +7,7 @@ every line. The rest of the body is checked when the line runs.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -60,12 +60,25 @@ class LineError(Exception):
         self.param = param
 
 
-async def validate(files: FileStore, file_id: str, endpoint: str, model: str, limits: BodyLimits) -> Verdict:
+class ModelNames(Protocol):
+    """The names of the only model that lines may name."""
+
+    @property
+    def model(self) -> str:
+        """The served name."""
+
+    def is_named(self, model: str) -> bool:
+        """Return whether lines may use this name."""
+
+
+async def validate(
+    files: FileStore, file_id: str, endpoint: str, names: ModelNames, limits: BodyLimits
+) -> Verdict:
     """Validate an input file and return the result.
 
     Args:
         endpoint: path of the job's endpoint, with `/v1`.
-        model: the only model that lines may name.
+        names: names of the only model that lines may name.
         limits: limits on the size and structure of each line.
 
     Raises:
@@ -79,7 +92,7 @@ async def validate(files: FileStore, file_id: str, endpoint: str, model: str, li
         return _rejected(
             "file_too_large", f"the input file has {size} bytes; at most {MAX_BYTES} are allowed"
         )
-    validator = Validator(endpoint, model)
+    validator = Validator(endpoint, names)
     try:
         async for number, line in read_lines(files, file_id):
             validator.look(number, line, await why_too_large(line, limits))
@@ -103,11 +116,11 @@ class Validator:
     Stores hashes of custom ids rather than the ids themselves, which may be long and many.
     """
 
-    def __init__(self, endpoint: str, model: str) -> None:
+    def __init__(self, endpoint: str, names: ModelNames) -> None:
         self.num_lines = 0
         self._endpoint = endpoint
         self._urls = {endpoint, endpoint.removeprefix("/v1")}
-        self._model = model
+        self._names = names
         self._seen: set[bytes] = set()
         self._errors: list[BatchError] = []
         self._num_errors = 0
@@ -174,10 +187,10 @@ class Validator:
             body = _decode_fields(line.body)
         except ValueError as error:
             raise LineError("invalid_request", f"body must be an object: {error}", "body") from error
-        if isinstance(body.model, str) and body.model != self._model:
+        if isinstance(body.model, str) and not self._names.is_named(body.model):
             raise LineError(
                 "model_not_found",
-                f"there is no model {body.model[:200]!r}; this server has {self._model!r}",
+                f"there is no model {body.model[:200]!r}; this server has {self._names.model!r}",
                 "body.model",
             )
         if body.stream is True:

@@ -49,7 +49,7 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
     )
     async def retrieve_model(request: Request[Any, Any, Any], model_id: str) -> ASGIApp:
         # An id may contain slashes (also as %2F), so it is the rest of the path. Litestar adds a leading one.
-        if model_id.removeprefix("/") != card.id and model_id != card.id:
+        if not generator.is_named(model_id.removeprefix("/")) and not generator.is_named(model_id):
             wrong = model_id.removeprefix("/")
             raise ModelNotFoundError(f"there is no model {wrong!r}; this server has {card.id!r}")
         return json_response(theirs if VERSION_HEADER in request.headers else card)

@@ -17,6 +17,7 @@ from llmfw.core.base.control import GetPolicy, PolicyInfo
 from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.operation import describe
 
+from .models import root_of
 from .respond import event_stream, json_response, read_json, while_connected
 
 
@@ -60,10 +61,11 @@ def native_routes(
     )
     async def get_model_info() -> ASGIApp:
         info = generator.info
+        root = root_of(info.model, generator.served_name)
         return json_response(
             ModelInfo(
-                model_path=info.model,
-                tokenizer_path=info.model,
+                model_path=root,
+                tokenizer_path=root,
                 is_generation=info.task == "generate",
                 served_model_name=generator.served_name,
                 max_model_len=info.max_model_len,

@@ -36,6 +36,7 @@ from .grammar_check import GrammarChecker
 from .prompt_fit import check_settings, check_token_ids, fitted_sampling
 from .reply_extras import NO_EXTRAS
 from .sampling import MAX_BIASES, to_sampling, with_own_seed
+from .served_name import is_name_of
 from .slices import Slices
 from .stops import Stops
 from .terms import Terms
@@ -208,6 +209,10 @@ class Generator:
         """The properties of the engine."""
         return self.client.info
 
+    def is_named(self, model: str) -> bool:
+        """Return whether clients may use this name for the model (see `is_name_of`)."""
+        return is_name_of(model, self.served_name, self.info.model)
+
     def check(self, model: str | None, task: str | None = "generate") -> None:
         """Check that this server can run a request for this model and task.
 
@@ -218,7 +223,7 @@ class Generator:
             RequestError: the model serves another task.
             EngineDeadError: the engine is dead.
         """
-        if model is not None and model != self.served_name:
+        if model is not None and not self.is_named(model):
             raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
         if task is not None and task != self.info.task:
             does = {"embed": "embeds", "generate": "generates"}

@@ -165,7 +165,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[str, Setting("Address to listen on.", group="Server")] = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535), Setting(
         "TCP port to listen on; 0 picks a free one.")] = 30000
-    served_model_name: Annotated[str, Setting("Name of the model for clients.", unset="MODEL")]
+    served_model_name: Annotated[str, Setting(
+        "Name of the model for clients.", unset="MODEL; for a folder, its last part")]
     strict_params: Annotated[bool, Setting(
         "Reject requests that have fields without effect.",
         unset="report them in the header llmfw-ignored-params")] = False

@@ -37,7 +37,8 @@ class ResolvedModel:
 
     Attributes:
         path: folder that holds config.json, or a hub id.
-        served_name: default for `--served-model-name`: the name that the user gave, without a plugin's name.
+        served_name: default for `--served-model-name`: the name that the user gave, without a plugin's name;
+            of a folder, the last part of its path, because paths are private.
         tool_parser, reasoning_parser: names of the parsers that the model's source specifies; None: it
             specifies none.
     """
@@ -73,7 +74,8 @@ def resolve_model(
         if lost and not Path(name).expanduser().exists():
             raise
         refuse_options("model", options or {}, f"{name!r} is no registered model, but a folder or a hub id")
-        return ResolvedModel(_folder_or_hub_id(name, registry), name)
+        given = _folder_or_hub_id(name, registry)
+        return ResolvedModel(given, folder_name(given) or name)
     source: ModelSource = entry.build(entry.load(), **entry.built_with(options or {}))
     try:
         path = Path(source.folder())
@@ -84,6 +86,11 @@ def resolve_model(
         raise ComponentError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
     folder = _model_folder(path, str(entry))
     return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)
+
+
+def folder_name(path: str) -> str | None:
+    """Return the name of a model's folder, without the folders that it is in; None if it is no folder."""
+    return os.path.basename(os.path.abspath(path)) if os.path.isdir(path) else None
 
 
 def _folder_or_hub_id(name: str, registry: Registry) -> str:

@@ -55,6 +55,8 @@ def refusal(error: sqlite3.Error | OSError, path: Path) -> ConfigError:
     what_to_do = ""
     if _is_full(error, path):
         what_to_do = ": there is no room left on its disk; make room, then start again"
+    elif isinstance(error, FileExistsError | NotADirectoryError):
+        what_to_do = ": a file is where the folder is to be; name another folder"
     elif getattr(error, "errno", None) in FORBIDDEN or code_of(error) in UNWRITABLE:
         what_to_do = ": let the server's user write to the folder and the files in it, or name another folder"
     elif code_of(error) == sqlite3.SQLITE_BUSY:

@@ -121,6 +121,20 @@ def test_model_info_describes_the_running_model(server: Served) -> None:
     assert info["max_model_len"] == 512
 
 
+def test_a_folder_is_also_named_by_its_path(tmp_path: Path) -> None:
+    """A name that the operator chose is the only one."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, status in (("folder", 200), ("chosen", 404)):
+        engine = EchoEngine()
+        engine.info.model = str(folder)
+        with serving(engine, byte_tokenizer(tmp_path), name=name) as served:
+            for given, expected in ((name, 200), (str(folder), status), (f"{folder}/", status), ("x", 404)):
+                body = {"model": given, "prompt": "Hi", "max_tokens": 1}
+                assert served.post("/v1/completions", body).status_code == expected
+                assert httpx.get(f"{served.url}/v1/models/{given}").status_code == expected
+
+
 def test_the_sdk_finds_the_request_id(sdk: openai.OpenAI) -> None:
     reply = sdk.completions.create(model=SERVED_NAME, prompt="Hi")
     assert reply._request_id is not None

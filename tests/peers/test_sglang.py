@@ -58,14 +58,16 @@ def test_a_server_says_its_settings_and_load(server: Served, path: str) -> None:
     assert (state["num_running_reqs"], state["num_waiting_reqs"]) == (0, 0)
 
 
-def test_a_server_tells_no_path_and_no_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["/server_info", "/get_model_info", "/model_info", "/v1/models"])
+def test_a_server_tells_no_path_and_no_key(tmp_path: Path, path: str) -> None:
     engine = EchoEngine()
     engine.info.model = str(tmp_path)
     keys = {"api_key": "user-key-0123456789", "admin_api_key": "root-key-0123456789"}
     with serving(engine, byte_tokenizer(tmp_path), **keys) as served:
         headers = {"authorization": f"Bearer {keys['api_key']}"}
-        reply = httpx.get(f"{served.url}/server_info", headers=headers)
-    assert reply.json()["model_path"] == reply.json()["tokenizer_path"] == SERVED_NAME
+        reply = httpx.get(f"{served.url}{path}", headers=headers)
+    if path != "/v1/models":
+        assert reply.json()["model_path"] == reply.json()["tokenizer_path"] == SERVED_NAME
     assert str(tmp_path) not in reply.text
     assert "key-0123456789" not in reply.text
 

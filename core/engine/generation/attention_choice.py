@@ -45,7 +45,7 @@ def _check_options_of_any(entries: Sequence[Entry], options: Mapping[str, Option
         else:
             return
     if refusals:
-        raise refusals[0]
+        raise ConfigError("; ".join(str(each) for each in refusals))
 
 
 def choose_attention(

@@ -25,9 +25,18 @@ LIMITS = body_limits(ServerConfig(served_model_name="demo"))
 GOOD = chat_line("good")
 
 
+class Demo:
+    """A model that lines may call by its served name or by its folder's path."""
+
+    model = "demo"
+
+    def is_named(self, model: str) -> bool:
+        return model in ("demo", "/models/demo")
+
+
 async def verdict_on(stores: Stores, data: bytes) -> validation.Verdict:
     file_id = await put_file(stores["files"], data)
-    return await validate(stores["files"], file_id, "/v1/chat/completions", "demo", LIMITS)
+    return await validate(stores["files"], file_id, "/v1/chat/completions", Demo(), LIMITS)
 
 
 def without(name: str) -> dict[str, Any]:
@@ -82,6 +91,7 @@ async def test_all_wrong_lines_are_named(stores: Stores) -> None:
         {"stream": False},
         {"stream": "yes"},
         {"model": "demo"},
+        {"model": "/models/demo"},
     ],
     ids=str,
 )
@@ -128,7 +138,7 @@ async def test_errors_past_the_limit_are_counted(stores: Stores, monkeypatch: py
 
 
 async def test_a_missing_file_is_reported(stores: Stores) -> None:
-    found = await validate(stores["files"], "file-none", "/v1/chat/completions", "demo", LIMITS)
+    found = await validate(stores["files"], "file-none", "/v1/chat/completions", Demo(), LIMITS)
     assert [error.code for error in found.errors] == ["file_not_found"]
 
 

@@ -32,11 +32,15 @@ def test_a_registered_name_gives_its_source_s_folder(tmp_path, install_plugin, m
         assert (resolved.tool_parser, resolved.reasoning_parser) == ("hermes", None)
 
 
-def test_a_folder_is_served_under_its_given_name(tmp_path, monkeypatch):
+def test_a_folder_is_served_under_its_name(tmp_path, monkeypatch):
+    """The path stays private: clients see the last part alone."""
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path.parent)
     assert resolve_model(tmp_path.name, EMPTY).path == tmp_path.name
-    assert resolve_model(str(tmp_path), EMPTY).served_name == str(tmp_path)
+    for given in (tmp_path.name, str(tmp_path), f"./{tmp_path.name}/"):
+        assert resolve_model(given, EMPTY).served_name == tmp_path.name
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model(".", EMPTY).served_name == tmp_path.name
 
 
 def test_a_folder_without_config_names_the_file(tmp_path):

@@ -109,7 +109,10 @@ READY = Registry(
         ({"attention": "half"}, "lacks .*forward"),
         ({"attention": "tuned", "options": {"attention.tyles": 4}}, "has no option 'tyles'"),
         ({"attention": "tuned", "options": {"attention.tiles": "many"}}, "attention.tiles is 'many'"),
-        ({"options": {"attention.tyles": 4}}, "'tuned' has no option 'tyles'"),
+        (
+            {"options": {"attention.tyles": 4}},
+            "'tuned' has no option 'tyles'.*; attention 'plain' has no option 'tyles'",
+        ),
         ({"drafter": "knowing", "options": {"drafter.depth": 4}}, "has no option 'depth'"),
         ({"options": {"drafter.depth": 4}}, "drafter option 'depth' is given, but no drafter is chosen"),
         ({"drafter": "knowing", "draft_tokens": 0}, "--draft-tokens is 0"),
