@@ -186,7 +186,7 @@ async def test_batch_results_count_as_store_calls() -> None:
             raise OSError("locked")
 
         async def lines(self, *, failed: bool) -> AsyncIterator[list[bytes]]:
-            yield [b"one"]
+            yield [b"{}"]
 
     class Batches:
         def results(self, batch_id: str) -> Results:
@@ -194,7 +194,7 @@ async def test_batch_results_count_as_store_calls() -> None:
 
     calls = ComponentCalls(Entry("batch_store", "bad", "m:C", "ext", "llmfw-ext", "1.2"))
     results = guarded(Batches, BatchStore, calls)().results("batch-1")
-    assert [lines async for lines in results.lines(failed=False)] == [[b"one"]]
+    assert [lines async for lines in results.lines(failed=False)] == [[b"{}"]]
     with pytest.raises(ComponentFailedError, match="batch store 'bad'"):
         await results.done()
 
