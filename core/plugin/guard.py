@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 from llmfw.core.interfaces.batch_store import BatchResults, BatchStore, LineResult
 from llmfw.core.interfaces.file_store import Describe, FileStore
+from llmfw.core.interfaces.parsers import ToolParser
 
 from .agreement import PutArguments, agreement_of, check_lines
+from .call_order import in_order
 from .calls import ComponentCalls
 from .returned import Check, WrongReturnError, check_of
 
@@ -93,6 +95,8 @@ def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -
 
         return results
 
+    if declared in (ToolParser.feed, ToolParser.finish):
+        return functools.wraps(own)(calls.watched(in_order(own, check)))
     return functools.wraps(own)(calls.watched(own, check))
 
 
