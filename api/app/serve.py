@@ -60,4 +60,5 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
                     serving = Serving(client, engine_config, server_config, plugins, stores, keys)
                     return await serving.run(sock, signals)
 
-            return run_to_end(run())
+            signals.exit_code = run_to_end(run())
+            return signals.exit_code
