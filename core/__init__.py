@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .base.errors import TenantLimitError as TenantLimitError
     from .base.errors import TooLargeError as TooLargeError
     from .base.errors import UnknownComponentError as UnknownComponentError
+    from .base.errors import UnreadableRequestError as UnreadableRequestError
     from .base.request import FinishReason as FinishReason
     from .base.request import GrammarSpec as GrammarSpec
     from .base.request import Request as Request
@@ -117,6 +118,7 @@ _HOMES = {
         "ContentLostError",
         "ContextLengthError",
         "CrashingRequestError",
+        "UnreadableRequestError",
         "DeadlineError",
         "EngineDeadError",
         "EngineError",

@@ -120,6 +120,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ComponentFailedError",
         "EngineError",
         "CrashingRequestError",
+        "UnreadableRequestError",
         "EngineDeadError",
         "EngineRestartingError",
         "EngineLostError",

@@ -113,8 +113,8 @@ def _thinking(thinking: Fields) -> dict[str, Any]:
     values: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": kind != "disabled"}}
     if kind == "enabled":
         budget = thinking.take("budget_tokens", int, "a number of tokens")
-        if budget < 1:
-            thinking.refuse("budget_tokens", budget, "1 or more")
+        if not 1 <= budget < 2**31:
+            thinking.refuse("budget_tokens", budget, f"from 1 to {2**31 - 1}")
         values["thinking_budget"] = budget
     thinking.close()
     return values

@@ -17,7 +17,7 @@ from litestar.middleware import DefineMiddleware
 from litestar.routes import HTTPRoute
 
 from llmfw.api.http.errors import error_response, handle, route_of
-from llmfw.core.base.errors import ComponentError, LLMFWError
+from llmfw.core.base.errors import ComponentError, LLMFWError, UnreadableRequestError
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.containment import raise_if_process_ends
 from llmfw.core.plugin.plugins import package_of
@@ -68,9 +68,10 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         return error_response(ledger.of(route_entry(plugin, path)).failed(error, route_of(request)))
 
     def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        return (
-            handle(request, error) if isinstance(error, LLMFWError | HTTPException) else fail(request, error)
+        is_meant = isinstance(error, LLMFWError | HTTPException) and not isinstance(
+            error, UnreadableRequestError
         )
+        return handle(request, error) if is_meant else fail(request, error)
 
     return Router(
         "/",

@@ -64,4 +64,5 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
                         )
                         return await serving.run(sock, signals)
 
-            return run_to_end(run())
+            signals.exit_code = run_to_end(run())
+            return signals.exit_code

@@ -7,8 +7,10 @@ does.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import faulthandler
+import os
 import signal
 from collections.abc import Callable
 from types import FrameType
@@ -27,11 +29,17 @@ class Signals:
     """Context manager that receives the signals of one run of a server.
 
     Signals that arrive before `hand_over` are queued. SIGUSR1 writes the stacks of this process's threads to
-    stderr at once, even if the process hangs. At the end of the context, the signals in STOPPING get their
-    default effect back, so that they end the process in any case.
+    stderr at once, even if the process hangs.
+
+    At the end of the context, the signals in STOPPING end the process at once in any case. If the server has
+    stopped by then, they end it with its exit code: a second signal often comes while the interpreter ends.
+
+    Attributes:
+        exit_code: exit code of the server that has stopped; None before.
     """
 
     def __init__(self) -> None:
+        self.exit_code: int | None = None
         self._waiting: list[int] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handle: Callable[[int], None] | None = None
@@ -39,14 +47,23 @@ class Signals:
     def __enter__(self) -> Self:
         for number in HANDLED:
             signal.signal(number, self._on_signal)
+        atexit.register(self._at_exit)
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1, chain=True)
         return self
 
     def __exit__(self, *_: object) -> None:
         faulthandler.unregister(signal.SIGUSR1)
+        code = self.exit_code
+        at_once = signal.SIG_DFL if code is None else lambda *_: os._exit(code)
         for number in HANDLED:
-            signal.signal(number, signal.SIG_DFL if number in STOPPING else signal.SIG_IGN)
+            signal.signal(number, at_once if number in STOPPING else signal.SIG_IGN)
+
+    def _at_exit(self) -> None:
+        """Ignore the signals in STOPPING while the interpreter ends, which would give them their default effect."""
+        if self.exit_code is not None:
+            for number in STOPPING:
+                signal.signal(number, signal.SIG_IGN)
 
     @property
     def is_stopped(self) -> bool:

@@ -19,11 +19,12 @@ from . import blame, states
 from .backoff import Backoff
 from .input_lines import InputGoneError, read_lines
 from .job_context import JobContext
+from .line_decoding import decode_line
 from .line_run import LineRun
 from .output_files import write_files
 from .output_lines import unrun
 from .results import ResultBuffer
-from .validation import Verdict, decode_line, validate
+from .validation import Verdict, validate
 from .work_marks import WHOLE_JOB
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from .blame import suspects
 from .flight import Flight
 from .input_lines import LongLine, read_lines
 from .job_context import JobContext
+from .line_decoding import decode_line
 from .output_lines import answered, unrun
 from .results import ResultBuffer
-from .validation import decode_line
 from .work_marks import Mark, current_mark
 
 logger = logging.getLogger(__name__)

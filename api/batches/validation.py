@@ -18,14 +18,13 @@ from llmfw.core.interfaces.batch_store import BatchError
 from llmfw.core.interfaces.file_store import FileStore
 
 from .input_lines import MAX_LINE, InputGoneError, LongLine, read_lines
-from .line_limits import why_too_large
+from .line_decoding import decode_line, without_halves
+from .line_limits import TooLarge, why_too_large
 
 MAX_LINES = 50_000
 MAX_BYTES = 200 * 2**20
 MAX_CUSTOM_ID = 512  # characters
 MAX_ERRORS = 10_000  # entries; one more gives the number of further errors
-
-decode_line = msgspec.json.Decoder(InputLine).decode
 
 
 class _CheckedFields(msgspec.Struct):
@@ -125,17 +124,17 @@ class Validator:
         self._errors: list[BatchError] = []
         self._num_errors = 0
 
-    def look(self, number: int, line: bytes | LongLine, too_large: str | None = None) -> None:
+    def look(self, number: int, line: bytes | LongLine, too_large: TooLarge | None = None) -> None:
         """Validate the next line, and record its error if it has one.
 
         Args:
             number: number of the line in the file, from 1.
-            too_large: reason why the line is too large to be decoded; None if the line is small enough.
+            too_large: limit that the line exceeds, so that it is not decoded; None if it exceeds none.
         """
         self.num_lines += 1
         try:
             if too_large is not None:
-                raise LineError("line_too_long", too_large)
+                raise LineError(too_large.code, too_large.reason)
             self._check(line)
         except LineError as error:
             self._num_errors += 1
@@ -184,7 +183,7 @@ class Validator:
         if line.body is UNSET:
             raise LineError("missing_required_parameter", "body is missing; it is required", "body")
         try:
-            body = _decode_fields(line.body)
+            body = _decode_fields(without_halves(bytes(line.body)))
         except ValueError as error:
             raise LineError("invalid_request", f"body must be an object: {error}", "body") from error
         if isinstance(body.model, str) and not self._names.is_named(body.model):

@@ -6,7 +6,7 @@ Structs declare which fields they refuse or ignore (`schemas.common`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -227,13 +227,20 @@ def _decode(raw: bytes | msgspec.Raw) -> Any:
         raise _not_json(error, raw) from error
 
 
+def half_surrogates(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the place and the text of each escape in JSON that is half of a surrogate pair, such as \\ud800."""
+    for found in _SURROGATES.finditer(raw):
+        if found["half"]:
+            yield found.start("half"), found["half"]
+
+
 def _not_json(error: Exception, raw: bytes | msgspec.Raw) -> RequestError:
     if "surrogate" in str(error) or "truncated" in str(error):
-        half = next((found for found in _SURROGATES.finditer(bytes(raw)) if found["half"]), None)
-        if half is not None:
-            shown = half["half"].decode()
+        found = next(half_surrogates(bytes(raw)), None)
+        if found is not None:
+            place, half = found
             return RequestError(
-                f"the request's body has {shown} at byte {half.start('half')}, half of a surrogate pair: no character; "
+                f"the request's body has {half.decode()} at byte {place}, half of a surrogate pair: no character; "
                 "send the character itself, or both halves",
                 code="invalid_json",
             )

@@ -206,7 +206,12 @@ async def _answering(
     try:
         components = await start_engine(client, engine, config, plugins.registry)
         ownership = Ownership()  # all files of a run have one owner
-        memory = ResponseMemory(stores.responses, config.response_ttl_days * SECONDS_A_DAY, ownership)
+        memory = ResponseMemory(
+            stores.responses,
+            stores.response_store,
+            config.response_ttl_days * SECONDS_A_DAY,
+            ownership,
+        )
         answering = Answering(DeferringClient(observed(client, observers)), components, config, memory)
         batches = open_batches(
             client,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from llmfw.api.access.ownership import Ownership
-from llmfw.api.schemas.responses import ItemList, Response
-from llmfw.core.base.errors import EngineError, NotFoundError, RequestError
+from llmfw.api.schemas.responses import ItemList
+from llmfw.core.base.errors import EngineError, NotFoundError, RequestError, StorageDamagedError
 from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
 from llmfw.core.plugin.calls import as_the_server_starts
 
@@ -19,6 +19,7 @@ from .ids import response_of
 from .items import REFERENCE, Item, kind_of
 from .job import Job, failure
 from .loads import TOO_LARGE, Load
+from .stored import StoredJSON
 
 logger = logging.getLogger(__name__)
 
@@ -26,21 +27,20 @@ RUNNING = ("queued", "in_progress")
 SERVER_ENDED = "the server ended while this response was being made"
 PURGE_EVERY_S = 60.0
 
-_decode_items = msgspec.json.Decoder(list[Item]).decode
-_decode_response = msgspec.json.Decoder(Response).decode
-
 
 class ResponseMemory:
     """Stored responses, and the conversations that they form.
 
     Args:
+        name: name of the store, for errors.
         ttl_s: lifetime of a conversation in seconds, counted from its last response.
         ownership: rules that decide which responses the current request may see. Others are treated as
             missing.
     """
 
-    def __init__(self, store: ResponseStore, ttl_s: float, ownership: Ownership) -> None:
+    def __init__(self, store: ResponseStore, name: str, ttl_s: float, ownership: Ownership) -> None:
         self._store = store
+        self._stored = StoredJSON(name)
         self._ownership = ownership
         self._ttl_s = ttl_s
         self._purging: asyncio.Task[None] | None = None
@@ -48,12 +48,18 @@ class ResponseMemory:
     async def start(self) -> None:
         """Mark an earlier server's unfinished responses as failed, and start to remove old conversations.
 
+        Logs damaged responses and leaves them as they are.
+
         Raises:
             ComponentError: the store failed.
         """
         with as_the_server_starts():
             for record in await self._store.unfinished():
-                response = _decode_response(record.response)
+                try:
+                    response = self._stored.response(record)
+                except StorageDamagedError as error:
+                    logger.error("A response of an earlier server cannot be marked as failed: %s", error)
+                    continue
                 response.status = "failed"
                 response.error = failure(EngineError(SERVER_ENDED))
                 changed = {"status": "failed", "response": msgspec.json.encode(response)}
@@ -87,6 +93,19 @@ class ResponseMemory:
             return await self._visible(response_id)
         except KeyError:
             raise NotFoundError(f"there is no response {response_id[:100]!r}", param="response_id") from None
+
+    async def text(self, response_id: str) -> bytes:
+        """Return a response as JSON.
+
+        Raises:
+            NotFoundError: as in `find`.
+            StorageDamagedError: the stored response cannot be read.
+        """
+        return self._stored.text(await self.find(response_id))
+
+    async def is_background(self, response_id: str) -> bool:
+        """Return whether a response runs or ran in the background; raise as `text` does."""
+        return self._stored.is_background(await self.find(response_id))
 
     async def delete(self, response_id: str) -> None:
         """Remove a response that `find` has returned; raise NotFoundError if it no longer exists."""
@@ -125,8 +144,7 @@ class ResponseMemory:
             raise
         items: list[Item] = []
         for record in records:
-            items += _decode_items(record.input)
-            items += _output(record)
+            items += self._stored.items(record)
             await asyncio.sleep(0)  # decoding a large turn takes a while
         return items
 
@@ -161,7 +179,7 @@ class ResponseMemory:
         record = await self.find(response_id)
         load.count(record.size, "response_id")
         try:
-            items = [*await self.conversation(record.previous, load), *_decode_items(record.input)]
+            items = [*await self.conversation(record.previous, load), *self._stored.input(record)]
         except RequestError as error:
             if error.code == TOO_LARGE:
                 raise
@@ -206,7 +224,7 @@ class ResponseMemory:
             return {}
         load.count(record.size, param)
         await asyncio.sleep(0)  # a store in memory never waits, and decoding a large record takes a while
-        return {item["id"]: item for item in (*_decode_items(record.input), *_output(record))}
+        return {item["id"]: item for item in self._stored.items(record)}
 
     async def _purge(self) -> None:
         while True:
@@ -223,11 +241,6 @@ class ResponseMemory:
 def refers(given: str | Sequence[Item]) -> bool:
     """Return whether an input refers to stored items."""
     return not isinstance(given, str) and any(kind_of(item) == REFERENCE for item in given)
-
-
-def _output(record: ResponseRecord) -> list[Item]:
-    output: list[Item] = msgspec.json.decode(record.response)["output"]
-    return output
 
 
 def _not_found(previous_id: str, missing: str) -> RequestError:

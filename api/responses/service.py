@@ -155,7 +155,7 @@ class ResponseService:
 
     async def get(self, response_id: str) -> bytes:
         """Return a stored response as JSON; raise NotFoundError if it does not exist."""
-        return (await self._memory.find(response_id)).response
+        return await self._memory.text(response_id)
 
     async def delete(self, response_id: str) -> None:
         """Stop a response if it runs, and remove it; raise NotFoundError if it does not exist."""
@@ -173,8 +173,7 @@ class ResponseService:
             RequestError: the response does not run in the background.
         """
         async with self._ending(response_id):
-            record = await self._memory.find(response_id)
-            if not msgspec.json.decode(record.response)["background"]:
+            if not await self._memory.is_background(response_id):
                 raise RequestError(
                     f"response {response_id!r} does not run in the background; only one that does can be cancelled",
                     param="response_id",

@@ -11,7 +11,7 @@ from litestar.types import ASGIApp
 
 from llmfw.api.admin.service import AdminService
 from llmfw.api.http.body import decode_checked, report_ignored
-from llmfw.api.schemas.admin import CacheReply, PinRequest, PolicyRequest, TraceReply
+from llmfw.api.schemas.admin import CacheReply, NoFields, PinRequest, PolicyRequest, TraceReply
 from llmfw.api.server.limits import SMALL_BODY_BYTES
 from llmfw.core.base.control import PinInfo, PolicyInfo
 from llmfw.core.base.errors import RequestError
@@ -28,7 +28,7 @@ def admin_routes(admin: AdminService, *, strict: bool = False) -> list[HTTPRoute
     Args:
         strict: whether to reject requests with fields that would be ignored.
     """
-    return [*_policy_routes(admin, strict), *_cache_routes(admin), *_pin_routes(admin, strict)]
+    return [*_policy_routes(admin, strict), *_cache_routes(admin, strict), *_pin_routes(admin, strict)]
 
 
 def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
@@ -57,7 +57,7 @@ def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
     return [get_policy, set_policy, trace_request]
 
 
-def _cache_routes(admin: AdminService) -> list[HTTPRouteHandler]:
+def _cache_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
     @get(
         "/admin/cache",
         opt=describe("List the contents of the prefix cache.", reply=CacheReply, query={"most": int}),
@@ -70,8 +70,9 @@ def _cache_routes(admin: AdminService) -> list[HTTPRouteHandler]:
         status_code=200,
         opt=describe("Empty the prefix cache, except pages in use or pinned.", reply=CacheReply),
     )
-    async def flush_cache() -> ASGIApp:
-        return json_response(await admin.flush())
+    async def flush_cache(request: Request[Any, Any, Any]) -> ASGIApp:
+        headers = await _read_nothing(request, strict)
+        return json_response(await admin.flush(), headers)
 
     @route(
         "/flush_cache",
@@ -79,10 +80,11 @@ def _cache_routes(admin: AdminService) -> list[HTTPRouteHandler]:
         status_code=200,
         opt=describe("Empty the prefix cache, as SGLang does.", reply=str, media_type="text/plain"),
     )
-    async def flush_idle_cache() -> ASGIApp:
+    async def flush_idle_cache(request: Request[Any, Any, Any]) -> ASGIApp:
+        headers = await _read_nothing(request, strict)
         left = await admin.flush(only_idle=True)
         text = f"Cache flushed; {left.num_tokens} pinned tokens are left.\n"
-        return ASGIResponse(body=text.encode(), media_type="text/plain")
+        return ASGIResponse(body=text.encode(), media_type="text/plain", headers=headers)
 
     return [view_cache, flush_cache, flush_idle_cache]
 
@@ -107,6 +109,18 @@ def _pin_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
         return json_response(await admin.unpin(pin_id))
 
     return [pin_prefix, unpin_prefix]
+
+
+async def _read_nothing(request: Request[Any, Any, Any], strict: bool) -> dict[str, str]:
+    """Read the body of a request that needs none; return the header that names its fields.
+
+    Raises:
+        RequestError: the body is neither empty nor a JSON object; or it has fields, and `strict` is true.
+    """
+    raw = await read_json(request, any_type=True)
+    if not raw.strip():
+        return {}
+    return report_ignored(sorted(decode_checked(raw, NoFields)[1]), strict)
 
 
 def _read_most(text: str | None) -> int:

@@ -14,6 +14,10 @@ from llmfw.core.base.control import PinInfo, RequestTrace
 from .common import Body, SmallInt
 
 
+class NoFields(Body):
+    """Body of a request that needs none; all of its fields are reported as ignored."""
+
+
 class PolicyRequest(Body, kw_only=True):
     """Body of PUT /admin/policy."""
 

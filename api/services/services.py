@@ -132,7 +132,10 @@ class Services:
         self._ownership = Ownership(keys, config.adopt_unowned)
         self._keys = keys
         self._memory = ResponseMemory(
-            stores.responses, config.response_ttl_days * SECONDS_A_DAY, self._ownership
+            stores.responses,
+            stores.response_store,
+            config.response_ttl_days * SECONDS_A_DAY,
+            self._ownership,
         )
         self._stores = stores
         self.live = Answering(client, components, config, self._memory)

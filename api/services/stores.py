@@ -31,12 +31,14 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         folder: folder of `--storage`; None if it is not set.
+        response_store: name of the store of responses, for errors.
     """
 
     files: FileStore
     batches: BatchStore
     responses: ResponseStore
     folder: Path | None = None
+    response_store: str = "memory"
 
     async def close(self) -> None:
         """Close all stores."""
@@ -72,7 +74,7 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
         raise
     logger.info("%s", _where(names, folder))
     files, batches, responses = stores
-    return Stores(files=files, batches=batches, responses=responses, folder=folder)
+    return Stores(files=files, batches=batches, responses=responses, folder=folder, response_store=names[-1])
 
 
 def _where(names: Sequence[str], folder: Path | None) -> str:

@@ -41,6 +41,8 @@ def fields_of(struct: type[Any]) -> list[OptionField]:
     """
     import msgspec
 
+    from llmfw.core.plugin.component_options import default_of, fault_of_default  # imports msgspec
+
     told: dict[str, str] = {}
     for base in reversed(struct.__mro__):
         told |= attributes_in(base.__doc__ or "")
@@ -75,34 +77,8 @@ def attributes_in(docstring: str) -> dict[str, str]:
     return found
 
 
-def fault_of_default(field: Any) -> str | None:
-    """Return why the default of a msgspec Struct's field is not a valid value of the field.
-
-    Returns None if it is valid, or if there is no default.
-    """
-    import msgspec
-
-    default = default_of(field)
-    if default is msgspec.NODEFAULT:
-        return None
-    try:
-        msgspec.convert(msgspec.to_builtins(default), field.type)
-    except (msgspec.ValidationError, TypeError) as error:
-        return str(error)
-    return None
-
-
 def _depth(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-def default_of(field: Any) -> Any:
-    """Return the default of a msgspec Struct's field, or `msgspec.NODEFAULT`."""
-    import msgspec
-
-    if field.default_factory is not msgspec.NODEFAULT:
-        return field.default_factory()
-    return field.default
 
 
 def _written(value: Any) -> str:

@@ -24,6 +24,7 @@
     ├── ComponentFailedError        a component raised an unexpected exception while it served a request
     └── EngineError            the engine failed on a request that it had accepted
         ├── CrashingRequestError  a request that repeatedly crashed the engine
+        ├── UnreadableRequestError  a request whose fields have wrong types
         └── EngineDeadError    the engine process has ended
             ├── EngineRestartingError  the engine is being restarted
             └── EngineLostError  the engine is not restarted: the server ends
@@ -175,6 +176,10 @@ class EngineError(LLMFWError):
 
 class CrashingRequestError(EngineError):
     """The engine process ended each time it ran this request. llmfw does not run the request again."""
+
+
+class UnreadableRequestError(EngineError):
+    """The engine cannot read a request, because a plugin built it with fields of wrong types."""
 
 
 class EngineDeadError(EngineError):

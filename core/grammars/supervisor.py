@@ -76,7 +76,13 @@ class Supervisor:
         entry = Entry(**{**launch.entry, "needs": tuple(launch.entry["needs"])})
         backend = build_grammar_backend(entry, tokenizer, launch.vocab_size, launch.options)
         self._limits = launch.limits
-        self._prove = partial(prove, backend, vocab_size=launch.vocab_size, limits=launch.limits)
+        self._prove = partial(
+            prove,
+            backend,
+            vocab_size=launch.vocab_size,
+            eos_token_ids=launch.eos_token_ids,
+            limits=launch.limits,
+        )
         gc.collect()
         gc.freeze()  # otherwise garbage collection in a child would write to shared pages and copy them
         gc.disable()

@@ -18,6 +18,7 @@ from llmfw.core.base.memory import resident_bytes
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
 
+from .emptiness import needs_text
 from .messages import Limits
 
 FEW_STEPS, FEW_STEPS_S = 2, 0.002
@@ -61,8 +62,14 @@ def asked(method: Callable[ArgsT, FoundT], *args: ArgsT.args, **kwargs: ArgsT.kw
         raise FailedCallError(f"{name}()", f"{type(error).__name__}: {error}") from error
 
 
-def prove(backend: GrammarBackend, spec: GrammarSpec, vocab_size: int, limits: Limits) -> GrammarSpec:
+def prove(
+    backend: GrammarBackend, spec: GrammarSpec, vocab_size: int, eos_token_ids: Sequence[int], limits: Limits
+) -> GrammarSpec:
     """Try out a client's grammar. Returns the spec for the engine to compile, with the grammar's size.
+
+    Args:
+        vocab_size: width of the logits.
+        eos_token_ids: tokens that end an output.
 
     Raises:
         RequestError: the grammar is invalid.
@@ -77,7 +84,7 @@ def prove(backend: GrammarBackend, spec: GrammarSpec, vocab_size: int, limits: L
             f"{limits.max_prepared}"
         )
     grammar = asked(backend.compile, prepared)
-    _Trial(backend, vocab_size, limits).run(grammar, spec)
+    _Trial(backend, vocab_size, eos_token_ids, limits).run(grammar, spec)
     num_bytes = max(len(prepared.source) * BYTES_A_CHAR, resident_bytes() - before)
     return msgspec.structs.replace(prepared, num_bytes=num_bytes)
 
@@ -88,11 +95,15 @@ class _Trial:
     Args:
         backend: backend of the grammar.
         vocab_size: width of the logits.
+        eos_token_ids: tokens that end an output.
         limits: limits of the steps.
     """
 
-    def __init__(self, backend: GrammarBackend, vocab_size: int, limits: Limits) -> None:
+    def __init__(
+        self, backend: GrammarBackend, vocab_size: int, eos_token_ids: Sequence[int], limits: Limits
+    ) -> None:
         self._backend = backend
+        self._eos = frozenset(eos_token_ids)
         self._words = -(-vocab_size // 32)
         self._step_s = limits.step_ms / 1000
         self._random = random.Random(0)
@@ -114,14 +125,10 @@ class _Trial:
         for step in range(steps):
             step_begun = thread_time()
             if asked(state.is_finished):
-                if step == 0 and spec.kind == "json_schema":
-                    raise FailedCallError(
-                        "is_finished()", "an empty output counts as JSON that fits a schema"
-                    )
+                if step == 0:
+                    self._check_empty(state, spec)
                 return
-            mask = np.zeros((1, self._words), dtype=np.int32)
-            asked(self._backend.fill_masks, [state], mask)
-            if not self._advance(state, mask[0]):
+            if not self._advance(state, self._allowed(state)):
                 return
             now = thread_time()
             # The first step may take longer, as it may fill caches that later steps use.
@@ -133,7 +140,30 @@ class _Trial:
             if now - begun > seconds:
                 return
 
-    def _advance(self, state: Grammar, mask: np.ndarray) -> bool:
+    def _check_empty(self, state: Grammar, spec: GrammarSpec) -> None:
+        """Raise FailedCallError if a grammar that is finished at its start cannot be.
+
+        Such a grammar makes every output empty. Whether a regular expression allows an empty output, only the
+        backend knows; its mask must then agree.
+        """
+        if needs_text(spec):
+            what = "JSON that fits a schema" if spec.kind == "json_schema" else "an output"
+            raise FailedCallError(
+                "is_finished()", f"an empty output counts as {what}; the grammar requires text"
+            )
+        allowed = self._allowed(state)
+        others = [int(token) for token in allowed if int(token) not in self._eos]
+        if others or not len(allowed):
+            allows = f"allows token {others[0]}" if others else "does not allow the end"
+            raise FailedCallError("is_finished()", f"only the end may follow, but fill_masks() {allows}")
+
+    def _allowed(self, state: Grammar) -> np.ndarray:
+        """Return the ids that the mask of the next token allows, ascending."""
+        mask = np.zeros((1, self._words), dtype=np.int32)
+        asked(self._backend.fill_masks, [state], mask)
+        return np.flatnonzero(np.unpackbits(mask[0].view(np.uint8), bitorder="little"))
+
+    def _advance(self, state: Grammar, allowed: np.ndarray) -> bool:
         """Advance the grammar by its forced tokens, or else by a random allowed token.
 
         Returns False if the output has ended.
@@ -141,7 +171,6 @@ class _Trial:
         tokens: Sequence[int] = asked(state.forced)[:MAX_FORCED]
         source = "forced() returned it"
         if not tokens:
-            allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
             if not len(allowed):
                 raise FailedCallError("fill_masks()", "it allows no token, and no method has raised")
             tokens, source = [int(self._random.choice(allowed))], "fill_masks() allows it"

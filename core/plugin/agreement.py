@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+import msgspec
+
 from llmfw.core.interfaces.batch_store import ENDED, BatchRecord, BatchStore
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
 from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
@@ -104,6 +106,20 @@ def _conversation(asked: Mapping[str, Any], found: Sequence[ResponseRecord]) -> 
         raise WrongReturnError(
             f"returned a conversation that ends with {previous!r:.80} in place of {asked['response_id']!r:.80}"
         )
+
+
+def check_lines(found: Sequence[bytes]) -> None:
+    """Raise WrongReturnError if an item of `BatchResults.lines` is not one line of JSON.
+
+    Such an item would change the number of lines in the file that a client reads.
+    """
+    for line in found:
+        if b"\n" in line:
+            raise WrongReturnError(f"returned several lines in place of one: {line!r:.80}")
+        try:
+            msgspec.json.decode(line, type=msgspec.Raw)
+        except ValueError as error:
+            raise WrongReturnError(f"returned a line that is not JSON ({error}): {line!r:.80}") from error
 
 
 _COMPARE: Mapping[Any, Compare] = {

@@ -54,6 +54,11 @@ STORES = frozenset({"file_store", "batch_store", "response_store"})
 _WITHOUT_ID = frozenset({"put()", "create()", "list()", "expired()", "unfinished()", "purge()", "close()"})
 """Methods of stores that take no id, so that a KeyError is a defect."""
 
+SLOW_S = 1.0
+"""Duration of a synchronous call, in seconds, beyond which the log has a warning."""
+
+WARN_EVERY_S = 60.0
+
 _inside: ContextVar[bool] = ContextVar("inside a component", default=False)
 _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
 
@@ -84,7 +89,7 @@ class ComponentCalls:
         dropped: number of events that an observer did not get.
     """
 
-    __slots__ = ("_meant", "_thread", "count", "dropped", "entry", "failures", "seconds")
+    __slots__ = ("_meant", "_next_warning", "_thread", "count", "dropped", "entry", "failures", "seconds")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -92,6 +97,7 @@ class ComponentCalls:
         self.count = 0
         self.failures = 0
         self.dropped = 0
+        self._next_warning = 0.0
         self._thread = 0  # thread in a synchronous call; the last one if several are
         self._meant = (*EXPECTED_ERRORS, KeyError) if entry.kind in STORES else EXPECTED_ERRORS
 
@@ -106,9 +112,7 @@ class ComponentCalls:
         try:
             return function(*args, **kwargs)
         finally:
-            took = perf_counter() - begun
-            self.seconds += took
-            self.count += 1
+            self._record(perf_counter() - begun)
 
     def watched(
         self, function: Callable[ArgsT, FoundT], check: Check | None = None
@@ -140,9 +144,7 @@ class ComponentCalls:
                 raise_if_process_ends(error)
                 raise failed(error, where) from error
             finally:
-                took = perf_counter() - begun
-                self.seconds += took
-                self.count += 1
+                self._record(perf_counter() - begun)
                 self._thread = 0
 
         return watching
@@ -216,6 +218,18 @@ class ComponentCalls:
         finally:
             if isinstance(items, AsyncGenerator):
                 await items.aclose()
+
+    def _record(self, seconds: float) -> None:
+        """Count a synchronous call; log a call that took longer than SLOW_S, at most one in WARN_EVERY_S."""
+        self.seconds += seconds
+        self.count += 1
+        if seconds > SLOW_S and perf_counter() >= self._next_warning:
+            import logging  # the command line starts without it
+
+            self._next_warning = perf_counter() + WARN_EVERY_S
+            logging.getLogger(__name__).warning(
+                "%s took %.1f s in one call; others may have waited for it", self.entry, seconds
+            )
 
     def failed(self, error: BaseException, where: str) -> ComponentFailedError:
         """Record and log a failure; return the error that ends the request.

@@ -17,7 +17,17 @@ from msgspec import ValidationError
 
 from llmfw.core.base.config import OptionValue
 
-__all__ = ["NoOptions", "ValidationError", "at_fault", "converted", "option_text", "with_keywords"]
+__all__ = [
+    "NoOptions",
+    "ValidationError",
+    "at_fault",
+    "converted",
+    "default_of",
+    "fault_of_default",
+    "option_text",
+    "with_keywords",
+    "wrong_default",
+]
 
 ComponentT = TypeVar("ComponentT")
 
@@ -44,6 +54,56 @@ def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
         if read == given:
             raise
     return msgspec.convert(read, struct, strict=False)
+
+
+def fault_of_default(field: Any) -> str | None:
+    """Return why the default of a msgspec Struct's field is not a valid value of the field.
+
+    Returns None if it is valid, or if there is no default.
+    """
+    default = default_of(field)
+    if default is msgspec.NODEFAULT:
+        return None
+    try:
+        msgspec.convert(msgspec.to_builtins(default), field.type)
+    except (msgspec.ValidationError, TypeError) as error:
+        return str(error)
+    return None
+
+
+def default_of(field: Any) -> Any:
+    """Return the default of a msgspec Struct's field, or `msgspec.NODEFAULT`."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+class WrongDefault(msgspec.Struct, frozen=True):
+    """An option whose default is not one of the values that it allows."""
+
+    name: str
+    default: Any
+    fault: str
+
+    def __str__(self) -> str:
+        return f"the default of its option {self.name!r}, {self.default!r}, is refused: {self.fault}"
+
+
+def wrong_default(struct: type[Any], given: Mapping[str, OptionValue]) -> WrongDefault | None:
+    """Return an option whose default is used and is not valid; None if there is none."""
+    for field in msgspec.structs.fields(struct):
+        if field.encode_name not in given and (fault := fault_of_default(field)) is not None:
+            return WrongDefault(field.encode_name, default_of(field), fault + _values_of(field.type))
+    return None
+
+
+def _values_of(kind: Any) -> str:
+    """Return a clause with the values that an option may have, if it has a list of them."""
+    import msgspec.inspect
+
+    info: Any = msgspec.inspect.type_info(kind)
+    values = info.values if isinstance(info, msgspec.inspect.LiteralType) else ()
+    return f"; allowed: {', '.join(map(repr, values))}" if values else ""
 
 
 def at_fault(given: Mapping[str, OptionValue], error: ValidationError, prefix: str) -> str:

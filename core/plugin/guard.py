@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 from llmfw.core.interfaces.batch_store import BatchResults, BatchStore, LineResult
 from llmfw.core.interfaces.file_store import Describe, FileStore
+from llmfw.core.interfaces.parsers import ToolParser
 
-from .agreement import PutArguments, agreement_of
+from .agreement import PutArguments, agreement_of, check_lines
+from .call_order import in_order
 from .calls import ComponentCalls
 from .returned import Check, WrongReturnError, check_of
 
@@ -93,6 +95,8 @@ def _watched(own: FunctionType, declared: FunctionType, calls: ComponentCalls) -
 
         return results
 
+    if declared in (ToolParser.feed, ToolParser.finish):
+        return functools.wraps(own)(calls.watched(in_order(own, check)))
     return functools.wraps(own)(calls.watched(own, check))
 
 
@@ -151,4 +155,5 @@ class _GuardedResults(BatchResults):
         return await self._calls.wait_checked(check_of(BatchResults.done), self._made.done)
 
     def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
-        return self._calls.iterate_checked(check_of(BatchResults.lines), self._made.lines, failed=failed)
+        checked = functools.partial(_check_all, (check_of(BatchResults.lines), check_lines))
+        return self._calls.iterate_checked(checked, self._made.lines, failed=failed)

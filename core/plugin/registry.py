@@ -158,14 +158,14 @@ class Entry:
         Raises:
             ConfigError: an option is unknown, a value has the wrong type, or a required option is
                 missing.
-            ComponentError: as in `load`.
+            ComponentError: as in `load`; or the default of an option is not a valid value.
         """
         import msgspec
 
-        from .component_options import NoOptions, ValidationError, at_fault, converted  # imports msgspec
+        from . import component_options as reading  # imports msgspec
 
         given = options_of(self.kind, (self.name, self.full_name), options)
-        struct = getattr(self.load(), "Options", NoOptions)
+        struct = getattr(self.load(), "Options", reading.NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
             raise ComponentError(f"{self} has Options that are no msgspec.Struct")
         known = struct.__struct_encode_fields__
@@ -176,14 +176,17 @@ class Entry:
                     + (_known_names(key, known) if known else "it has none")
                 )
         try:
-            return converted(given, struct)
-        except ValidationError as error:
+            built, wrong = reading.converted(given, struct), reading.wrong_default(struct, given)
+        except reading.ValidationError as error:
             hint = self._needed(struct, given) if "missing required" in str(error) else ""
-            fault = at_fault(given, error, self.option_prefix)
+            fault = reading.at_fault(given, error, self.option_prefix)
             raise ConfigError(f"options of {self}: {fault}{error}{hint}") from error
         except BaseException as error:  # a plugin's types may raise anything
             raise_if_process_ends(error)
             raise ComponentError(f"{self} has Options that cannot be read: {reason_of(error)}") from error
+        if wrong is not None:
+            raise ComponentError(f"{self} has a defect: {wrong}; give -o {self.kind}.{wrong.name}=VALUE")
+        return built
 
     def _needed(self, struct: Any, given: Mapping[str, OptionValue]) -> str:
         """Return a clause for an error message that lists the missing required options, as a user writes

@@ -107,6 +107,14 @@ def test_flushing_returns_the_remaining_cache(server: Served) -> None:
     assert httpx.post(f"{server.url}/admin/cache/flush").json()["num_nodes"] == 2
 
 
+@pytest.mark.parametrize("path", ["/admin/cache/flush", "/flush_cache"])
+def test_flushing_reports_a_body_s_fields(server: Served, path: str) -> None:
+    assert "llmfw-ignored-params" not in httpx.post(server.url + path).headers
+    reply = httpx.post(server.url + path, json={"timeout": 3})
+    assert (reply.status_code, reply.headers["llmfw-ignored-params"]) == (200, "timeout")
+    assert httpx.post(server.url + path, content=b"{{{").status_code == 400
+
+
 def test_text_is_pinned_like_a_completion_prompt(server: Served, told: EchoAdministration) -> None:
     command = pin(server, told, prompt="Be kind.", ttl_s=60, cache_salt="s")
     assert command == PinPrefix(server.tokenizer.encode("Be kind."), 60.0, "s")

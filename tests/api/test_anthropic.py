@@ -330,6 +330,13 @@ def test_a_thinking_budget_reaches_the_engine(server: Served) -> None:
     assert server.engine.requests[-1].thinking.budget == 7
 
 
+@pytest.mark.parametrize("budget", [0, -1, 2**31, 2**64, 10**30])
+def test_a_thinking_budget_has_a_range(server: Served, budget: int) -> None:
+    reply = post(server, {"max_tokens": 20, "thinking": {"type": "enabled", "budget_tokens": budget}})
+    assert reply.status_code == 400
+    assert "from 1 to 2147483647" in reply.json()["error"]["message"]
+
+
 def test_errors_raise_the_client_s_exceptions(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError) as bad:
         ask(client, max_tokens=0)

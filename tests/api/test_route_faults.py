@@ -13,7 +13,7 @@ from litestar import Response, get
 from litestar.exceptions import InternalServerException
 from litestar.response import Stream
 
-from llmfw.core.base.errors import RequestError
+from llmfw.core.base.errors import RequestError, UnreadableRequestError
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving
@@ -27,6 +27,7 @@ RAISED: dict[str, BaseException] = {
     "panic": Panic("a panic"),
     "exit": SystemExit(3),
     "cancelled": asyncio.CancelledError(),
+    "request": UnreadableRequestError("the engine cannot read request 'a': Expected `int`, got `str`"),
 }
 
 

@@ -50,4 +50,4 @@ def test_a_batch_line_has_a_body_s_limits(server, http):
         while batch["status"] not in ("failed", "completed") and time.monotonic() < deadline:
             time.sleep(0.1)
             batch = http.get(f"/v1/batches/{batch['id']}").json()
-    assert [error["code"] for error in batch["errors"]["data"]] == ["line_too_long"]
+    assert [error["code"] for error in batch["errors"]["data"]] == ["json_too_complex"]

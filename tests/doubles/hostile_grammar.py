@@ -38,7 +38,7 @@ class AnyText(Grammar):
         return [10**6] if self.fault == "force" else ()
 
     def is_finished(self) -> bool:
-        return self.fault == "finish"
+        return self.fault in ("finish", "end", "dead")
 
 
 class HostileBackend(GrammarBackend):
@@ -46,6 +46,7 @@ class HostileBackend(GrammarBackend):
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self.count = 0
+        self.eos = tokenizer.eos_token_ids[0]
 
     def prepare(self, spec: GrammarSpec) -> GrammarSpec:
         if spec.source.startswith("recurse"):
@@ -74,13 +75,17 @@ class HostileBackend(GrammarBackend):
             return AnyText(0.3)
         elif what == "fault":
             return AnyText(fault=spec.source.split()[1])
+        elif what.startswith("{"):  # a structural tag
+            return AnyText(fault="end")
         return AnyText()
 
     def fill_masks(self, grammars: Sequence[Grammar], masks: npt.NDArray[np.int32]) -> None:
         for grammar in grammars:
             assert isinstance(grammar, AnyText)
             spin(grammar.mask_s)
-        masks[:] = 0 if isinstance(grammars[0], AnyText) and grammars[0].fault == "empty" else -1
+            masks[:] = 0 if grammar.fault in ("empty", "dead", "end") else -1
+            if grammar.fault == "end":
+                masks[:, self.eos // 32] = 1 << self.eos % 32
 
 
 def spin(seconds: float) -> None:

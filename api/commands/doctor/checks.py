@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from llmfw.api.settings.option_fields import default_of, fault_of_default
 from llmfw.core.base.errors import ComponentError
+from llmfw.core.plugin.component_options import default_of, fault_of_default
 from llmfw.core.plugin.containment import raise_if_process_ends
 from llmfw.core.plugin.registry import Entry, reason_of
 

@@ -20,7 +20,7 @@ import msgspec
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import FromEngine
-from llmfw.core.base.errors import EngineError, LLMFWError
+from llmfw.core.base.errors import LLMFWError, UnreadableRequestError
 from llmfw.core.base.log import setup_logging
 from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, Request, TokenEvent
 from llmfw.core.imports import garbage
@@ -133,7 +133,7 @@ class EngineServer:
         request_id = message.get("id") if isinstance(message, dict) else None
         if isinstance(request_id, str):
             if not isinstance(error, LLMFWError):
-                error = EngineError(f"the engine cannot read request {request_id!r}: {error}")
+                error = UnreadableRequestError(f"the engine cannot read request {request_id!r}: {error}")
             self._send(client, EventBatch([TokenEvent.failed(request_id, error)]))
 
     def _forget(self, client: Client) -> None:

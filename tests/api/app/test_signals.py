@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,28 @@ def test_sigterm_while_loading_leaves_no_process(model: Path, delay_s: float) ->
         assert process.popen.wait(15) == 0
         assert "Traceback" not in process.log
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (130, 130), (None, -signal.SIGTERM)])
+def test_a_late_signal_keeps_the_exit_code(code: int | None, expected: int) -> None:
+    """It comes when the server has stopped and the interpreter has not ended yet."""
+    script = (
+        "import os, signal, time; from llmfw.api.app.signals import Signals\n"
+        f"with Signals() as signals: signals.exit_code = {code}\n"
+        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(10)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == expected
+
+
+def test_a_signal_at_interpreter_exit_is_ignored() -> None:
+    script = (
+        "import os, signal; from llmfw.api.app.signals import Signals\n"
+        "with Signals() as signals: signals.exit_code = 3\n"
+        "class Late:\n"
+        "    def __del__(self, kill=os.kill, pid=os.getpid()): kill(pid, 15)\n"
+        "late = Late()"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
 
 
 def test_a_stopped_engine_ends_with_a_killed_server(model: Path) -> None:

@@ -15,7 +15,7 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 
 from ...doubles.echo_engine import EchoEngine
-from .rig import Line, chat_line, chat_lines, running
+from .rig import Line, chat_line, chat_lines, jsonl, running
 
 Stores = dict[str, Any]
 
@@ -213,3 +213,13 @@ async def test_very_many_messages_are_rendered_in_a_thread(
         assert record.num_completed == 1
     assert threads
     assert threading.get_ident() not in threads
+
+
+async def test_half_a_surrogate_fails_its_line_only(tokenizer: Tokenizer, stores: dict[str, Any]) -> None:
+    async with running(tokenizer, stores) as rig:
+        data = jsonl(chat_lines(2)).replace(b'"hi1"', rb'"hi\ud800"')
+        record = await rig.ended(await rig.create(data))
+        assert (record.status, record.num_completed, record.num_failed) == ("completed", 1, 1)
+        _, [failed] = await rig.outcome(record)
+    assert failed["response"]["status_code"] == 400
+    assert r"the request's body has \ud800 at byte" in failed["response"]["body"]["error"]["message"]

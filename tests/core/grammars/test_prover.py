@@ -109,6 +109,28 @@ def test_a_backends_fault_is_its_own(rig: Rig, fault: str, where: str, words: st
     assert caught.value.where == where
 
 
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("finish", r"only the end may follow, but fill_masks\(\) allows token 0"),
+        ("dead", r"only the end may follow, but fill_masks\(\) does not allow the end"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["regex", "ebnf"])
+def test_a_grammar_finished_too_early_fails(rig: Rig, fault: str, words: str, kind: str) -> None:
+    """The mask of its first token says that the output may go on, or that it cannot end."""
+    with pytest.raises(BackendFailureError, match=words) as caught:
+        rig.prove(f"fault {fault}", kind=kind)
+    assert caught.value.where == "is_finished()"
+    assert rig.prove("fault end", kind=kind)
+
+
+def test_an_empty_choice_fails(rig: Rig) -> None:
+    source = '{"format": {"type": "const_string", "value": "yes"}}'
+    with pytest.raises(BackendFailureError, match="the grammar requires text"):
+        rig.prove(source, kind="structural_tag")
+
+
 def test_slow_grammars_delay_no_other_tenant(rig: Rig) -> None:
     async def attack() -> int:
         bombs = [

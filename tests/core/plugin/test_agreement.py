@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from llmfw.core.base.errors import ComponentFailedError
-from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
+from llmfw.core.interfaces.batch_store import BatchRecord, BatchResults, BatchStore
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
 from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
 from llmfw.core.plugin.calls import ComponentCalls
@@ -157,3 +157,27 @@ async def test_right_records_are_served() -> None:
     assert [record.id for record in found] == ["resp_a", "resp_b"]
     with pytest.raises(KeyError):
         await made(MemoryBatches, BatchStore).get("batch_x")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"a": 1}\n{"a": 2}', "several lines in place of one"),
+        (b"{{{", "a line that is not JSON"),
+        (b"", "not JSON"),
+    ],
+)
+async def test_a_result_is_one_line(line: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Results(BatchResults):
+        async def add(self, results: object) -> None: ...
+
+        async def done(self) -> set[int]:
+            return set()
+
+        async def lines(self, *, failed: bool) -> AsyncIterator[list[bytes]]:
+            yield [b"{}", line]
+
+    store = made(MemoryBatches, BatchStore, results=lambda self, batch_id: Results())
+    with pytest.raises(ComponentFailedError, match="batch store 'bad'"):
+        [lines async for lines in store.results("batch_a").lines(failed=False)]
+    assert reason in caplog.text

@@ -186,7 +186,7 @@ async def test_batch_results_count_as_store_calls() -> None:
             raise OSError("locked")
 
         async def lines(self, *, failed: bool) -> AsyncIterator[list[bytes]]:
-            yield [b"one"]
+            yield [b"{}"]
 
     class Batches:
         def results(self, batch_id: str) -> Results:
@@ -194,7 +194,7 @@ async def test_batch_results_count_as_store_calls() -> None:
 
     calls = ComponentCalls(Entry("batch_store", "bad", "m:C", "ext", "llmfw-ext", "1.2"))
     results = guarded(Batches, BatchStore, calls)().results("batch-1")
-    assert [lines async for lines in results.lines(failed=False)] == [[b"one"]]
+    assert [lines async for lines in results.lines(failed=False)] == [[b"{}"]]
     with pytest.raises(ComponentFailedError, match="batch store 'bad'"):
         await results.done()
 
@@ -216,3 +216,20 @@ def test_the_ledger_sums_calls_of_each_component() -> None:
     assert (use.kind, use.name, use.plugin) == ("tool_parser", "bad", "ext")
     assert (use.calls, use.failures) == (2, 1)
     assert use.seconds > 0
+
+
+@pytest.mark.parametrize("way", ["timed", "call"])
+def test_a_slow_call_is_logged_once_a_minute(
+    calls: ComponentCalls, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("llmfw.core.plugin.calls.perf_counter", lambda: now)
+
+    def work(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    for seconds, expected in ((0.5, 0), (5.0, 1), (7.0, 1), (60.0, 2)):
+        getattr(calls, way)(work, seconds)
+        assert len(caplog.records) == expected
+    assert f"{calls.entry} took 5.0 s in one call" in caplog.text

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal
+
 import msgspec
 import pytest
 
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ComponentError
 from llmfw.core.engine.generation.policy_choice import PolicyChoice
+from llmfw.core.interfaces.grammar import GrammarBackend
 from llmfw.core.plugin.component_options import converted, option_text
 from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
 
 VALUES = ["text", "8", 8, 0.5, True, ["a", 1], {"a": [1]}]
 
@@ -30,3 +35,27 @@ def test_options_as_text_convert_to_equal_values(value):
 def test_the_active_policy_reports_options_as_text():
     choice = PolicyChoice(load_plugins().registry, "lpm", {"policy.max_overtaken": 3})
     assert choice.info().options == {"max_overtaken": "3"}
+
+
+class BrokenBackend(GrammarBackend):
+    """A grammar backend whose options have defaults that they refuse."""
+
+    class Options(GrammarBackend.Options):
+        mode: Literal["fast", "exact"] = "slow"  # type: ignore[assignment]
+        size: Annotated[int, msgspec.Meta(ge=1)] = 4
+
+    def __init__(self, tokenizer: Any, vocab_size: int, *, options: Options) -> None: ...
+
+    def compile(self, spec: Any) -> Any: ...
+
+    def fill_masks(self, grammars: Any, masks: Any) -> None: ...
+
+
+def test_a_refused_default_names_its_option():
+    entry = Entry("grammar", "bad", f"{__name__}:BrokenBackend", "ext", "llmfw-ext", "1.2")
+    with pytest.raises(ComponentError) as caught:
+        entry.build_options({})
+    [line] = str(caught.value).splitlines()
+    for part in ("'bad'", "llmfw-ext", "'mode'", "'slow'", "'exact', 'fast'", "-o grammar.mode=VALUE"):
+        assert part in line
+    assert entry.build_options({"grammar.mode": "fast"}).mode == "fast"

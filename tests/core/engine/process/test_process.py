@@ -141,7 +141,7 @@ def test_an_unreadable_request_ends_alone(clients: list[Client], prompt: object)
     answer = first.receive()
     assert isinstance(answer, EventBatch)
     [event] = answer.events
-    assert (event.id, event.error_kind) == ("bad", "EngineError")
+    assert (event.id, event.error_kind) == ("bad", "UnreadableRequestError")
     assert event.error is not None
     assert event.error.startswith("the engine cannot read request 'bad': Expected ")
     assert isinstance(second.receive(), EventBatch)
