@@ -5,8 +5,6 @@ Replies in Anthropic's format if the request has the header `anthropic-version`,
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import Any
 
 from litestar import Request, Response, get
@@ -18,22 +16,14 @@ from llmfw.api.anthropic.errors import handle_as_anthropic
 from llmfw.api.anthropic.models import VERSION_HEADER, anthropic_model, model_page
 from llmfw.api.http.errors import handle
 from llmfw.api.schemas.models import ModelCard, ModelList
-from llmfw.api.text.generation import Generator
 from llmfw.core.base.errors import ModelNotFoundError
 from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response
 
 
-def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
-    """Return the route handlers of `/v1/models`."""
-    card = ModelCard(
-        id=generator.served_name,
-        created=int(time.time()),
-        root=root_of(generator.info.model, generator.served_name),
-        max_model_len=generator.info.max_model_len,
-    )
-
+def model_routes(card: ModelCard) -> list[HTTPRouteHandler]:
+    """Return the route handlers of `/v1/models`, for the card of the served model."""
     theirs = anthropic_model(card.id, card.created, card.max_model_len)
 
     @get("/v1/models", exception_handlers=_HANDLERS, opt=describe("List the served models.", reply=ModelList))
@@ -55,11 +45,6 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
         return json_response(theirs if VERSION_HEADER in request.headers else card)
 
     return [list_models, retrieve_model]
-
-
-def root_of(model: str, served_name: str) -> str:
-    """Return the model's hub id. For a folder, return the served name, because paths are private."""
-    return served_name if Path(model).is_dir() else model
 
 
 def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -36,6 +36,7 @@ from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
+from .description import ServerDescription
 from .fingerprint import system_fingerprint
 from .stores import Stores
 
@@ -140,6 +141,7 @@ class Services:
         self.native = NativeService(self.live.generator, components.reasoning_parser)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
         self.admin = AdminService(client, self.live.generator, self.live.chat)
+        self.description = ServerDescription(client, self.live.generator, self.admin)
         room = DiskRoom(config.storage, config.min_free_disk_mb)
         self.files = FileService(stores.files, stores.batches, self._ownership, room)
         self.uploads = UploadService(stores.files, self._ownership, room)
