@@ -22,7 +22,7 @@ from .memory import Memory
 from .pace import Pace
 
 SMALL_BYTES = 2**16
-"""Largest body that does not count towards the memory for bodies."""
+"""Largest body that does not count toward the memory for bodies."""
 
 FREE_COST_S = 0.0005
 """Bodies whose decoding takes at most this long, in seconds, do not wait for a turn (see `pace`).

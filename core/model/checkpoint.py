@@ -43,7 +43,7 @@ class StoredTensor:
 
     @property
     def is_integer(self) -> bool:
-        """Whether the dtype is integer or boolean. If a weight has such a dtype, it holds quantised codes."""
+        """Whether the dtype is integer or boolean. If a weight has such a dtype, it holds quantized codes."""
         return self.dtype.upper().startswith(("I", "U", "BOOL"))
 
 
@@ -99,11 +99,11 @@ def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
 
 
 def missing_scales(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return the names of tensors, mostly scales, that are missing from quantised modules.
+    """Return the names of tensors, mostly scales, that are missing from quantized modules.
 
     A tensor is missing if the same module in another layer has it.
 
-    A scale is also missing if no layer has a scale for an fp8 weight. A module counts as quantised if it has
+    A scale is also missing if no layer has a scale for an fp8 weight. A module counts as quantized if it has
     a tensor of one-byte elements. transformers does not report all of these tensors as missing.
     """
     leaves: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))

@@ -46,9 +46,9 @@ def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
 
 
 def switch_dropout_off(folder: Path, backend: tokenizers.Tokenizer) -> None:
-    """Turn off random tokenisation, so that a tokenizer always returns the same tokens for a text.
+    """Turn off random tokenization, so that a tokenizer always returns the same tokens for a text.
 
-    Random tokenisation is for training (Provilkov et al., "BPE-Dropout"; Kudo, "Subword Regularization").
+    Random tokenization is for training (Provilkov et al., "BPE-Dropout"; Kudo, "Subword Regularization").
     """
     for name in ("dropout", "alpha", "nbest_size"):
         if value := getattr(backend.model, name, None):
