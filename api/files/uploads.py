@@ -21,9 +21,9 @@ from llmfw.core.base.errors import ConflictError, NotFoundError, RequestError
 from llmfw.core.base.ids import sortable_id
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
+from .disk_space import DiskSpace
 from .form import FileForm
 from .limits import MAX_FILE_BYTES, MAX_PART_BYTES, check_anchor, check_filename, check_purpose, check_seconds
-from .room import DiskRoom
 from .service import log_stored, new_record, object_of
 
 logger = logging.getLogger(__name__)
@@ -81,13 +81,13 @@ class UploadService:
     Args:
         ownership: rules that decide which uploads a request may see. Other uploads do not exist for the
             request.
-        room: check that keeps some disk space free; None: uploads may fill the disk.
+        space: check that keeps some disk space free; None: uploads may fill the disk.
     """
 
-    def __init__(self, store: FileStore, ownership: Ownership, room: DiskRoom | None = None) -> None:
+    def __init__(self, store: FileStore, ownership: Ownership, space: DiskSpace | None = None) -> None:
         self._store = store
         self._ownership = ownership
-        self._room = room
+        self._space = space
         self._changing: set[str] = set()
 
     async def create(self, body: UploadRequest) -> Upload:
@@ -113,7 +113,7 @@ class UploadService:
             RequestError: the upload does not exist or takes no more parts, or the form is wrong.
         """
         state = _open(await self._find(upload_id))
-        content = self._room.guarded(form.content()) if self._room else form.content()
+        content = self._space.guarded(form.content()) if self._space else form.content()
         part = await self._store.put(content, lambda size: _part_of(state, size))
         try:
             _open(await self._find(upload_id))  # the upload may have ended meanwhile

@@ -18,7 +18,7 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser
 
 from .logprobs import LogprobForm, check_start
-from .parts import PartMaker, counts_reasoning, scores_only
+from .prompt_maker import PromptMaker, counts_reasoning, scores_only
 from .prompts import Prompts, ids_of, prompts_of, sampling_of
 from .run import NativeGeneration
 
@@ -50,11 +50,11 @@ class NativeService:
         _check_number(prompts, n)
         ids = ids_of(body, prompts, n)
         check_start(body, prompts.token_ids)
-        parts = await PartMaker(body, self._generator, terms, self._reasoning).parts(prompts.token_ids, given)
+        maker = PromptMaker(body, self._generator, terms, self._reasoning)
 
-        generation = self._generator.start_parts(
+        generation = self._generator.start_prompts(
             "gen-",
-            parts,
+            await maker.make(prompts.token_ids, given),
             n=n,
             priority=body.priority or 0,
             terms=terms,

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from llmfw.api.chat.thinking import is_thinking
 from llmfw.api.schemas.native import GenerateRequest, NativeSampling
-from llmfw.api.text.generation import Generator, MakeText, Output, Part
+from llmfw.api.text.generation import GenerationPrompt, Generator, MakeText, Output
 from llmfw.api.text.stops import Stops, stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import Terms
@@ -35,8 +35,8 @@ class _Settings(msgspec.Struct, frozen=True):
     output: Output
 
 
-class PartMaker:
-    """Makes the parts of the generation that answers a request. Equal sampling parameters share settings.
+class PromptMaker:
+    """Makes the prompts of the generation that answers a request. Equal sampling parameters share settings.
 
     Args:
         body: request body.
@@ -58,8 +58,10 @@ class PartMaker:
         self._made: dict[bytes, _Settings] = {}
         self._num_compiled = 0
 
-    async def parts(self, prompts: Sequence[list[int]], given: Sequence[NativeSampling]) -> list[Part]:
-        """Return the part of each prompt.
+    async def make(
+        self, prompts: Sequence[list[int]], given: Sequence[NativeSampling]
+    ) -> list[GenerationPrompt]:
+        """Return each prompt with its settings.
 
         Args:
             given: sampling parameters of each prompt.
@@ -69,15 +71,18 @@ class PartMaker:
         """
         if not isinstance(self._body.sampling_params, list):
             settings = await self._settings(given[0], "sampling_params.")
-            return [Part(each, settings.sampling, settings.make_text, settings.output) for each in prompts]
-        parts = []
+            return [
+                GenerationPrompt(each, settings.sampling, settings.make_text, settings.output)
+                for each in prompts
+            ]
+        with_settings: list[GenerationPrompt] = []
         for i, (prompt, each) in enumerate(zip(prompts, given, strict=True)):
             key = msgspec.json.encode(each)
             if key not in self._made:
                 self._made[key] = await self._own_settings(each, i)
             made = self._made[key]
-            parts.append(Part(prompt, made.sampling, made.make_text, made.output))
-        return parts
+            with_settings.append(GenerationPrompt(prompt, made.sampling, made.make_text, made.output))
+        return with_settings
 
     async def _own_settings(self, given: NativeSampling, i: int) -> _Settings:
         """Return the settings of one prompt of a list. Errors name its item of `sampling_params`."""
