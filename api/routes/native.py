@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from typing import Any
 
 from litestar import Request, post
@@ -14,7 +13,7 @@ from llmfw.api.native.service import NativeService
 from llmfw.api.schemas.native import GenerateReply, GenerateRequest
 from llmfw.core.interfaces.operation import describe
 
-from .respond import event_stream, json_response, read_json, while_connected
+from .respond import answer, read_json
 
 
 def native_routes(native: NativeService, *, strict: bool = False) -> list[HTTPRouteHandler]:
@@ -37,15 +36,13 @@ def native_routes(native: NativeService, *, strict: bool = False) -> list[HTTPRo
     async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_native(await read_json(request))
         headers = report_ignored(ignored, strict)
-
-        async def frames() -> AsyncGenerator[bytes, None]:
-            return native.stream(await native.start(body))
-
-        async def reply() -> GenerateReply | list[GenerateReply]:
-            return await native.reply(await native.start(body))
-
-        if body.stream:
-            return await event_stream(request.receive, frames(), headers)
-        return json_response(await while_connected(request.receive, reply()), headers)
+        return await answer(
+            request.receive,
+            native.start(body),
+            reply=native.reply,
+            stream=native.stream,
+            streams=body.stream,
+            headers=headers,
+        )
 
     return [generate]
