@@ -171,7 +171,7 @@ class UploadService:
         """Lock an upload against other requests while the block runs; raise ConflictError if it is locked."""
         if upload_id in self._changing:
             raise ConflictError(
-                f"upload {upload_id!r} is being completed or cancelled by another request",
+                f"upload {upload_id!r} is being completed or cancelled by another request; try again once that has ended",
                 param="upload_id",
                 code="upload_in_use",
                 passing=True,
@@ -217,14 +217,17 @@ class UploadService:
         for index, part_id in enumerate(part_ids):
             param = f"part_ids[{index}]"
             if part_id in found:
-                raise RequestError(f"{param} is {part_id!r}, which is there twice", param=param)
+                raise RequestError(
+                    f"{param} is {part_id!r}, which is there twice; name each part once", param=param
+                )
             try:
                 part = await self._store.get(part_id)
             except KeyError:
                 part = None
             if part is None or part.space != state.id:
                 raise RequestError(
-                    f"{param} is {part_id[:100]!r}, which is no part of upload {state.id!r}", param=param
+                    f"{param} is {part_id[:100]!r}, which is no part of upload {state.id!r}; add it first",
+                    param=param,
                 )
             found[part_id] = part
         total = sum(part.bytes for part in found.values())

@@ -144,7 +144,10 @@ def _streams(query: Mapping[str, str]) -> bool:
         raise RequestError(f"stream is {given[:100]!r}; it must be true or false", param="stream")
     streams = given in ("true", "1")
     if "starting_after" in query and not streams:
-        raise RequestError("starting_after needs stream to be true", param="starting_after")
+        raise RequestError(
+            "starting_after needs stream to be true; set it, or leave starting_after out",
+            param="starting_after",
+        )
     return streams
 
 

@@ -246,7 +246,9 @@ def _pickled(file: Path) -> dict[str, StoredTensor]:
     except Exception:  # noqa: BLE001 - if the file is damaged, transformers reports it
         return {}
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        raise ModelError(f"{file} holds a {type(state).__name__} in place of tensors by name")
+        raise ModelError(
+            f"{file} holds a {type(state).__name__} in place of tensors by name; save a state dict"
+        )
     return {
         name: StoredTensor(str(value.dtype).removeprefix("torch."), tuple(value.shape))
         for name, value in state.items()

@@ -223,7 +223,7 @@ def _read_config(path: str) -> Any:
                 "text alone; llmfw serves text: take a text model of the family"
             )
         raise ModelError(
-            f"model {path!r} ({hf_config.model_type}) is not a causal language model of transformers"
+            f"model {path!r} ({hf_config.model_type}) is not a causal language model of transformers; llmfw serves those"
         )
     _warn_of_other_class(path, hf_config)
     return hf_config

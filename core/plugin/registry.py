@@ -129,9 +129,9 @@ class Entry:
         interface = _import_path(INTERFACES[self.kind])
         spoken = INTERFACES[self.kind].replace(":", ".")
         if not (isinstance(found, type) and issubclass(found, interface)):
-            raise ComponentError(f"{self} is not a subclass of {spoken}")
+            raise ComponentError(f"{self} is not a subclass of {spoken}; derive it from that")
         if missing := sorted(getattr(found, "__abstractmethods__", ())):
-            raise ComponentError(f"{self} lacks {', '.join(missing)}, which {spoken} asks for")
+            raise ComponentError(f"{self} lacks {', '.join(missing)}, which {spoken} asks for; add it")
         return found
 
     def build(self, component: type[ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
@@ -178,7 +178,9 @@ class Entry:
 
         struct = getattr(self.load(), "Options", NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
-            raise ComponentError(f"{self} has Options that are no msgspec.Struct")
+            raise ComponentError(
+                f"{self} has Options that are no msgspec.Struct; derive them from msgspec.Struct"
+            )
         known = struct.__struct_encode_fields__
         for key in given:
             if key not in known:

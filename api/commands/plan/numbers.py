@@ -139,7 +139,7 @@ def _find(config: Mapping[str, Any], name: str) -> int | None:
 def _number(config: Mapping[str, Any], name: str, path: Path) -> int:
     found = _find(config, name)
     if found is None:
-        raise ModelError(f"{path} has no {name}, which a decoder's memory follows from")
+        raise ModelError(f"{path} has no {name}, which a decoder's memory follows from: add it")
     return found
 
 
