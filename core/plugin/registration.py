@@ -24,7 +24,7 @@ def check_component(
     """Raise PluginError if an argument of a component's registration is not valid."""
     if not (isinstance(name, str) and _PART_NAME.fullmatch(name)):
         raise PluginError(
-            f"{kind} name {name!r} has other characters than letters, digits, '.', '_' and '-'; choose another"
+            f"{kind} name {name!r} is not made of letters, digits, '.', '_' and '-'; choose another"
         )
     if name in RESERVED_NAMES:
         raise PluginError(f"{kind} name {name!r} is a word of the options of llmfw; choose another name")
