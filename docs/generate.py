@@ -157,7 +157,7 @@ def rooms() -> str:
 
 
 def refusals() -> str:
-    """Return a table of the fields that text routes refuse unless they honour them."""
+    """Return a table of the fields that text routes refuse unless they honor them."""
     rows = (
         f"| `{name}` | {', '.join(f'`{msgspec.json.encode(value).decode()}`' for value in each.neutral)}"
         f"{'; any without ' * bool(each.tunes)}{', '.join(f'`{tuned}`' for tuned in each.tunes)} | "

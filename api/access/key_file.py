@@ -81,7 +81,7 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
                 f"{where} has a key of {len(key)} characters, which could be guessed; use 32 random ones"
             )
     if not keys:
-        raise ConfigError(f"{str(path)!r} holds no API key")
+        raise ConfigError(f"{str(path)!r} holds no API key; write one on each line")
     return KeyLines(tuple(keys), tuple(warnings))
 
 
@@ -95,7 +95,7 @@ def _read(path: Path, *, may_wait: bool) -> tuple[str, int]:
             elif may_wait and stat.S_ISFIFO(mode):
                 data = _read_pipe(file.fileno(), path)
             else:
-                raise ConfigError(f"{str(path)!r} is not a regular file")
+                raise ConfigError(f"{str(path)!r} is not a regular file; give a file of API keys")
     except OSError as error:
         raise ConfigError(f"the API keys in {str(path)!r} cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
@@ -103,7 +103,7 @@ def _read(path: Path, *, may_wait: bool) -> tuple[str, int]:
     try:
         return data.decode("utf-8-sig"), mode
     except UnicodeDecodeError:
-        raise ConfigError(f"{str(path)!r} is not text in UTF-8") from None
+        raise ConfigError(f"{str(path)!r} is not text in UTF-8; save it as UTF-8") from None
 
 
 def _read_pipe(descriptor: int, path: Path) -> bytes:
@@ -119,7 +119,8 @@ def _read_pipe(descriptor: int, path: Path) -> bytes:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, ends - time.monotonic()))
         if not ready:
             raise ConfigError(
-                f"{str(path)!r} is a pipe that was not written and closed within {PIPE_S:.0f} s"
+                f"{str(path)!r} is a pipe that was not written and closed within {PIPE_S:.0f} s; give a file, or a "
+                "command that ends sooner"
             )
         part = os.read(descriptor, 2**16)
         if not part:  # closed, or never opened for writing

@@ -86,7 +86,10 @@ class PinnedTokens:
         if body.messages is None:
             for name in ("tools", "chat_template_kwargs"):
                 if getattr(body, name) is not None:
-                    raise RequestError(f"{name} goes with messages, and there are none", param=name)
+                    raise RequestError(
+                        f"{name} goes with messages, and there are none; send messages, or leave it out",
+                        param=name,
+                    )
         if body.prompt is not None:
             tokens = await self._generator.encode(body.prompt)
         elif body.messages is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from litestar import Litestar
@@ -40,7 +41,7 @@ from llmfw.api.routes.uploads import upload_routes
 from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
-from llmfw.api.services.services import ModelComponents, Services
+from llmfw.api.services.services import Answering, ModelComponents, Services
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
@@ -87,15 +88,9 @@ def create_app(
     ledger = ledger or ComponentLedger()
     own = [*_routes(services, client, config, keys), *metrics_routes(client, ledger)]
     limits = body_limits(config)
-    state = {
-        "api": InProcessAPI(services.live, components, strict=config.strict_params),
+    state: dict[str, Any] = {
         "bodies": BodyReader(limits),
-        "client": client,
-        "generator": services.live.generator,
-        "chat": services.live.chat,
-        "completions": services.live.completions,
-        "responses": services.live.responses,
-        "config": config,
+        **_state_for_plugins(services.live, client, components, config),
     }
     app = Litestar(
         own,
@@ -109,17 +104,39 @@ def create_app(
         logging_config=None,
     )
     for plugin, path in plugin_routes:
-        router = plugin_route(plugin, path, ledger)
-        if shared := shared_paths(app, router):
-            raise ComponentError(
-                f"{route_entry(plugin, path)} is at a path that is taken: {', '.join(shared)}"
-            )
-        try:
-            app.register(router)
-        except ImproperlyConfiguredException as error:
-            entry = route_entry(plugin, path)
-            raise ComponentError(f"{entry} does not go with the others: {error.detail}") from error
+        _register(app, plugin, path, ledger)
     return _guarded(HeadFollowsGet(app), config, keys)
+
+
+def _state_for_plugins(
+    live: Answering, client: EngineClient, components: ModelComponents, config: ServerConfig
+) -> dict[str, Any]:
+    """Return what the application's state has for plugins' routes."""
+    return {
+        "api": InProcessAPI(live, components, strict=config.strict_params),
+        "client": client,
+        "generator": live.generator,
+        "chat": live.chat,
+        "completions": live.completions,
+        "responses": live.responses,
+        "config": config,
+    }
+
+
+def _register(app: Litestar, plugin: str, path: str, ledger: ComponentLedger) -> None:
+    """Add a plugin's route to the application.
+
+    Raises:
+        ComponentError: the route cannot be imported, or another route has its path.
+    """
+    router = plugin_route(plugin, path, ledger)
+    if shared := shared_paths(app, router):
+        raise ComponentError(f"{route_entry(plugin, path)} is at a path that is taken: {', '.join(shared)}")
+    try:
+        app.register(router)
+    except ImproperlyConfiguredException as error:
+        entry = route_entry(plugin, path)
+        raise ComponentError(f"{entry} does not go with the others: {error.detail}") from error
 
 
 def _routes(
@@ -136,11 +153,11 @@ def _routes(
         *file_routes(services.files),
         *upload_routes(services.uploads, strict=strict),
         *batch_routes(services.batches, strict=strict),
-        *native_routes(services.native, live.generator, client, strict=strict),
-        *server_info_routes(live.generator, client),
+        *native_routes(services.native, strict=strict),
+        *server_info_routes(services.description),
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
-        *model_routes(live.generator),
+        *model_routes(services.description.card(), live.generator.is_named),
         *health_routes(client),
         *about_routes(config.served_model_name, needs_key=keys.has_keys),
         *openapi_routes(needs_key=keys.has_keys),

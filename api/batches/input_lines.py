@@ -44,7 +44,7 @@ async def read_lines(files: FileStore, file_id: str) -> AsyncGenerator[tuple[int
                     await asyncio.sleep(0)
                     until = time.perf_counter() + SLICE_S
     except KeyError as error:
-        raise InputGoneError(f"the input file {file_id!r} is not there any more") from error
+        raise InputGoneError(f"the input file {file_id!r} is not there any more; upload it again") from error
     except ContentLostError as error:
         raise InputGoneError(
             f"the server has lost the content of the input file {file_id!r}: upload it again"

@@ -129,7 +129,9 @@ class BatchService:
             record = await self._batches.get(batch_id)
             if self._ownership.may_see(record.tenant):
                 return record
-        raise NotFoundError(f"there is no batch {batch_id[:100]!r}", param="batch_id")
+        raise NotFoundError(
+            f"there is no batch {batch_id[:100]!r}; GET /v1/batches lists those of this key", param="batch_id"
+        )
 
     async def _check_input(self, file_id: str) -> None:
         try:

@@ -73,7 +73,7 @@ def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, An
         )
     if wrong := sorted(_RESERVED & kwargs.keys()):
         raise RequestError(
-            f"chat_template_kwargs.{wrong[0]} cannot be set by a request",
+            f"chat_template_kwargs.{wrong[0]} cannot be set by a request; leave it out",
             param=f"chat_template_kwargs.{wrong[0]}",
         )
     if body.enable_thinking is not None:

@@ -118,7 +118,7 @@ class Remote:
                     raise RemoteError(_message_of(chunk))
                 if chunk.get("choices"):
                     yield chunk["choices"][0]
-            raise RemoteError("the server closed the connection before the answer ended")
+            raise RemoteError("the server closed the connection before the answer ended; see its log")
 
     @contextlib.contextmanager
     def requests(self, read_timeout_s: float = READ_TIMEOUT_S) -> Generator[httpx.Client, None, None]:

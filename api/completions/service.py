@@ -22,10 +22,10 @@ from llmfw.api.text.terms import terms_of
 from llmfw.api.text.token_limits import with_limits
 from llmfw.api.text.truncation import Truncation
 from llmfw.core.base.errors import RequestError
-from llmfw.core.base.request import SamplingParams
+from llmfw.core.base.request import GrammarSpec, SamplingParams
 
 from .chunks import CompletionChunks
-from .prompts import encode_fill_in, encode_prompts
+from .prompts import Prompt, encode_fill_in, encode_prompts
 from .run import CompletionGeneration
 
 MAX_TOGETHER = 4096  # most choices of all prompts of a request together
@@ -60,22 +60,12 @@ class CompletionService:
         num_top = _num_top(body)
         given = given_ids(body.logprob_token_ids, self._generator.info, has_logprobs=num_top is not None)
         sampling, scores_only = _sampling(body, self._generator, default_max_tokens)
-        sampling = with_limits(sampling, body, self._generator.tokenizer)
         extras = extras_of(body)
         stops = await stops_of(
             body, sampling.stop, self._generator.tokenizer.eos_token_ids, self._generator.threads
         )
-        structure, terms, grammar = structure_of(body), terms_of(body), None
-        if structure is not None:
-            grammar = await self._generator.check_grammar(structure.spec, structure.param, terms.tenant)
-        tokenizer = self._generator.tokenizer
-        truncation = Truncation(body.truncate_prompt_tokens, self._generator, sampling.max_tokens)
-        if body.suffix:
-            _check_whole(body)
-            prompts, ends = await encode_fill_in(body.prompt, body.suffix, self._generator)
-            sampling = msgspec.structs.replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *ends))
-        else:
-            prompts = await encode_prompts(body.prompt, truncation)
+        grammar = await self._grammar(body)
+        prompts, sampling = await self._prompts(body, sampling)
         _check_number(len(prompts), best_of)
         skip = body.skip_special_tokens is not False
         if given and scores_only:
@@ -101,13 +91,13 @@ class CompletionService:
             make_text,
             n=best_of,
             priority=body.priority or 0,
-            terms=terms,
+            terms=terms_of(body),
             output=output,
         )
         generation.extras = extras
         return CompletionGeneration(
             generation,
-            tokenizer,
+            self._generator.tokenizer,
             prompts,
             n=n,
             echo=bool(body.echo),
@@ -116,6 +106,25 @@ class CompletionService:
             skip_special_tokens=skip,
             slices=self._generator.slices,
         )
+
+    async def _grammar(self, body: CompletionRequest) -> GrammarSpec | None:
+        """Return the grammar of the outputs after checking it; None: the request has none."""
+        structure, terms = structure_of(body), terms_of(body)
+        if structure is None:
+            return None
+        return await self._generator.check_grammar(structure.spec, structure.param, terms.tenant)
+
+    async def _prompts(
+        self, body: CompletionRequest, sampling: SamplingParams
+    ) -> tuple[list[Prompt], SamplingParams]:
+        """Return the encoded prompts, and `sampling` with the tokens that end what is filled in."""
+        truncation = Truncation(body.truncate_prompt_tokens, self._generator, sampling.max_tokens)
+        if not body.suffix:
+            return await encode_prompts(body.prompt, truncation), sampling
+        _check_whole(body)
+        prompts, ends = await encode_fill_in(body.prompt, body.suffix, self._generator)
+        stop_token_ids = (*sampling.stop_token_ids, *ends)
+        return prompts, msgspec.structs.replace(sampling, stop_token_ids=stop_token_ids)
 
     async def reply(self, running: CompletionGeneration) -> Completion:
         """Run a generation to its end and return the whole reply."""
@@ -254,4 +263,5 @@ def _sampling(
         raise RequestError("echo and suffix are both given; what is filled in has no echo", param="echo")
     scores_only = body.max_tokens == 0 and bool(body.echo)
     max_tokens = default_max_tokens if body.max_tokens is None else body.max_tokens
-    return generator.sampling(body, 1 if scores_only else max_tokens), scores_only
+    sampling = generator.sampling(body, 1 if scores_only else max_tokens)
+    return with_limits(sampling, body, generator.tokenizer), scores_only

@@ -158,7 +158,7 @@ class FileForm:
                 f"the form has a field {name[:100]!r}; its fields are {', '.join(known)}", param=name or None
             )
         if name in self._seen:
-            raise RequestError(f"the form has the field {name!r} twice", param=name)
+            raise RequestError(f"the form has the field {name!r} twice; send it once", param=name)
         encoding = segment.header("Content-Transfer-Encoding", "").strip().lower()
         if encoding not in _PLAIN_ENCODINGS:
             raise RequestError(
@@ -175,7 +175,9 @@ class FileForm:
     def _extend(self, piece: bytes) -> None:
         self._value += piece
         if len(self._value) > MAX_FIELD_BYTES:
-            raise RequestError(f"{self._reading} has more than {MAX_FIELD_BYTES} bytes", param=self._reading)
+            raise RequestError(
+                f"{self._reading} has more than {MAX_FIELD_BYTES} bytes; send less", param=self._reading
+            )
 
     def _finish(self) -> None:
         """End a field; raise RequestError if its value is wrong."""
@@ -187,7 +189,7 @@ class FileForm:
         try:
             value = self._value.decode()
         except UnicodeDecodeError as error:
-            raise RequestError(f"{name} is not a text in UTF-8", param=name) from error
+            raise RequestError(f"{name} is not a text in UTF-8; send it in UTF-8", param=name) from error
         self._value.clear()
         self._checks[name](value)
         self.values[name] = value

@@ -21,6 +21,7 @@ from llmfw.core.base.ids import sortable_id
 from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
+from .disk_space import DiskSpace
 from .form import FileForm
 from .in_use import SETTLING, inputs_in_use
 from .limits import (
@@ -32,7 +33,6 @@ from .limits import (
     check_seconds,
     lifetime_of,
 )
-from .room import DiskRoom
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class FileService:
     Args:
         batches: store of the batch jobs; a job's input file is not removed before the job ends.
         ownership: rules that decide which files a request may see. Other files do not exist for the request.
-        room: check that keeps some disk space free; None: uploads may fill the disk.
+        space: check that keeps some disk space free; None: uploads may fill the disk.
 
     Attributes:
         deleting: lock held while a file is checked and removed. Callers that look up a file and then create
@@ -118,13 +118,13 @@ class FileService:
     """
 
     def __init__(
-        self, store: FileStore, batches: BatchStore, ownership: Ownership, room: DiskRoom | None = None
+        self, store: FileStore, batches: BatchStore, ownership: Ownership, space: DiskSpace | None = None
     ) -> None:
         self.deleting = asyncio.Lock()
         self._store = store
         self._batches = batches
         self._ownership = ownership
-        self._room = room
+        self._space = space
 
     async def upload(self, form: FileForm) -> FileObject:
         """Store the file of a form as it arrives.
@@ -134,7 +134,7 @@ class FileService:
             StorageError: the file cannot be stored; nothing was stored.
         """
         tenant = self._ownership.tenant
-        content = self._room.guarded(form.content()) if self._room else form.content()
+        content = self._space.guarded(form.content()) if self._space else form.content()
         record = await self._store.put(content, lambda size: _record_of(form, size, tenant))
         log_stored(record)
         return object_of(record)

@@ -21,9 +21,9 @@ from llmfw.core.base.errors import ConflictError, NotFoundError, RequestError
 from llmfw.core.base.ids import sortable_id
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
+from .disk_space import DiskSpace
 from .form import FileForm
 from .limits import MAX_FILE_BYTES, MAX_PART_BYTES, check_anchor, check_filename, check_purpose, check_seconds
-from .room import DiskRoom
 from .service import log_stored, new_record, object_of
 
 logger = logging.getLogger(__name__)
@@ -81,13 +81,13 @@ class UploadService:
     Args:
         ownership: rules that decide which uploads a request may see. Other uploads do not exist for the
             request.
-        room: check that keeps some disk space free; None: uploads may fill the disk.
+        space: check that keeps some disk space free; None: uploads may fill the disk.
     """
 
-    def __init__(self, store: FileStore, ownership: Ownership, room: DiskRoom | None = None) -> None:
+    def __init__(self, store: FileStore, ownership: Ownership, space: DiskSpace | None = None) -> None:
         self._store = store
         self._ownership = ownership
-        self._room = room
+        self._space = space
         self._changing: set[str] = set()
 
     async def create(self, body: UploadRequest) -> Upload:
@@ -113,7 +113,7 @@ class UploadService:
             RequestError: the upload does not exist or takes no more parts, or the form is wrong.
         """
         state = _open(await self._find(upload_id))
-        content = self._room.guarded(form.content()) if self._room else form.content()
+        content = self._space.guarded(form.content()) if self._space else form.content()
         part = await self._store.put(content, lambda size: _part_of(state, size))
         try:
             _open(await self._find(upload_id))  # the upload may have ended meanwhile
@@ -171,7 +171,7 @@ class UploadService:
         """Lock an upload against other requests while the block runs; raise ConflictError if it is locked."""
         if upload_id in self._changing:
             raise ConflictError(
-                f"upload {upload_id!r} is being completed or cancelled by another request",
+                f"upload {upload_id!r} is being completed or cancelled by another request; try again once that has ended",
                 param="upload_id",
                 code="upload_in_use",
                 passing=True,
@@ -217,14 +217,17 @@ class UploadService:
         for index, part_id in enumerate(part_ids):
             param = f"part_ids[{index}]"
             if part_id in found:
-                raise RequestError(f"{param} is {part_id!r}, which is there twice", param=param)
+                raise RequestError(
+                    f"{param} is {part_id!r}, which is there twice; name each part once", param=param
+                )
             try:
                 part = await self._store.get(part_id)
             except KeyError:
                 part = None
             if part is None or part.space != state.id:
                 raise RequestError(
-                    f"{param} is {part_id[:100]!r}, which is no part of upload {state.id!r}", param=param
+                    f"{param} is {part_id[:100]!r}, which is no part of upload {state.id!r}; add it first",
+                    param=param,
                 )
             found[part_id] = part
         total = sum(part.bytes for part in found.values())

@@ -97,7 +97,10 @@ def check_stream_options(
     if options is None:
         return []
     if not stream:
-        raise RequestError("stream_options needs stream to be true", param="stream_options")
+        raise RequestError(
+            "stream_options needs stream to be true; set it, or leave stream_options out",
+            param="stream_options",
+        )
     ignored = check_fields(options, fields_of(given["stream_options"]), "stream_options.")
     return [*ignored, "stream_options.include_obfuscation"] if options.include_obfuscation else ignored
 

@@ -18,7 +18,7 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser
 
 from .logprobs import LogprobForm, check_start
-from .parts import PartMaker, counts_reasoning, scores_only, with_given_ids
+from .prompt_maker import PromptMaker, counts_reasoning, scores_only, with_given_ids
 from .prompts import Prompts, given_ids_of, ids_of, prompts_of, sampling_of
 from .run import NativeGeneration
 
@@ -51,12 +51,11 @@ class NativeService:
         ids = ids_of(body, prompts, n)
         check_start(body, prompts.token_ids)
         named = given_ids_of(body, prompts, self._generator.info)
-        maker = PartMaker(body, self._generator, terms, self._reasoning)
-        parts = with_given_ids(await maker.parts(prompts.token_ids, given), named)
+        maker = PromptMaker(body, self._generator, terms, self._reasoning)
 
-        generation = self._generator.start_parts(
+        generation = self._generator.start_prompts(
             "gen-",
-            parts,
+            with_given_ids(await maker.make(prompts.token_ids, given), named),
             n=n,
             priority=body.priority or 0,
             terms=terms,

@@ -33,14 +33,14 @@ class Background:
     The service calls `check` and then `start` for each job. The job's work waits in `turn` before it runs.
 
     Args:
-        num_places: number of sequences that the engine runs at once. At most about half as many jobs run at
+        max_running: number of sequences that the engine runs at once. At most about half as many jobs run at
             once: half, plus an eighth of that half, but at least 2 more.
     """
 
-    def __init__(self, num_places: int) -> None:
+    def __init__(self, max_running: int) -> None:
         self._running: dict[str, tuple[Job, asyncio.Task[None]]] = {}
         self._sizes: dict[str, int] = {}
-        self._window = Window(max(1, num_places // 2))
+        self._window = Window(max(1, max_running // 2))
 
     def check(self, tenant: str, num_bytes: int) -> None:
         """Check that another job can be added now.

@@ -49,14 +49,14 @@ class ResponseService:
         chat: chat service that runs the prompts.
         memory: memory of stored responses, already started.
         model: served name of the model.
-        num_places: number of sequences that the engine runs at once.
+        max_running: number of sequences that the engine runs at once.
     """
 
-    def __init__(self, chat: ChatService, memory: ResponseMemory, model: str, num_places: int) -> None:
+    def __init__(self, chat: ChatService, memory: ResponseMemory, model: str, max_running: int) -> None:
         self._chat = chat
         self._memory = memory
         self._model = model
-        self._background = Background(num_places)
+        self._background = Background(max_running)
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._logs = EventLogs()
         self._loads = Loads()

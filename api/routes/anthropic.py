@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from typing import Any
 
 from litestar import Request, post
@@ -16,7 +15,7 @@ from llmfw.api.http.body import decode_checked, report_ignored
 from llmfw.api.schemas.anthropic import CountTokensRequest, Event, Message, MessagesRequest, TokenCount
 from llmfw.core.interfaces.operation import describe
 
-from .respond import event_stream, json_response, read_json, while_connected
+from .respond import answer, json_response, read_json, while_connected
 
 
 def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[HTTPRouteHandler]:
@@ -36,16 +35,14 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
         body, ignored = decode_checked(await read_json(request), MessagesRequest)
         chat, also_ignored = to_chat(body)
         headers = report_ignored(ignored + also_ignored, strict)
-
-        async def frames() -> AsyncGenerator[bytes, None]:
-            return messages.stream(await messages.start(chat))
-
-        async def reply() -> Message:
-            return await messages.reply(await messages.start(chat))
-
-        if body.stream:
-            return await event_stream(request.receive, frames(), headers)
-        return json_response(await while_connected(request.receive, reply()), headers)
+        return await answer(
+            request.receive,
+            messages.start(chat),
+            reply=messages.reply,
+            stream=messages.stream,
+            streams=body.stream,
+            headers=headers,
+        )
 
     @post(
         "/v1/messages/count_tokens",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 from litestar import Request, post
@@ -15,7 +15,7 @@ from llmfw.api.schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from llmfw.api.text.extras import includes_usage
 from llmfw.core.interfaces.operation import describe
 
-from .respond import event_stream, json_response, read_json, while_connected
+from .respond import answer, read_json
 
 
 def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHandler]:
@@ -45,14 +45,12 @@ async def answer_chat(chat: ChatService, raw: bytes, receive: Receive, *, strict
     """
     body, ignored = decode_generation(raw, ChatRequest)
     headers = report_ignored(ignored, strict)
-
-    async def frames() -> AsyncGenerator[bytes, None]:
-        include_usage = includes_usage(body.stream_options)
-        return chat.stream(await chat.start(body), include_usage=include_usage)
-
-    async def reply() -> ChatCompletion:
-        return await chat.reply(await chat.start(body))
-
-    if body.stream:
-        return await event_stream(receive, frames(), headers)
-    return json_response(await while_connected(receive, reply()), headers)
+    include_usage = includes_usage(body.stream_options)
+    return await answer(
+        receive,
+        chat.start(body),
+        reply=chat.reply,
+        stream=partial(chat.stream, include_usage=include_usage),
+        streams=body.stream,
+        headers=headers,
+    )

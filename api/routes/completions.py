@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 from litestar import Request, post
@@ -15,7 +15,7 @@ from llmfw.api.schemas.completions import Completion, CompletionRequest
 from llmfw.api.text.extras import includes_usage
 from llmfw.core.interfaces.operation import describe
 
-from .respond import event_stream, json_response, read_json, while_connected
+from .respond import answer, read_json
 
 
 def completion_routes(completions: CompletionService, *, strict: bool = False) -> list[HTTPRouteHandler]:
@@ -47,14 +47,12 @@ async def answer_completion(
     """
     body, ignored = decode_generation(raw, CompletionRequest)
     headers = report_ignored(ignored, strict)
-
-    async def frames() -> AsyncGenerator[bytes, None]:
-        include_usage = includes_usage(body.stream_options)
-        return completions.stream(await completions.start(body), include_usage=include_usage)
-
-    async def reply() -> Completion:
-        return await completions.reply(await completions.start(body))
-
-    if body.stream:
-        return await event_stream(receive, frames(), headers)
-    return json_response(await while_connected(receive, reply()), headers)
+    include_usage = includes_usage(body.stream_options)
+    return await answer(
+        receive,
+        completions.start(body),
+        reply=completions.reply,
+        stream=partial(completions.stream, include_usage=include_usage),
+        streams=body.stream,
+        headers=headers,
+    )

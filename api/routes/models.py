@@ -5,8 +5,7 @@ Replies in Anthropic's format if the request has the header `anthropic-version`,
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from litestar import Request, Response, get
@@ -18,22 +17,19 @@ from llmfw.api.anthropic.errors import handle_as_anthropic
 from llmfw.api.anthropic.models import VERSION_HEADER, anthropic_model, model_page
 from llmfw.api.http.errors import handle
 from llmfw.api.schemas.models import ModelCard, ModelList
-from llmfw.api.text.generation import Generator
 from llmfw.core.base.errors import ModelNotFoundError
 from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response
 
 
-def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
-    """Return the route handlers of `/v1/models`."""
-    card = ModelCard(
-        id=generator.served_name,
-        created=int(time.time()),
-        root=root_of(generator.info.model, generator.served_name),
-        max_model_len=generator.info.max_model_len,
-    )
+def model_routes(card: ModelCard, is_named: Callable[[str], bool]) -> list[HTTPRouteHandler]:
+    """Return the route handlers of `/v1/models`.
 
+    Args:
+        card: card of the served model.
+        is_named: function that returns whether clients may call the model by a name.
+    """
     theirs = anthropic_model(card.id, card.created, card.max_model_len)
 
     @get("/v1/models", exception_handlers=_HANDLERS, opt=describe("List the served models.", reply=ModelList))
@@ -49,17 +45,12 @@ def model_routes(generator: Generator) -> list[HTTPRouteHandler]:
     )
     async def retrieve_model(request: Request[Any, Any, Any], model_id: str) -> ASGIApp:
         # An id may contain slashes (also as %2F), so it is the rest of the path. Litestar adds a leading one.
-        if not generator.is_named(model_id.removeprefix("/")) and not generator.is_named(model_id):
+        if not is_named(model_id.removeprefix("/")) and not is_named(model_id):
             wrong = model_id.removeprefix("/")
             raise ModelNotFoundError(f"there is no model {wrong!r}; this server has {card.id!r}")
         return json_response(theirs if VERSION_HEADER in request.headers else card)
 
     return [list_models, retrieve_model]
-
-
-def root_of(model: str, served_name: str) -> str:
-    """Return the model's hub id. For a folder, return the served name, because paths are private."""
-    return served_name if Path(model).is_dir() else model
 
 
 def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

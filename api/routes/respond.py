@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +17,8 @@ from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, BodyReader, check_enc
 from llmfw.api.text.terms import key_name
 
 ResultT = TypeVar("ResultT")
+StartedT = TypeVar("StartedT")
+BodyT = TypeVar("BodyT", bound=msgspec.Struct | Sequence[msgspec.Struct])
 
 
 async def read_json(request: Request[Any, Any, Any], *, any_type: bool = False) -> bytes:
@@ -74,6 +76,35 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) 
         # The exception of a task refers to this frame. With its tasks, the request's body would live until the
         # next collection of garbage.
         del working, going
+
+
+async def answer(
+    receive: Receive,
+    starting: Coroutine[Any, Any, StartedT],
+    *,
+    reply: Callable[[StartedT], Coroutine[Any, Any, BodyT]],
+    stream: Callable[[StartedT], AsyncGenerator[bytes, None]],
+    streams: bool | None,
+    headers: Mapping[str, str] | None = None,
+) -> ASGIResponse | EventStreamResponse:
+    """Start a generation, and respond with its stream or with its whole reply.
+
+    Args:
+        receive: `receive` of the request, whose body has been read (see `while_connected`).
+        starting: coroutine that starts the generation.
+        reply, stream: take the started generation, and return its whole reply or the frames of its stream.
+        streams: whether the client asks for a stream.
+    """
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        return stream(await starting)
+
+    async def whole() -> BodyT:
+        return await reply(await starting)
+
+    if streams:
+        return await event_stream(receive, frames(), headers)
+    return json_response(await while_connected(receive, whole()), headers)
 
 
 async def event_stream(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from litestar import Request, delete, get, post
@@ -26,7 +26,7 @@ from llmfw.api.schemas.responses import (
 from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.operation import describe
 
-from .respond import event_stream, json_response, read_json, while_connected
+from .respond import answer, json_response, read_json, while_connected
 
 MAX_PAGE, DEFAULT_PAGE = 100, 20
 
@@ -57,16 +57,14 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
             if body.stream:
                 return EventStreamResponse(await responses.follow(queued.id), headers)
             return json_response(queued, headers)
-
-        async def frames() -> AsyncGenerator[bytes, None]:
-            return responses.stream(await responses.prepare(body))
-
-        async def reply() -> Response:
-            return await responses.reply(await responses.prepare(body))
-
-        if body.stream:
-            return await event_stream(request.receive, frames(), headers)
-        return json_response(await while_connected(request.receive, reply()), headers)
+        return await answer(
+            request.receive,
+            responses.prepare(body),
+            reply=responses.reply,
+            stream=responses.stream,
+            streams=body.stream,
+            headers=headers,
+        )
 
     @post(
         "/v1/responses/input_tokens",
@@ -146,7 +144,10 @@ def _streams(query: Mapping[str, str]) -> bool:
         raise RequestError(f"stream is {given[:100]!r}; it must be true or false", param="stream")
     streams = given in ("true", "1")
     if "starting_after" in query and not streams:
-        raise RequestError("starting_after needs stream to be true", param="starting_after")
+        raise RequestError(
+            "starting_after needs stream to be true; set it, or leave starting_after out",
+            param="starting_after",
+        )
     return streams
 
 

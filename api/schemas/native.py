@@ -140,24 +140,3 @@ class GenerateReply(msgspec.Struct, kw_only=True):
     output_ids: list[int]
     meta_info: MetaInfo
     index: int | UnsetType = UNSET
-
-
-class ModelInfo(msgspec.Struct, kw_only=True):
-    """Reply of GET /get_model_info."""
-
-    model_path: str
-    tokenizer_path: str
-    is_generation: bool = True
-    served_model_name: str
-    max_model_len: int
-    max_total_num_tokens: int
-    max_running_requests: int
-    vocab_size: int
-    dtype: str
-    quantization: str | None
-    kv_cache_dtype: str
-    device: str
-    attention_backend: str
-    schedule_policy: str
-    weight_version: str
-    sampling_defaults: dict[str, float]

@@ -1,6 +1,8 @@
-"""Replies of GET /version and GET /server_info."""
+"""Replies of GET /version, GET /server_info and GET /get_model_info."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -20,20 +22,11 @@ class EngineState(msgspec.Struct, kw_only=True):
     num_cached_tokens: int
 
 
-class ServerInfo(msgspec.Struct, kw_only=True):
-    """Reply of GET /server_info: settings under SGLang's names, and the engine's counts.
+class EngineSettings(msgspec.Struct, kw_only=True):
+    """Settings of the model and the engine, under SGLang's names."""
 
-    `model_path` and `tokenizer_path` are a hub id; for a folder they are the served name, because paths are
-    private. `internal_states` has one item, because a server has one engine.
-    """
-
-    version: str
-    model_path: str
-    tokenizer_path: str
     served_model_name: str
-    is_embedding: bool
     weight_version: str
-    context_length: int
     vocab_size: int
     dtype: str
     quantization: str | None
@@ -43,4 +36,28 @@ class ServerInfo(msgspec.Struct, kw_only=True):
     schedule_policy: str
     max_running_requests: int
     max_total_num_tokens: int
+
+
+class ModelInfo(EngineSettings, kw_only=True):
+    """Reply of GET /get_model_info."""
+
+    model_path: str
+    tokenizer_path: str
+    is_generation: bool
+    max_model_len: int
+    sampling_defaults: Mapping[str, float]
+
+
+class ServerInfo(EngineSettings, kw_only=True):
+    """Reply of GET /server_info: settings under SGLang's names, and the engine's counts.
+
+    `model_path` and `tokenizer_path` are a hub id; for a folder they are the served name, because paths are
+    private. `internal_states` has one item, because a server has one engine.
+    """
+
+    version: str
+    model_path: str
+    tokenizer_path: str
+    is_embedding: bool
+    context_length: int
     internal_states: list[EngineState]

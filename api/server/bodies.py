@@ -22,7 +22,7 @@ from .memory import Memory
 from .pace import Pace
 
 SMALL_BYTES = 2**16
-"""Largest body that does not count towards the memory for bodies."""
+"""Largest body that does not count toward the memory for bodies."""
 
 FREE_COST_S = 0.0005
 """Bodies whose decoding takes at most this long, in seconds, do not wait for a turn (see `pace`).
@@ -75,7 +75,7 @@ class BodyReader:
                         self._memory.used()
         except TimeoutError:
             raise OverloadedError(
-                "other requests needed the memory that this one's unfinished body took up"
+                "other requests needed the memory that this one's unfinished body took up; send it again later"
             ) from None
 
     async def _read(self, request: Request[Any, Any, Any], body: Body) -> bytes:
@@ -85,7 +85,9 @@ class BodyReader:
         async for chunk in request.stream():
             size += len(chunk)
             if size > SMALL_BYTES and not self._budget.grow(body, size):
-                raise OverloadedError("the bodies of other requests take up the memory for bodies")
+                raise OverloadedError(
+                    "the bodies of other requests take up the memory for bodies; send it again later"
+                )
             await self._scan(scan, chunk, size)
             chunks.append(chunk)
         body.is_whole = True

@@ -18,7 +18,7 @@ TCP_ESTABLISHED = 1  # first byte of Linux's struct tcp_info
 MAX_LEAVING = 256
 """Maximum number of refused connections that stay open to deliver their reply.
 
-They do not count towards the other limits.
+They do not count toward the other limits.
 """
 MAX_EARLY = 64
 """Maximum number of requests that run before their whole body has arrived."""

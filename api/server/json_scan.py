@@ -51,10 +51,13 @@ class JsonScan:
         limits = self._limits
         if self.num_nodes > limits.nodes:
             raise RequestError(
-                f"the request's body has more than {limits.nodes} objects, arrays and member names", code=CODE
+                f"the request's body has more than {limits.nodes} objects, arrays and member names; send several requests",
+                code=CODE,
             )
         if self.num_values > limits.values:
-            raise RequestError(f"the request's body has more than {limits.values} values", code=CODE)
+            raise RequestError(
+                f"the request's body has more than {limits.values} values; send several requests", code=CODE
+            )
         if self._depth + opened <= limits.depth:
             self._depth += opened - outside.count(b"]") - outside.count(b"}")
         else:
@@ -90,5 +93,6 @@ class JsonScan:
             self._depth = level
             if level > limit:
                 raise RequestError(
-                    f"the request's body has objects or arrays nested more than {limit} deep", code=CODE
+                    f"the request's body has objects or arrays nested more than {limit} deep; nest them less",
+                    code=CODE,
                 )

@@ -157,7 +157,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; refuse the request if its headers exceed a limit.
 
-        A trailer (a header sent after the body) counts towards the limits and is then dropped.
+        A trailer (a header sent after the body) counts toward the limits and is then dropped.
         """
         self._silent_bytes = 0
         self._num_headers += 1

@@ -18,15 +18,15 @@ from llmfw.api.batches.service import open_batches
 from llmfw.api.chat.service import ChatService
 from llmfw.api.completions.service import CompletionService
 from llmfw.api.embeddings.embeddings import EmbeddingService
+from llmfw.api.files.disk_space import DiskSpace
 from llmfw.api.files.expiry import FileExpiry
-from llmfw.api.files.room import DiskRoom
 from llmfw.api.files.service import FileService
 from llmfw.api.files.uploads import UploadService
 from llmfw.api.native.service import NativeService
 from llmfw.api.responses.memory import ResponseMemory
 from llmfw.api.responses.service import ResponseService
 from llmfw.api.server.limits import body_limits
-from llmfw.api.text.engine_places import EnginePlaces
+from llmfw.api.text.choice_limit import ChoiceLimit
 from llmfw.api.text.generation import Generator
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.api.tokenize.tokenization import TokenizationService
@@ -36,6 +36,7 @@ from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
+from .description import ServerDescription
 from .fingerprint import system_fingerprint
 from .stores import Stores
 
@@ -80,7 +81,7 @@ class Answering:
             config.served_model_name,
             components.grammar_checker,
             components.sampling_defaults,
-            places=EnginePlaces(client.info.max_running_requests),
+            limit=ChoiceLimit(client.info.max_running_requests),
             max_biases=config.max_logit_bias,
         )
         parsers = (components.reasoning_parser, components.tool_parser)
@@ -143,9 +144,10 @@ class Services:
         self.native = NativeService(self.live.generator, components.reasoning_parser)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
         self.admin = AdminService(client, self.live.generator, self.live.chat)
-        room = DiskRoom(config.storage, config.min_free_disk_mb)
-        self.files = FileService(stores.files, stores.batches, self._ownership, room)
-        self.uploads = UploadService(stores.files, self._ownership, room)
+        self.description = ServerDescription(client, self.live.generator, self.admin)
+        space = DiskSpace(config.storage, config.min_free_disk_mb)
+        self.files = FileService(stores.files, stores.batches, self._ownership, space)
+        self.uploads = UploadService(stores.files, self._ownership, space)
         self._file_expiry = FileExpiry(self.files)
         deferred = Answering(DeferringClient(client), components, config, self._memory)
         self.batches = open_batches(

@@ -56,7 +56,7 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
         if option is not None:  # else a setting of `serve` that this command does not have
             if option.name in values:
                 raise click.BadParameter(
-                    "the setting is there twice, under two names", ctx, param_hint=_place(key, path)
+                    "the setting is there twice, under two names; keep one", ctx, param_hint=_place(key, path)
                 )
             values[option.name] = _checked(option, value, ctx, _place(key, path))
     ctx.default_map = values
@@ -69,7 +69,7 @@ def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, A
 
     path = path.expanduser()
     if path.exists() and not path.is_file():
-        raise click.BadParameter(f"{str(path)!r} is not a regular file", ctx, param)
+        raise click.BadParameter(f"{str(path)!r} is not a regular file; give a TOML file", ctx, param)
     try:
         text = path.read_text("utf-8")
         if text.startswith("\ufeff"):

@@ -18,7 +18,7 @@ from llmfw.core.base.errors import DeadlineError, OverloadedError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 
-from .engine_places import EnginePlaces
+from .choice_limit import ChoiceLimit
 
 if TYPE_CHECKING:
     from .choice import Choice
@@ -39,15 +39,15 @@ class ChoicesInFlight:
 
     Args:
         choices: one or more choices, sent in this order.
-        places: limit on the choices that are in the engine at once; None: no limit.
+        limit: limit on the choices that are in the engine at once; None: no limit.
 
     Attributes:
         first: indexes of the choices that the constructor sent, before any event had arrived.
     """
 
-    def __init__(self, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None) -> None:
+    def __init__(self, client: EngineClient, choices: Sequence[Choice], limit: ChoiceLimit | None) -> None:
         self._client = client
-        self._places = places
+        self._limit = limit
         self._waiting = deque(choices)
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -100,9 +100,9 @@ class ChoicesInFlight:
             self._tasks[choice.index] = asyncio.create_task(self._pump(choice))
 
     def _has_room(self, prompt: Sequence[int]) -> bool:
-        if not self._tasks or self._places is None:
+        if not self._tasks or self._limit is None:
             return True
-        if len(self._tasks) >= self._places.share:
+        if len(self._tasks) >= self._limit.share:
             return False
         prompts = {id(each): len(each) for each in (*self._unanswered.values(), prompt)}
         return sum(prompts.values()) <= MAX_UNANSWERED_TOKENS

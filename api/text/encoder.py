@@ -144,7 +144,7 @@ class PromptEncoder:
             if count > limit + tolerance:
                 raise ContextLengthError(
                     f"{self._limit_name} is {limit} tokens; the first {start + len(piece)} of the "
-                    f"prompt's {len(text)} characters are about {count} tokens",
+                    f"prompt's {len(text)} characters are about {count} tokens; send a shorter prompt",
                     param=param,
                 )
 

@@ -29,9 +29,9 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from .choice import Choice, MakeText
+from .choice_limit import ChoiceLimit
 from .choices_in_flight import ChoicesInFlight
 from .encoder import PromptEncoder
-from .engine_places import EnginePlaces
 from .grammar_check import GrammarChecker
 from .prompt_fit import check_settings, check_token_ids, fitted_sampling
 from .reply_extras import NO_EXTRAS
@@ -56,15 +56,15 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprob_token_ids: tuple[int, ...] = ()
 
 
-class Part(msgspec.Struct, frozen=True):
+class GenerationPrompt(msgspec.Struct, frozen=True):
     """One prompt of a generation, and how to continue it. Prompts may share settings.
 
     Attributes:
-        prompt: token ids.
+        token_ids: ids of the prompt's tokens.
         make_text: factory of the text streams of the prompt's choices.
     """
 
-    prompt: list[int]
+    token_ids: list[int]
     sampling: SamplingParams
     make_text: MakeText
     output: Output
@@ -80,14 +80,14 @@ class Generation:
     """
 
     def __init__(
-        self, id: str, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None = None
+        self, id: str, client: EngineClient, choices: Sequence[Choice], limit: ChoiceLimit | None = None
     ) -> None:
         self.id = id
         self.created = int(time.time())
         self.choices = choices
         self.extras = NO_EXTRAS
         self._client = client
-        self._places = places
+        self._limit = limit
 
     def rename(self, id: str) -> None:
         """Give the generation and its requests another id. Call it before any request is sent."""
@@ -143,8 +143,8 @@ class Generation:
         A choice's text processes an event only when the event is yielded, so that `choice.text` never runs
         ahead of the events that the caller has seen.
         """
-        with self._places.joined() if self._places else contextlib.nullcontext():
-            flight = ChoicesInFlight(self._client, self.choices, self._places)
+        with self._limit.joined() if self._limit else contextlib.nullcontext():
+            flight = ChoicesInFlight(self._client, self.choices, self._limit)
             unheard = {i for i in flight.first if self.choices[i].request.tell_wait}
             held: deque[tuple[Choice, TokenEvent | Exception | None]] = deque()
             try:
@@ -174,7 +174,7 @@ class Generator:
         served_name: name of the model for clients.
         grammar_checker: checker of grammars; None: no structured output.
         sampling_defaults: SamplingParams field → the model's default, for requests that leave it unset.
-        places: limit on the choices of one client request that are in the engine at once; None: no limit.
+        limit: limit on the choices of one client request that are in the engine at once; None: no limit.
         max_biases: maximum number of entries of logit_bias.
 
     Attributes:
@@ -190,7 +190,7 @@ class Generator:
         served_name: str,
         grammar_checker: GrammarChecker | None = None,
         sampling_defaults: Mapping[str, float] | None = None,
-        places: EnginePlaces | None = None,
+        limit: ChoiceLimit | None = None,
         max_biases: int = MAX_BIASES,
     ) -> None:
         self.client = client
@@ -198,7 +198,7 @@ class Generator:
         self.served_name = served_name
         self.sampling_defaults = dict(sampling_defaults or {})
         self._grammar_checker = grammar_checker
-        self._places = places
+        self._limit = limit
         self._max_biases = max_biases
         self.threads = TextThreads()
         self.slices = Slices()
@@ -293,21 +293,21 @@ class Generator:
         output: Output | None = None,
         max_tokens_param: str = "max_tokens",
     ) -> Generation:
-        """Return a generation of prompts with the same settings, as `start_parts` does.
+        """Return a generation of prompts with the same settings (see `start_prompts`).
 
         Args:
             output: further settings of each choice.
         """
         output = output or Output()
-        parts = [Part(prompt, sampling, make_text, output) for prompt in prompts]
-        return self.start_parts(
-            prefix, parts, n=n, priority=priority, terms=terms, max_tokens_param=max_tokens_param
+        with_settings = [GenerationPrompt(prompt, sampling, make_text, output) for prompt in prompts]
+        return self.start_prompts(
+            prefix, with_settings, n=n, priority=priority, terms=terms, max_tokens_param=max_tokens_param
         )
 
-    def start_parts(
+    def start_prompts(
         self,
         prefix: str,
-        parts: Sequence[Part],
+        prompts: Sequence[GenerationPrompt],
         *,
         n: int = 1,
         priority: int = 0,
@@ -329,25 +329,25 @@ class Generator:
             RequestError: a prompt is empty or too long, a token id is unknown, or the choices are too large.
         """
         id = f"{prefix}{uuid.uuid4().hex}"
-        self._check_parts(parts, n)
+        self._check_prompts(prompts, n)
         choices: list[Choice] = []
-        for part in parts:
-            sampling = fitted_sampling(part.sampling, part.prompt, self.info, max_tokens_param)
+        for prompt in prompts:
+            sampling = fitted_sampling(prompt.sampling, prompt.token_ids, self.info, max_tokens_param)
             for i in range(n):
                 index = len(choices)
-                request = self._request(f"{id}-{index}", part, sampling, i, priority, terms or Terms())
-                choices.append(Choice(index, request, part.make_text))
-        return Generation(id, self.client, choices, self._places)
+                request = self._request(f"{id}-{index}", prompt, sampling, i, priority, terms or Terms())
+                choices.append(Choice(index, request, prompt.make_text))
+        return Generation(id, self.client, choices, self._limit)
 
     def _request(
-        self, id: str, part: Part, sampling: SamplingParams, i: int, priority: int, terms: Terms
+        self, id: str, prompt: GenerationPrompt, sampling: SamplingParams, i: int, priority: int, terms: Terms
     ) -> Request:
         """Return the engine request of a prompt's i-th choice."""
-        output = part.output
+        output = prompt.output
         ignore_eos = sampling.ignore_eos and output.grammar is None
         return Request(
             id=id,
-            prompt=part.prompt,
+            prompt=prompt.token_ids,
             sampling=with_own_seed(sampling, i),
             eos_token_ids=() if ignore_eos else self.tokenizer.eos_token_ids,
             priority=priority,
@@ -365,13 +365,15 @@ class Generator:
             tell_wait=terms.tell_wait,
         )
 
-    def _check_parts(self, parts: Sequence[Part], n: int) -> None:
+    def _check_prompts(self, prompts: Sequence[GenerationPrompt], n: int) -> None:
         """Raise RequestError if settings have an unknown token id, or if all choices are too large to send.
 
         Each choice carries its prompt and its settings.
         """
-        for sampling in {id(part.sampling): part.sampling for part in parts}.values():
+        for sampling in {id(prompt.sampling): prompt.sampling for prompt in prompts}.values():
             check_token_ids("stop_token_ids", sampling.stop_token_ids, self.info)
             check_token_ids("logit_bias", tuple(sampling.logit_bias), self.info)
-        self.texts.check_together(n * sum(len(part.prompt) for part in parts), "n" if n > 1 else "prompt")
-        check_settings([(part.sampling, part.output) for part in parts], n)
+        self.texts.check_together(
+            n * sum(len(prompt.token_ids) for prompt in prompts), "n" if n > 1 else "prompt"
+        )
+        check_settings([(prompt.sampling, prompt.output) for prompt in prompts], n)

@@ -101,7 +101,8 @@ class GrammarChecker:
         """
         if self._prover is None:
             raise RequestError(
-                f"{param} asks for structured output, and this server has no grammar backend", param=param
+                f"{param} asks for structured output, and this server has no grammar backend; the operator can choose one with --grammar",
+                param=param,
             )
         key = (spec.kind, hashlib.sha256(spec.source.encode("utf-8", "surrogatepass")).digest())
         verdict = self._known(key)

@@ -49,8 +49,8 @@ class PatternError(ValueError):
     """A pattern cannot be used to end a text. The message gives the reason."""
 
 
-class _Part(NamedTuple):
-    """A part of a pattern.
+class _Fragment(NamedTuple):
+    """A fragment of a pattern, as in the construction of an automaton.
 
     Attributes:
         is_optional: whether it matches the empty text.
@@ -62,7 +62,7 @@ class _Part(NamedTuple):
     last: int
 
 
-_EMPTY = _Part(True, 0, 0)
+_EMPTY = _Fragment(True, 0, 0)
 
 
 class StopAutomaton:
@@ -88,11 +88,11 @@ class StopAutomaton:
         self._readers: dict[str, int] = {}
         self._compiled: dict[int, Callable[[str], object]] = {}  # by the identity of a node of the tree
         for pattern, label in patterns:
-            part = self._parse(pattern)
-            if part.is_optional:
+            fragment = self._parse(pattern)
+            if fragment.is_optional:
                 raise PatternError("it matches the empty text, so it would end every text at once")
-            self.first |= part.first
-            self.ends.append((part.last, label))
+            self.first |= fragment.first
+            self.ends.append((fragment.last, label))
 
     def readers(self, char: str) -> int:
         """Return the states that can read the character `char`, one bit for each."""
@@ -111,7 +111,7 @@ class StopAutomaton:
             found |= self._follow[i]
         return found
 
-    def _parse(self, pattern: str) -> _Part:
+    def _parse(self, pattern: str) -> _Fragment:
         try:
             tree = _parser.parse(pattern)
         except (re.error, OverflowError, RecursionError) as error:
@@ -119,31 +119,31 @@ class StopAutomaton:
         self._compiled.clear()  # the nodes of another tree may have had the same identities
         return self._sequence(tree, tree.state.flags)
 
-    def _sequence(self, tree: Any, flags: int) -> _Part:
-        part = _EMPTY
+    def _sequence(self, tree: Any, flags: int) -> _Fragment:
+        fragment = _EMPTY
         for op, value in tree:
-            part = self._joined(part, self._item(op, value, flags))
-        return part
+            fragment = self._joined(fragment, self._item(op, value, flags))
+        return fragment
 
-    def _item(self, op: Any, value: Any, flags: int) -> _Part:
+    def _item(self, op: Any, value: Any, flags: int) -> _Fragment:
         if op in (_c.LITERAL, _c.NOT_LITERAL, _c.IN, _c.ANY):
             return self._leaf(op, value, flags)
         if op is _c.SUBPATTERN:
             _, added, removed, tree = value
             return self._sequence(tree, (flags | added) & ~removed)
         if op is _c.BRANCH:
-            parts = [self._sequence(tree, flags) for tree in value[1]]
-            return _Part(
-                any(part.is_optional for part in parts),
-                _union(part.first for part in parts),
-                _union(part.last for part in parts),
+            fragments = [self._sequence(tree, flags) for tree in value[1]]
+            return _Fragment(
+                any(fragment.is_optional for fragment in fragments),
+                _union(fragment.first for fragment in fragments),
+                _union(fragment.last for fragment in fragments),
             )
         if op in (_c.MAX_REPEAT, _c.MIN_REPEAT):  # which match the same texts
             least, most, tree = value
             return self._repeated(least, most, tree, flags)
         raise PatternError(f"it has {_REFUSED.get(op, str(op))}, which no automaton can match")
 
-    def _leaf(self, op: Any, value: Any, flags: int) -> _Part:
+    def _leaf(self, op: Any, value: Any, flags: int) -> _Fragment:
         state = _parser.State()
         state.flags = flags
         number = len(self._leaves)
@@ -159,22 +159,22 @@ class StopAutomaton:
             self._compiled[id(value)] = leaf.fullmatch
         self._leaves.append(self._compiled[id(value)])
         self._follow.append(0)
-        return _Part(False, 1 << number, 1 << number)
+        return _Fragment(False, 1 << number, 1 << number)
 
-    def _repeated(self, least: int, most: int, tree: Any, flags: int) -> _Part:
-        part = _EMPTY
+    def _repeated(self, least: int, most: int, tree: Any, flags: int) -> _Fragment:
+        fragment = _EMPTY
         for i in range(max(least, 1) if most is _c.MAXREPEAT else most):
             each = self._sequence(tree, flags)
             if not each.first:
                 return _EMPTY  # however often
             if i + 1 >= least and most is _c.MAXREPEAT:
                 self._link(each.last, each.first)
-            part = self._joined(part, each if i < least else each._replace(is_optional=True))
-        return part
+            fragment = self._joined(fragment, each if i < least else each._replace(is_optional=True))
+        return fragment
 
-    def _joined(self, one: _Part, other: _Part) -> _Part:
+    def _joined(self, one: _Fragment, other: _Fragment) -> _Fragment:
         self._link(one.last, other.first)
-        return _Part(
+        return _Fragment(
             one.is_optional and other.is_optional,
             one.first | (other.first if one.is_optional else 0),
             other.last | (one.last if other.is_optional else 0),

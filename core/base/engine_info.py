@@ -65,7 +65,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         matryoshka_dimensions: the only numbers of dimensions to cut to; empty: any.
         prompt_names: names of the prompts in the model's files, which are not added to inputs.
         module_passes: names of the module passes that changed the model, in the order of their application.
-        quantization: scheme by which the weights were quantised at loading; None: not quantised.
+        quantization: scheme by which the weights were quantized at loading; None: not quantized.
         kv_cache_dtype: dtype of the KV cache; "" if the engine has none.
     """
 

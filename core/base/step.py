@@ -70,7 +70,7 @@ class RowCounts(msgspec.Struct, frozen=True):
 
     Attributes:
         row: row of the page table.
-        token_ids: distinct tokens to penalise: [N].
+        token_ids: distinct tokens to penalize: [N].
         counts: number of times that each token was generated: [N].
     """
 

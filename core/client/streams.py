@@ -87,7 +87,7 @@ class EventStreams:
         if self._failure is not None:
             raise EngineDeadError(self._failure)
         if request.id in self._streams:
-            raise RequestError(f"a request with id {request.id!r} runs already", param="id")
+            raise RequestError(f"a request with id {request.id!r} runs already; use another id", param="id")
         stream = self._streams[request.id] = EventStream()
         finished = False
         try:

@@ -65,7 +65,7 @@ class Grammar(ABC):
     def forced(self) -> Sequence[int]:
         """Return the tokens of the only possible continuation; empty if the grammar allows several.
 
-        The continuation's text must be tokenised as the model's tokenizer does it.
+        The continuation's text must be tokenized as the model's tokenizer does it.
         """
 
     @abstractmethod
@@ -127,7 +127,7 @@ class GrammarBackend(ABC):
             grammars: grammars of this backend.
             masks: one row per grammar, [B, ceil(vocab / 32)]: bit t % 32 of word t // 32 is 1 if token t is
                 allowed, that is, if `accept` takes it. If only one text may come next, the mask may allow
-                only one tokenisation of that text. The end-of-sequence tokens are allowed if the output may
+                only one tokenization of that text. The end-of-sequence tokens are allowed if the output may
                 end; once the grammar is finished, no other token is. Rows may hold anything before the call.
                 Ids that the tokenizer lacks are never allowed. At least one token is: a grammar that cannot
                 continue allows the end-of-sequence tokens, and raises when it accepts one.

@@ -92,7 +92,7 @@ def bytes_per_token(layers: Sequence[LayerSpec], dtype: torch.dtype) -> int:
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, place: float) -> torch.Tensor:
     """Return a tensor of zeros.
 
-    Uninitialised memory could hold NaN. Attention multiplies masked slots by 0, which does not remove a NaN.
+    Uninitialized memory could hold NaN. Attention multiplies masked slots by 0, which does not remove a NaN.
 
     On a CPU, the memory comes from calloc (through numpy), so that it is provided only when it is first
     written. From 4 MB on, numpy requests large pages, and the system takes some time to provide each. So the

@@ -19,7 +19,7 @@ class ModulePass(ABC):
     """Replaces modules of a model. The model's results stay the same, except for rounding.
 
     llmfw builds a pass without arguments when it loads a model. A pass must replace only modules whose
-    behaviour it knows exactly. It must not change modules with hooks, modules of a subclass, or modules that
+    behavior it knows exactly. It must not change modules with hooks, modules of a subclass, or modules that
     compute other results.
 
     Attributes:

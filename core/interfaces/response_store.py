@@ -37,7 +37,7 @@ class ResponseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Size of the response in bytes, as counted towards the store's limit."""
+        """Size of the response in bytes, as counted toward the store's limit."""
         return len(self.response) + len(self.input)
 
 

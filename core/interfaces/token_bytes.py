@@ -3,7 +3,7 @@
 `Tokenizer.decode` cannot do this: for a token that is half a character it returns a replacement character,
 and it removes the space before a text's first word. This module derives the bytes from the tokenizer's own
 decoder. The concatenated bytes of a text's tokens are the UTF-8 of the text, except for a space that some
-tokenizers add at the start, and for changes before tokenisation, such as to lower case.
+tokenizers add at the start, and for changes before tokenization, such as to lower case.
 """
 
 from __future__ import annotations

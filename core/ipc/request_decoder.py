@@ -33,7 +33,7 @@ _ABSENT = msgspec.Raw()
 class RequestDecoder:
     """Decodes the messages of all clients of an engine.
 
-    Equal values of LONG_FIELDS in consecutive requests are the same object, so that later code can recognise
+    Equal values of LONG_FIELDS in consecutive requests are the same object, so that later code can recognize
     them by identity.
     """
 

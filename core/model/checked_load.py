@@ -1,6 +1,6 @@
 """Loads weights with transformers, and finds differences between the weights and the config.
 
-transformers initialises weights that the files lack at random, and ignores tensors that the model lacks; it
+transformers initializes weights that the files lack at random, and ignores tensors that the model lacks; it
 only logs both. This module returns such tensors as `Differences`, and the caller decides which of them
 matter. It also finds differences that transformers does not report: layers hidden by transformers' ignore
 patterns, gaps in the numbering of experts, integers stored for a float weight, and two tensors for one

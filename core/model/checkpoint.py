@@ -43,7 +43,7 @@ class StoredTensor:
 
     @property
     def is_integer(self) -> bool:
-        """Whether the dtype is integer or boolean. If a weight has such a dtype, it holds quantised codes."""
+        """Whether the dtype is integer or boolean. If a weight has such a dtype, it holds quantized codes."""
         return self.dtype.upper().startswith(("I", "U", "BOOL"))
 
 
@@ -99,11 +99,11 @@ def unequal_experts(tensors: Mapping[str, StoredTensor]) -> list[str]:
 
 
 def missing_scales(tensors: Mapping[str, StoredTensor]) -> list[str]:
-    """Return the names of tensors, mostly scales, that are missing from quantised modules.
+    """Return the names of tensors, mostly scales, that are missing from quantized modules.
 
     A tensor is missing if the same module in another layer has it.
 
-    A scale is also missing if no layer has a scale for an fp8 weight. A module counts as quantised if it has
+    A scale is also missing if no layer has a scale for an fp8 weight. A module counts as quantized if it has
     a tensor of one-byte elements. transformers does not report all of these tensors as missing.
     """
     leaves: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -246,7 +246,9 @@ def _pickled(file: Path) -> dict[str, StoredTensor]:
     except Exception:  # noqa: BLE001 - if the file is damaged, transformers reports it
         return {}
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        raise ModelError(f"{file} holds a {type(state).__name__} in place of tensors by name")
+        raise ModelError(
+            f"{file} holds a {type(state).__name__} in place of tensors by name; save a state dict"
+        )
     return {
         name: StoredTensor(str(value.dtype).removeprefix("torch."), tuple(value.shape))
         for name, value in state.items()

@@ -26,9 +26,13 @@ def choose_device(asked: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device is {asked!r}; llmfw serves on cpu and cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device is {asked!r}, but torch {torch.__version__} finds no CUDA device")
+        raise ConfigError(
+            f"device is {asked!r}, but torch {torch.__version__} finds no CUDA device; choose cpu, or install a torch for this GPU"
+        )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device is {asked!r}, but there are {torch.cuda.device_count()} CUDA devices")
+        raise ConfigError(
+            f"device is {asked!r}, but there are {torch.cuda.device_count()} CUDA devices, from cuda:0; choose another"
+        )
     return device
 
 

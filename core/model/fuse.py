@@ -52,7 +52,7 @@ class MergedLinear(nn.Module):
         super().__init__()
         self.sizes = [linear.out_features for linear in linears]
         first = linears[0]
-        # On the meta device: initialising weights at random would take longer than loading the model.
+        # On the meta device: initializing weights at random would take longer than loading the model.
         self.product = nn.Linear(first.in_features, sum(self.sizes), first.bias is not None, "meta")
         self.product.weight = _joined([linear.weight for linear in linears])
         if first.bias is not None:

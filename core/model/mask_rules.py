@@ -94,7 +94,7 @@ def _without_images(rule: MaskFunction) -> MaskFunction:
     """Remove the part of a rule that concerns images, if the probed row has no images.
 
     transformers adds a rule by which the tokens of an image attend to each other. That rule looks tokens up
-    in a table of the row, so it cannot be called for positions beyond the row. Rules are recognised by the
+    in a table of the row, so it cannot be called for positions beyond the row. Rules are recognized by the
     names of their functions. Other rules are returned unchanged.
     """
     parts = _closed_over(rule, "mask_functions")

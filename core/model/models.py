@@ -73,7 +73,7 @@ class LoadedModel:
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
-    """Load a model, quantise it if requested, merge projections, apply module passes, and probe it.
+    """Load a model, quantize it if requested, merge projections, apply module passes, and probe it.
 
     Raises:
         ModelError: the model cannot be found or served; the message gives the reason.
@@ -223,7 +223,7 @@ def _read_config(path: str) -> Any:
                 "text alone; llmfw serves text: take a text model of the family"
             )
         raise ModelError(
-            f"model {path!r} ({hf_config.model_type}) is not a causal language model of transformers"
+            f"model {path!r} ({hf_config.model_type}) is not a causal language model of transformers; llmfw serves those"
         )
     _warn_of_other_class(path, hf_config)
     return hf_config
@@ -258,7 +258,7 @@ def _number(hf_config: Any, text_config: Any, name: str) -> int:
 def _load_merged(
     config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device, scheme: Scheme | None
 ) -> nn.Module:
-    """Load a model, quantise it if requested, and merge its projections. Returns it in evaluation mode."""
+    """Load a model, quantize it if requested, and merge its projections. Returns it in evaluation mode."""
     module = _load_module(config, hf_config, dtype, device)
     check_cache(module)
     if scheme is not None:

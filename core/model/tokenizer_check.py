@@ -33,7 +33,9 @@ def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
     """
     vocabulary = backend.get_vocab()
     if not vocabulary:
-        raise ModelError(f"the tokenizer in {folder} has no tokens")
+        raise ModelError(
+            f"the tokenizer in {folder} has no tokens; take the tokenizer files from the model's source"
+        )
     if len(set(vocabulary.values())) < len(vocabulary):
         _refuse_equal_ids(folder, backend.get_vocab(with_added_tokens=False))
     for content, number in _added_tokens(folder / "tokenizer.json"):
@@ -46,9 +48,9 @@ def check_vocabulary(folder: Path, backend: tokenizers.Tokenizer) -> None:
 
 
 def switch_dropout_off(folder: Path, backend: tokenizers.Tokenizer) -> None:
-    """Turn off random tokenisation, so that a tokenizer always returns the same tokens for a text.
+    """Turn off random tokenization, so that a tokenizer always returns the same tokens for a text.
 
-    Random tokenisation is for training (Provilkov et al., "BPE-Dropout"; Kudo, "Subword Regularization").
+    Random tokenization is for training (Provilkov et al., "BPE-Dropout"; Kudo, "Subword Regularization").
     """
     for name in ("dropout", "alpha", "nbest_size"):
         if value := getattr(backend.model, name, None):

@@ -48,7 +48,9 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
     present = [folder / name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
     if not present:
         if load_format != "dummy":
-            raise ModelError(f"{folder} has no tokenizer (looked for {', '.join(TOKENIZER_FILES)})")
+            raise ModelError(
+                f"{folder} has no tokenizer (looked for {', '.join(TOKENIZER_FILES)}); add one of these files"
+            )
         return _stand_in(folder, eos_token_ids)
     if present[0].name == "tokenizer.json":
         read_text(present[0])  # reports why the file cannot be read, which the library does not

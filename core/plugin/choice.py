@@ -97,7 +97,9 @@ def choose(registry: Registry, kind: str, setting: str) -> Choice:
     entries = tuple(registry.find(kind, name.strip()) for name in setting.split(","))
     for entry in entries:
         if entries.count(entry) > 1:
-            raise ConfigError(f"{kind.replace('_', ' ')} {entry.name!r} is named twice in {setting!r}")
+            raise ConfigError(
+                f"{kind.replace('_', ' ')} {entry.name!r} is named twice in {setting!r}; name it once"
+            )
     return Choice(is_auto=False, entries=entries)
 
 

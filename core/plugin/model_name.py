@@ -155,7 +155,7 @@ def _checked_folder(path: Path, what: str) -> str:
         OSError: the folder cannot be read.
     """
     if not path.is_dir():
-        raise ModelError(f"{what} should be in {path}, which is not a folder")
+        raise ModelError(f"{what} should be in {path}, which is not a folder: install it again")
     config = path / "config.json"
     if not os.path.lexists(config):
         raise ModelError(f"{what}: {_without_config(path)}")

@@ -250,7 +250,7 @@ def _check_functions(module: object) -> None:
         if not hasattr(function, "llmfw_impl"):
             if function.__module__ == getattr(module, "__name__", None):
                 raise PluginError(
-                    f"{name} has no @hookimpl (from llmfw.core import hookimpl), and is not called"
+                    f"{name} has no @hookimpl (from llmfw.core import hookimpl), and is not called: add the decorator"
                 )
             continue
         passed = _arguments(spec)[1:]
@@ -279,7 +279,7 @@ def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
     ) -> None:
         check_component(kind, name, path, summary=summary, needs=needs, rank=rank, prepare=prepare)
         if any((component.kind, component.name) == (kind, name) for component in plugin.components):
-            raise PluginError(f"{kind} {name!r} is registered twice")
+            raise PluginError(f"{kind} {name!r} is registered twice; choose another name for one")
         package = (plugin.distribution, plugin.version)
         plugin.components.append(
             Entry(kind, name, path, plugin.name, *package, summary, tuple(needs), rank, prepare)

@@ -23,7 +23,9 @@ def check_component(
 ) -> None:
     """Raise PluginError if an argument of a component's registration is not valid."""
     if not (isinstance(name, str) and _PART_NAME.fullmatch(name)):
-        raise PluginError(f"{kind} name {name!r} is not made of letters, digits, '.', '_' and '-'")
+        raise PluginError(
+            f"{kind} name {name!r} is not made of letters, digits, '.', '_' and '-'; choose another"
+        )
     if name in RESERVED_NAMES:
         raise PluginError(f"{kind} name {name!r} is a word of the options of llmfw; choose another name")
     check_path(path)
@@ -44,13 +46,15 @@ def _check_needs(kind: str, name: str, needs: Any) -> None:
         raise PluginError(f"{what} is {needs!r}; it must be a sequence of names")
     for module in needs:
         if not (isinstance(module, str) and _MODULE.fullmatch(module)):
-            raise PluginError(f"{what} has {module!r}, which is not the name of a module")
+            raise PluginError(
+                f"{what} has {module!r}, which is not the name of a module; write it as in an import"
+            )
 
 
 def check_path(path: object) -> None:
     """Raise PluginError if `path` is not an import path."""
     if not (isinstance(path, str) and _PATH.fullmatch(path)):
-        raise PluginError(f"{path!r} is not an import path of the form 'package.module:Class'")
+        raise PluginError(f"{path!r} is not an import path; write it as 'package.module:Class'")
 
 
 def meant_hook(name: str) -> str | None:

@@ -120,9 +120,9 @@ class Entry:
         interface = import_path(INTERFACES[self.kind])
         asked = INTERFACES[self.kind].replace(":", ".")
         if not (isinstance(found, type) and issubclass(found, interface)):
-            raise ComponentError(f"{self} is not a subclass of {asked}")
+            raise ComponentError(f"{self} is not a subclass of {asked}; derive it from that")
         if missing := sorted(getattr(found, "__abstractmethods__", ())):
-            raise ComponentError(f"{self} lacks {', '.join(missing)}, which {asked} asks for")
+            raise ComponentError(f"{self} lacks {', '.join(missing)}, which {asked} asks for; add it")
         return found
 
     def build(self, component: type[ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
@@ -167,7 +167,9 @@ class Entry:
         given = options_of(self.kind, (self.name, self.full_name), options)
         struct = getattr(self.load(), "Options", reading.NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
-            raise ComponentError(f"{self} has Options that are no msgspec.Struct")
+            raise ComponentError(
+                f"{self} has Options that are no msgspec.Struct; derive them from msgspec.Struct"
+            )
         known = struct.__struct_encode_fields__
         for key in given:
             if key not in known:

@@ -11,7 +11,7 @@ from .retraction import Retraction
 from .sequence import SequenceState
 from .sequence_pages import SequencePages
 from .sequence_table import Indices
-from .step_room import StepRoom
+from .step_budget import StepBudget
 from .trace import DecisionTrace
 
 
@@ -21,7 +21,7 @@ class Admission:
     Args:
         pages: source of the sequences' pages.
         live, deferrable: the sequences of each class (see `deferral`).
-        desk: adapter that calls the policy.
+        adapter: calls the policy.
         retraction: retracts deferrable sequences if live ones need their rows or pages.
         leaders: decides which sequences wait for a prefix that another sequence computes.
         whole: maximum number of sequences and prompt tokens in a step.
@@ -33,7 +33,7 @@ class Admission:
         pages: SequencePages,
         live: Lane,
         deferrable: Lane,
-        desk: PolicyAdapter,
+        adapter: PolicyAdapter,
         retraction: Retraction,
         leaders: PrefixLeaders,
         whole: Limits,
@@ -43,29 +43,29 @@ class Admission:
         self._table = pages.numbers
         self._live = live
         self._deferrable = deferrable
-        self._desk = desk
+        self._adapter = adapter
         self._retraction = retraction
         self._leaders = leaders
         self._whole = whole
         self._trace = trace
 
-    def admit(self, lane: Lane, room: StepRoom, builder: PlanBuilder) -> None:
+    def admit(self, lane: Lane, budget: StepBudget, builder: PlanBuilder) -> None:
         """Start a lane's waiting sequences, in the policy's order, until one does not fit.
 
         Also stops when the step's token budget is spent. Sequences that the policy holds back are not
         started, except for the first one if no sequence runs.
 
         Args:
-            room: what is left of the step's token budget; the started sequences' tokens are subtracted.
+            budget: what is left of the step's token budget; the started sequences' tokens are subtracted.
             builder: builder of the step, to which the started sequences' tokens are added.
         """
         if not lane.num_waiting:
             return
-        if reason := self._why_closed(lane, room):
+        if reason := self._why_closed(lane, budget):
             if self._trace is not None:
-                self._trace_waits(lane.queue.indices[self._desk.order(lane).places], reason)
+                self._trace_waits(lane.queue.indices[self._adapter.order(lane).places], reason)
             return
-        order = self._desk.order(lane, room.tokens)
+        order = self._adapter.order(lane, budget.tokens)
         indices = lane.queue.indices[order.places]  # a copy: the queue changes
         num_open = len(indices) - order.num_held
         if not (num_open or self._num_running):
@@ -75,20 +75,20 @@ class Admission:
         num_looked_at = 0
         reason = "the policy holds it"
         for index in indices[:num_open]:
-            if reason := self._why_closed(lane, room):
+            if reason := self._why_closed(lane, budget):
                 break
             num_looked_at += 1
             seq = self._table.at(int(index))
             if seq.num_in_flight:
                 continue
-            count = self._start(lane, seq, room, reserved)
+            count = self._start(lane, seq, budget, reserved)
             if count is None:
                 reason = f"no room for {seq.num_tokens} tokens and those to come"
                 num_looked_at -= 1
                 break
             if count:
                 builder.add_piece(seq, count)
-                room.take(seq, count)
+                budget.take(seq, count)
             admitted.append(seq.index)
             reserved += seq.length - seq.num_computed - count + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
         lane.queue.count_overtaken(admitted)
@@ -98,12 +98,12 @@ class Admission:
     def _num_running(self) -> int:
         return self._live.num_running + self._deferrable.num_running
 
-    def _why_closed(self, lane: Lane, room: StepRoom) -> str:
+    def _why_closed(self, lane: Lane, budget: StepBudget) -> str:
         """Return why no sequence of a lane can be admitted; "" if one might fit."""
-        if room.is_spent:
+        if budget.is_spent:
             return "the step's budget of prompt tokens is spent"
         taken = lane.num_running if lane is self._live else self._num_running
-        if taken < self._whole.places and lane.num_running < room.limits.places:
+        if taken < self._whole.places and lane.num_running < budget.limits.places:
             return ""
         return f"no place: {self._num_running} requests run"
 
@@ -127,7 +127,7 @@ class Admission:
         size = self._pages.page_size
         return sum(each.ratio.expected_tokens(self._table, each.running_indices, size) for each in lanes)
 
-    def _start(self, lane: Lane, seq: SequenceState, room: StepRoom, reserved: float) -> int | None:
+    def _start(self, lane: Lane, seq: SequenceState, budget: StepBudget, reserved: float) -> int | None:
         """Try to admit a waiting sequence: give it a row and its first pages.
 
         Returns:
@@ -139,7 +139,7 @@ class Admission:
         self._pages.attach(seq)
         seq.is_cut = seq.num_remaining > self._whole.tokens or seq.prompt_logprobs is not None
         if self._fits(seq, reserved):
-            count = 0 if self._leaders.follows(seq) else room.first_piece(seq)
+            count = 0 if self._leaders.follows(seq) else budget.first_piece(seq)
             if count is not None and self._extend(lane, seq, seq.num_computed + count):
                 if count:
                     self._leaders.lead(seq)

@@ -27,7 +27,7 @@ class Retraction:
     Args:
         pages: pages of all sequences.
         live, deferrable: the sequences of each class (see `deferral`).
-        desk: adapter that calls the policy.
+        adapter: calls the policy.
         places: maximum number of running sequences.
         trace: receives each retraction; None: retractions are not traced.
 
@@ -40,7 +40,7 @@ class Retraction:
         pages: SequencePages,
         live: Lane,
         deferrable: Lane,
-        desk: PolicyAdapter,
+        adapter: PolicyAdapter,
         places: int,
         trace: DecisionTrace | None,
     ) -> None:
@@ -49,7 +49,7 @@ class Retraction:
         self._table = pages.numbers
         self._live = live
         self._deferrable = deferrable
-        self._desk = desk
+        self._adapter = adapter
         self._places = places
         self._trace = trace
 
@@ -99,7 +99,7 @@ class Retraction:
         if lane is deferrable or not deferrable.num_running:
             return False
         self._retract(
-            deferrable, self._desk.retraction_order(deferrable)[0], "live requests need its place or pages"
+            deferrable, self._adapter.retraction_order(deferrable)[0], "live requests need its place or pages"
         )
         return True
 
@@ -109,18 +109,18 @@ class Retraction:
         The policy and the API keys' shares of the rows determine which sequences may be retracted (see
         `SchedulePolicy.give_way` and `turns.above_share`).
         """
-        policy = self._desk.policy
+        policy = self._adapter.policy
         if not (lane is self._live and lane.num_waiting and lane.num_running):
             return
-        if not (policy.preempts or (self._desk.has_shares and lane.num_running >= self._places)):
+        if not (policy.preempts or (self._adapter.has_shares and lane.num_running >= self._places)):
             return
-        first = self._desk.first(lane)
+        first = self._adapter.first(lane)
         if first.num_in_flight or self._would_fit(lane, first, []):
             return
-        if policy.preempts and self._make_go(lane, first, self._desk.give_way(lane, first)):
+        if policy.preempts and self._make_go(lane, first, self._adapter.give_way(lane, first)):
             return
-        if self._desk.has_shares:
-            self._make_go(lane, first, self._desk.above_share(lane, first))
+        if self._adapter.has_shares:
+            self._make_go(lane, first, self._adapter.above_share(lane, first))
 
     def _make_go(self, lane: Lane, first: SequenceState, candidates: Iterable[SequenceState]) -> bool:
         """Retract candidates until `first` fits.
@@ -156,7 +156,7 @@ class Retraction:
         return to_store + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) <= available - reserved
 
     def _retract_until_it_fits(self, lane: Lane, wanted: dict[SequenceState, int]) -> None:
-        first_to_go = self._desk.retraction_order(lane)
+        first_to_go = self._adapter.retraction_order(lane)
         stays = next(seq for seq in reversed(first_to_go) if seq in wanted)
         num_retracted = 0
         for victim in first_to_go:

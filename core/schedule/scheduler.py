@@ -102,12 +102,12 @@ class Scheduler:
         self.deferrable = Lane(copy.copy(ratio), self._table)
         self.tenants = Tenants()
         whole = Limits(max_running, prefill_budget)
-        self._desk = PolicyAdapter(policy, pages, self.live, self.deferrable, self.tenants, whole, clock)
+        self._adapter = PolicyAdapter(policy, pages, self.live, self.deferrable, self.tenants, whole, clock)
         self._planner = StepPlanner(
             pages,
             self.live,
             self.deferrable,
-            self._desk,
+            self._adapter,
             whole=whole,
             share=Limits.share_of(whole, share),
             chunked=chunked,
@@ -149,11 +149,11 @@ class Scheduler:
     @property
     def policy(self) -> SchedulePolicy:
         """Policy that orders the waiting sequences. It may be replaced between two steps."""
-        return self._desk.policy
+        return self._adapter.policy
 
     @policy.setter
     def policy(self, policy: SchedulePolicy) -> None:
-        self._desk.policy = policy
+        self._adapter.policy = policy
 
     def add(self, request: Request, constraint: Constraint | None = None) -> None:
         """Add a request to the waiting ones. The caller must ensure that the request fits into the pool."""
@@ -233,7 +233,7 @@ class Scheduler:
         table.num_computed[indices] -= plan.counts
         table.num_in_flight[indices] -= plan.samples
         table.length[indices] -= plan.samples
-        self._pages.spoil(plan.rows)
+        self._pages.invalidate(plan.rows)
 
     def give_up(self, plan: BatchPlan) -> list[str]:
         """End the requests of a withdrawn plan with an error; return their ids."""
@@ -245,7 +245,7 @@ class Scheduler:
     def order(self, lane: Lane) -> list[SequenceState]:
         """Return a lane's waiting sequences in the order in which they would be admitted."""
         self._pages.take_moved()
-        return self._table.sequences(lane.queue.indices[self._desk.order(lane).places])
+        return self._table.sequences(lane.queue.indices[self._adapter.order(lane).places])
 
     def _not_finite(self, plan: BatchPlan, output: StepOutput) -> set[str]:
         broken = not_finite(plan, output)

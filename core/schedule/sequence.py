@@ -130,7 +130,7 @@ class SequenceState:
         self.table.prompt_len[self.index] = self.prompt_len
         self.table.max_len[self.index] = self.prompt_len + self.max_tokens
         self.table.deadline[self.index] = math.inf
-        self.table.is_penalised[self.index] = request.sampling.has_penalties
+        self.table.is_penalized[self.index] = request.sampling.has_penalties
         self.table.is_scored[self.index] = asks
         self.length = self.prompt_len
         self.row = -1

@@ -25,7 +25,7 @@ from llmfw.core.base.step import NO_INTS, NO_PAGES, Ints
 
 from .cache.kv_pool import KVPool, Pages
 from .cache.prefix_cache import PrefixCache
-from .clean_places import CleanPlaces
+from .clean_entries import CleanEntries
 from .sequence import SequenceState
 from .sequence_table import Indices, SequenceTable
 
@@ -49,7 +49,7 @@ class SequencePages:
         self.numbers = SequenceTable()
         self.page_size = pool.page_size
         self.table = np.zeros((max_sequences, -(-max_tokens // pool.page_size)), dtype=np.int32)
-        self._clean = CleanPlaces(max_sequences)
+        self._clean = CleanEntries(max_sequences)
         self._free_rows = list(range(max_sequences - 1, -1, -1))
 
     @property
@@ -147,10 +147,10 @@ class SequencePages:
             return NO_INTS, NO_PAGES
         return changed * self.table.shape[1] + places, self.table[changed, places]
 
-    def spoil(self, rows: Ints) -> None:
+    def invalidate(self, rows: Ints) -> None:
         """Record that the executor's copy of these rows may be outdated and must be copied again."""
         for row in rows.tolist():
-            self._clean.spoil(row, 0)
+            self._clean.invalidate(row, 0)
 
     def short(self, indices: Indices) -> Indices:
         """Return the indices of those sequences that need another page for one more token.
@@ -225,7 +225,7 @@ class SequencePages:
         others = np.flatnonzero(own != theirs)
         if len(others):
             self.pool.free(own[others])
-            self._clean.spoil(seq.row, seq.num_shared_pages + int(others[0]))
+            self._clean.invalidate(seq.row, seq.num_shared_pages + int(others[0]))
         row[: len(pages)] = pages
         assert seq.cache_node is not None
         self.cache.lock(node)
@@ -265,7 +265,7 @@ class SequencePages:
         seq.num_pages = seq.num_shared_pages = len(pages)
         seq.num_computed = len(pages) * self.page_size
         self.table[seq.row, : len(pages)] = pages
-        self._clean.spoil(seq.row, 0)
+        self._clean.invalidate(seq.row, 0)
 
     def _row(self, seq: SequenceState) -> Pages:
         return self.table[seq.row, : seq.num_pages]

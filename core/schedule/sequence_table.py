@@ -44,7 +44,7 @@ class SequenceTable:
         num_pages: number of pages in the row.
         num_shared_pages: number of pages in the row that the prefix cache owns.
         last_token: last known token of the output.
-        is_penalised: 1 if the request uses penalties, else 0.
+        is_penalized: 1 if the request uses penalties, else 0.
         is_scored: 1 if the request asks for its prompt's log probabilities, else 0.
         num_counted: number of output tokens, including one in flight, that the executor's penalties count; -1
             if the executor has no counts for the row yet.
@@ -66,7 +66,7 @@ class SequenceTable:
     num_pages: Ints
     num_shared_pages: Ints
     last_token: Ints
-    is_penalised: Ints
+    is_penalized: Ints
     is_scored: Ints
     num_counted: Ints
     place: Ints
@@ -85,7 +85,7 @@ class SequenceTable:
             "num_computed",
         ),
         *("num_cached", "overtaken", "row", "is_new", "num_pages", "num_shared_pages", "last_token"),
-        *("is_penalised", "is_scored", "num_counted", "place"),
+        *("is_penalized", "is_scored", "num_counted", "place"),
     )
     _FLOATS = ("came_at", "deadline")
 

@@ -21,7 +21,7 @@ from .retraction import Retraction
 from .sequence import SequenceState
 from .sequence_pages import SequencePages
 from .sequence_table import Indices
-from .step_room import StepRoom
+from .step_budget import StepBudget
 from .trace import DecisionTrace
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class StepPlanner:
     Args:
         pages: source of the sequences' pages.
         live, deferrable: the sequences of each class (see `deferral`).
-        desk: adapter that calls the policy.
+        adapter: calls the policy.
         whole: maximum number of sequences and prompt tokens in a step.
         share: limits of deferrable sequences in a step with live ones.
         chunked: whether to split a prompt that exceeds the budget over several steps; if not, it runs alone
@@ -48,7 +48,7 @@ class StepPlanner:
         pages: SequencePages,
         live: Lane,
         deferrable: Lane,
-        desk: PolicyAdapter,
+        adapter: PolicyAdapter,
         *,
         whole: Limits,
         share: Limits,
@@ -60,10 +60,10 @@ class StepPlanner:
         self._table = pages.numbers
         self._live = live
         self._deferrable = deferrable
-        self._retraction = Retraction(pages, live, deferrable, desk, whole.places, trace)
+        self._retraction = Retraction(pages, live, deferrable, adapter, whole.places, trace)
         self._leaders = PrefixLeaders(pages)
         self._admission = Admission(
-            pages, live, deferrable, desk, self._retraction, self._leaders, whole, trace
+            pages, live, deferrable, adapter, self._retraction, self._leaders, whole, trace
         )
         self._whole = whole
         self._share = share
@@ -117,11 +117,11 @@ class StepPlanner:
         """Plan the running sequences of a lane, and admit waiting ones.
 
         Returns:
-            The number of tokens left for split prompts (see `StepRoom.piece`); None: no limit.
+            The number of tokens left for split prompts (see `StepBudget.piece`); None: no limit.
         """
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
-        room = StepRoom(
+        budget = StepBudget(
             limits,
             limits.tokens - limits.tokens_per_place * len(decoding),
             piece,
@@ -130,9 +130,9 @@ class StepPlanner:
             score_cost=score_cost,
         )
         if piece is not None and not (len(decoding) or builder.has_decoding):
-            room.piece = max(1, self._whole.tokens // 2) if self._has_short(lane) else None
-            room.weighs_piece = True
-        pieces = self._pieces(prefilling, room)
+            budget.piece = max(1, self._whole.tokens // 2) if self._has_short(lane) else None
+            budget.weighs_piece = True
+        pieces = self._pieces(prefilling, budget)
         decoding, has_retracted = self._retraction.make_room(lane, decoding, pieces)
         builder.decode(decoding)
         for seq, count in pieces.items():
@@ -141,8 +141,8 @@ class StepPlanner:
         if not has_retracted:
             if len(decoding) or pieces:
                 lane.ratio.decay()
-            self._admission.admit(lane, room, builder)
-        return room.piece
+            self._admission.admit(lane, budget, builder)
+        return budget.piece
 
     def _has_short(self, lane: Lane) -> bool:
         """Return whether any waiting sequence has a prompt that need not be split.
@@ -171,19 +171,19 @@ class StepPlanner:
             return indices, []
         return indices[is_decoding], table.sequences(indices[~is_decoding])
 
-    def _pieces(self, prefilling: list[SequenceState], room: StepRoom) -> dict[SequenceState, int]:
+    def _pieces(self, prefilling: list[SequenceState], budget: StepBudget) -> dict[SequenceState, int]:
         """Return how many prompt tokens each of these sequences computes next, if pages are available."""
         pieces: dict[SequenceState, int] = {}
         for seq in prefilling:
-            if room.tokens <= 0:
+            if budget.tokens <= 0:
                 break
             if self._leaders.follows(seq):
                 continue
-            count = room.next_piece(seq)
+            count = budget.next_piece(seq)
             if count > 0:
                 self._leaders.lead(seq)
                 pieces[seq] = count
-                room.take(seq, count)
+                budget.take(seq, count)
         return pieces
 
     def _lead_one(self, limits: Limits, builder: PlanBuilder) -> None:

@@ -167,7 +167,7 @@ def _row_counts(table: SequenceTable, indices: Indices, ends: Ints) -> tuple[Row
         indices: table indices of the sequences that sample: [n].
         ends: position of each sampled token: [n].
     """
-    places = np.flatnonzero(table.is_penalised[indices])
+    places = np.flatnonzero(table.is_penalized[indices])
     if not len(places):
         return ()
     indices = indices[places]

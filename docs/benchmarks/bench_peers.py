@@ -6,7 +6,7 @@ For each model, all servers are started, and measured in turns, A B C A B C, nev
 `llmfw bench` with one run that counts, after its warm-up, and memory is read right before and after it. Before each
 round of turns, and after the last one, the machine's own speed is measured. What is found is added to a file line by
 line: a run that was cut goes on where it was.
-Quantised weights are compared among themselves, 8 bits with 8 bits and 4 with 4 (`--bits`).
+Quantized weights are compared among themselves, 8 bits with 8 bits and 4 with 4 (`--bits`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from machine import describe_machine
 from peers import ceilings, models, programs
-from peers.catalogue import CATALOGUE, INSTALLERS, home_of, missing
+from peers.catalog import CATALOG, INSTALLERS, home_of, missing
 from peers.limits import Weights
 from peers.ours import LLMFW
 from peers.page import write_page
@@ -63,8 +63,8 @@ def parse_arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--folder", type=Path, default=ROOT / ".peers", help="of the peers (default .peers)")
-    add("--peers", nargs="+", choices=CATALOGUE, default=list(CATALOGUE), metavar="NAME",
-        help=f"those to measure, if they are installed: {', '.join(CATALOGUE)} (default all)")  # fmt: skip
+    add("--peers", nargs="+", choices=CATALOG, default=list(CATALOG), metavar="NAME",
+        help=f"those to measure, if they are installed: {', '.join(CATALOG)} (default all)")  # fmt: skip
     add(
         "--bits",
         nargs="+",
@@ -97,9 +97,7 @@ def measure_all(record: Record, options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))  # the servers are to be stopped
     WORK.mkdir(exist_ok=True)
     (WORK / ".gitignore").write_text("*\n")
-    chosen = [
-        CATALOGUE[name] for name in dict.fromkeys(options.peers) if CATALOGUE[name].bits in options.bits
-    ]
+    chosen = [CATALOG[name] for name in dict.fromkeys(options.peers) if CATALOG[name].bits in options.bits]
     reasons = {peer.name: missing(peer, options.folder) for peer in chosen}
     absent = {name: tidy(why, options.folder) for name, why in reasons.items() if why is not None}
     for name, why in absent.items():

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from peers.catalogue import INSTALLERS
+from peers.catalog import INSTALLERS
 from peers.peer import CannotInstallError, Home
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -24,7 +24,7 @@ from llmfw.plugins.simulator.bounds import infinite_hit_rate, lru_hit_rate
 from llmfw.plugins.simulator.trace import read_trace
 
 HERE = Path(__file__).resolve().parent
-POLICIES = {"fcfs": "fcfs", "lpm, no ageing": "lpm:max_overtaken=0", "lpm": "lpm"}
+POLICIES = {"fcfs": "fcfs", "lpm, no aging": "lpm:max_overtaken=0", "lpm": "lpm"}
 KV_TOKENS = (800_000, 3_000_000)
 SPEEDS = (1, 2)
 PROFILE = "8b-h200"

@@ -10,7 +10,7 @@ computed in float32, by the same code.
 
 Speed: engines with bfloat16, int8 and int4 weights in one process, without HTTP, take turns at decoding 1 and 16 sequences,
 A B C A B C; figures are medians over the turns, of medians over a turn's steps, with the lowest and highest of the turns.
-Ratios are those of neighbours. It takes about two minutes on a quiet machine; `--errors-only` half a minute on any.
+Ratios are those of neighbors. It takes about two minutes on a quiet machine; `--errors-only` half a minute on any.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def check_alike(turns: Sequence[dict[str, Any]]) -> None:
 
 
 def as_table(turns: Sequence[dict[str, Any]], cases: Sequence[tuple[str, int]]) -> str:
-    """Return the table in Markdown: medians of all turns, ratios of neighbouring ones with their span."""
+    """Return the table in Markdown: medians of all turns, ratios of neighboring ones with their span."""
     lines = [
         "| the model | at once | tokens/s without | tokens/s with | with ÷ without | guessed a token | of these right |",
         "|---|---|---|---|---|---|---|",

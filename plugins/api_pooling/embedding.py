@@ -62,7 +62,7 @@ def refuse_given(body: msgspec.Struct, reasons: Mapping[str, str]) -> None:
     """Raise RequestError if a body has a field that would change the answer.
 
     Args:
-        reasons: field → why it cannot be honoured, and what to do.
+        reasons: field → why it cannot be honored, and what to do.
     """
     for name, reason in reasons.items():
         value = getattr(body, name)

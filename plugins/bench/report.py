@@ -74,7 +74,7 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
 
 
-def summarise(runs: list[Figures]) -> Figures:
+def summarize(runs: list[Figures]) -> Figures:
     """Return the median of each metric over the runs, and the sums of failed and short requests."""
     summary: Figures = {}
     for key in runs[0]:

@@ -18,7 +18,7 @@ from .client import CompletionClient
 from .dialogue import Dialogue
 from .errors import BenchError
 from .prompts import COMMON_IDS, PromptSource, TokenIds, TokenizerText, whole_words
-from .report import COLUMNS, Figures, figures_of, rows, summarise
+from .report import COLUMNS, Figures, figures_of, rows, summarize
 from .runner import calibrate, run_workload
 from .workloads import Workload
 
@@ -121,7 +121,7 @@ async def _measure_workload(
         "seed": seed,
         "scale": settings.scale,
     }
-    return described | summarise(runs)
+    return described | summarize(runs)
 
 
 def _progress(line: str) -> None:

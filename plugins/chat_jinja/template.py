@@ -69,7 +69,8 @@ class JinjaChatTemplate(ChatTemplate):
             raise RequestError("messages is empty; it must have at least one message", param="messages")
         if refused := sorted(_RESERVED & kwargs.keys()):
             raise RequestError(
-                f"a request cannot set {refused[0]!r}", param=f"chat_template_kwargs.{refused[0]}"
+                f"a request cannot set {refused[0]!r}; leave it out",
+                param=f"chat_template_kwargs.{refused[0]}",
             )
         if add_generation_prompt and kwargs.get("continue_final_message"):
             raise RequestError(

@@ -1,6 +1,6 @@
 """The module pass `cpu-native`: replaces decoders of known model families with native code.
 
-A decoder is replaced as a whole or not at all; quantised linear layers are replaced in any decoder. The
+A decoder is replaced as a whole or not at all; quantized linear layers are replaced in any decoder. The
 modules of a replaced decoder remain in the module tree under their names, with the same weights. Linear
 layers store their weights only in the native layout, so no weight is in memory twice.
 """
@@ -36,7 +36,7 @@ from .weights import Arena, NativeEmbedding, NativeLinear
 class NativePass(ModulePass):
     """Replaces a decoder with a `NativeDecoder`, and the head after it with a `NativeLinear`.
 
-    Also replaces each quantised linear layer with a `NativeLinear`, in any decoder.
+    Also replaces each quantized linear layer with a `NativeLinear`, in any decoder.
     """
 
     @classmethod
@@ -132,7 +132,7 @@ def _replace_head(model: nn.Module, decoder: NativeDecoder) -> int:
 
 
 def _replace_quantized(model: nn.Module) -> int:
-    """Replace the quantised linear layers of any model with native ones; return the number of layers."""
+    """Replace the quantized linear layers of any model with native ones; return the number of layers."""
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

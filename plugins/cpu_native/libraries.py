@@ -1,6 +1,6 @@
 """The shared libraries of native code, and how to build them for this CPU. Does not import torch.
 
-Each dtype has one library, and another one for quantised products. They are separate because the kernels of
+Each dtype has one library, and another one for quantized products. They are separate because the kernels of
 each take seconds to compile, and a server needs only one dtype.
 """
 
@@ -56,7 +56,7 @@ def build(
 def build_quantized(
     scalar: Scalar, machine: Sequence[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Path:
-    """Return the path of the library for quantised products; build it first if it does not exist.
+    """Return the path of the library for quantized products; build it first if it does not exist.
 
     Takes the same arguments as `build`.
     """

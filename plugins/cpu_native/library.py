@@ -50,7 +50,7 @@ def load_library(dtype: torch.dtype) -> ctypes.CDLL:
 
 @functools.cache
 def load_quantized(dtype: torch.dtype) -> ctypes.CDLL:
-    """Return the library for a dtype, extended by the functions for quantised weights.
+    """Return the library for a dtype, extended by the functions for quantized weights.
 
     Raises:
         BuildError: as in `load_library`.
@@ -92,7 +92,7 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def use_quantized(library: ctypes.CDLL, path: Path) -> None:
-    """Make a library use the library at `path` for quantised products."""
+    """Make a library use the library at `path` for quantized products."""
     other = _open(path)
     other.llmfw_quantized_products.restype = c_void_p
     library.llmfw_use_quantized(other.llmfw_quantized_products())

@@ -1,4 +1,4 @@
-"""Quantised weights of linear layers in the native code's layout."""
+"""Quantized weights of linear layers in the native code's layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {8: 1, 4: 2}
 
 
 class PackedCodes(Packed):
-    """Packed quantised weights: codes and scales.
+    """Packed quantized weights: codes and scales.
 
     Args:
         weights: weights of one scheme and input width; they are copied.
@@ -43,7 +43,7 @@ class PackedCodes(Packed):
             )
 
     def weight(self, index: int) -> torch.Tensor:
-        """Return one layer's weight, dequantised: [out_features, in_features]."""
+        """Return one layer's weight, dequantized: [out_features, in_features]."""
         codes = torch.empty(self.sizes[index], self._groups, GROUP, dtype=torch.uint8)
         scales = torch.empty(self.sizes[index], self._groups, dtype=torch.bfloat16)
         load_quantized(self.dtype).llmfw_unpack_codes(
@@ -55,7 +55,7 @@ class PackedCodes(Packed):
 
 
 def pack_linears(linears: Sequence[nn.Module], biases: Sequence[torch.Tensor] | None, arena: Arena) -> Packed:
-    """Pack the weights of linear layers that share one input and are either all quantised or all not."""
+    """Pack the weights of linear layers that share one input and are either all quantized or all not."""
     quantized = [linear.quantized for linear in linears if isinstance(linear, QuantizedLinear)]
     if quantized:
         return PackedCodes(quantized, biases, arena)

@@ -47,7 +47,7 @@ class LayerParts:
     Attributes:
         layer: the layer itself.
         attention, feeding: attention block and feed-forward block.
-        linears: the seven linear layers by name: each plain or merged, or all quantised.
+        linears: the seven linear layers by name: each plain or merged, or all quantized.
         input_norm, after_norm: norms before the attention and the feed-forward block.
         head_norms: norms of query heads and of key heads; None: no such norms.
         head_dim: size of query, key and value heads.
@@ -206,7 +206,7 @@ def _is(module: nn.Module, name: str, parts: set[str]) -> bool:
 
 
 def _are_linear(modules: Iterable[nn.Module]) -> bool:
-    """Return whether the modules are either all plain or merged linear layers, or all quantised ones."""
+    """Return whether the modules are either all plain or merged linear layers, or all quantized ones."""
     modules = list(modules)
     return all(map(_is_linear, modules)) or all(map(is_quantized_linear, modules))
 
@@ -222,7 +222,7 @@ def _is_silu(module: nn.Module) -> bool:
 
 
 def bias_of(linear: nn.Module) -> torch.Tensor | None:
-    """Return the bias of a plain, merged or quantised linear layer."""
+    """Return the bias of a plain, merged or quantized linear layer."""
     if isinstance(linear, MergedPart):
         whole = linear.merged.product.bias
         return None if whole is None else whole.split(linear.merged.sizes)[linear.index]

@@ -111,7 +111,7 @@ class Packed(ABC):
 
 
 class PackedWeights(Packed):
-    """Packed weights that are not quantised.
+    """Packed weights that are not quantized.
 
     Args:
         weights: weights of one dtype, each [out_features, in_features]; they are copied.

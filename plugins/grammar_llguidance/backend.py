@@ -67,7 +67,7 @@ class LlguidanceGrammar(Grammar):
         if self.matcher.is_error():
             reason = self.matcher.get_error()
             if "NoExtensionBias" in reason:
-                raise GrammarCostError("the grammar allows no text")
+                raise GrammarCostError("the grammar allows no text; loosen it")
             raise GrammarCostError(f"the grammar is too complex: {_explained(reason)}")
 
     def _allows(self, token_id: int) -> bool:
@@ -196,7 +196,7 @@ def lark_of(grammar: str) -> str:
     try:
         return gbnf_to_lark(grammar)
     except RecursionError as error:
-        raise RequestError("the grammar is nested too deeply to be read as GBNF") from error
+        raise RequestError("the grammar is nested too deeply to be read as GBNF; nest it less") from error
     except Exception as error:  # the translator may raise anything on invalid input
         raise RequestError(f"the grammar is not GBNF: {error}") from error
 

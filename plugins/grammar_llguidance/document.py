@@ -61,7 +61,9 @@ class Document:
         except ValueError as error:
             raise RequestError(f"the schema is not JSON: {unreadable(error)}") from error
         if not isinstance(self.root, (dict, bool)):
-            raise RequestError(f"a schema is an object or a boolean, not {str(self.root)[:40]!r}")
+            raise RequestError(
+                f"a schema is an object or a boolean, not {str(self.root)[:40]!r}; send one of these"
+            )
         if _depth(self.root) > MAX_DEPTH:
             raise too_deep
         dialect = dialect_of(self.root)

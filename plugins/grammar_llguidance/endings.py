@@ -57,7 +57,9 @@ def _check_loops(definitions: dict[str, Any]) -> None:
             reached |= ahead
             ahead = {following for one in ahead for following in edges[one]} - reached
         if name in reached:
-            raise RequestError("a '$ref' in the schema leads back to itself, and so means nothing")
+            raise RequestError(
+                "a '$ref' in the schema leads back to itself, and so means nothing; refer to a schema that ends"
+            )
 
 
 def _in_place(schema: Any) -> Iterator[str]:

@@ -67,7 +67,7 @@ def to_lark(source: str, special_tokens: Mapping[str, int]) -> str:
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the structural tag is not JSON: {unreadable(error)}") from error
     if not isinstance(tag, dict):
-        raise RequestError("a structural tag is an object")
+        raise RequestError("the structural tag must be an object")
     writer = _Writer(special_tokens)
     start = writer.join(writer.pieces(_format_of(tag), "format"))
     return "\n".join(["%llguidance {}", f"start: {start}", *writer.rules])
@@ -115,7 +115,9 @@ class _Writer:
         """
         kind = _field(format, "type", str, place)
         if depth > MAX_DEPTH:
-            raise RequestError(f"the structural tag is nested more than {MAX_DEPTH} levels deep, at {place}")
+            raise RequestError(
+                f"the structural tag is nested more than {MAX_DEPTH} levels deep, at {place}; nest it less"
+            )
         if kind == "const_string":
             return self._literals(_field(format, "value", str, place))
         if kind == "any_text":
@@ -131,7 +133,7 @@ class _Writer:
         if kind in ("sequence", "or"):
             elements = _field(format, "elements", list, place)
             if not elements:
-                raise RequestError(f"the structural tag's {place}.elements is empty")
+                raise RequestError(f"the structural tag's {place}.elements is empty; at least one is needed")
             parts = [self.pieces(e, f"{place}.elements[{i}]", depth + 1) for i, e in enumerate(elements)]
             if kind == "sequence":
                 return [piece for part in parts for piece in part]
@@ -194,7 +196,7 @@ class _Writer:
 
     def _json(self, format: dict[str, Any], place: str) -> str:
         if "json_schema" not in format:
-            raise RequestError(f"the structural tag's {place}.json_schema is missing")
+            raise RequestError(f"the structural tag's {place}.json_schema is missing; it must be a schema")
         try:
             schema = prepare(json.dumps(format["json_schema"]))
         except RequestError as error:
@@ -203,7 +205,9 @@ class _Writer:
 
     def _regex(self, pattern: str, place: str) -> str:
         if not pattern:
-            raise RequestError(f"the structural tag's {place}.pattern is empty")
+            raise RequestError(
+                f"the structural tag's {place}.pattern is empty; it must be a regular expression"
+            )
         return self._rule(regex_terminal(pattern))
 
     def _tag(self, tag: Any, place: str, depth: int) -> list[Piece]:
@@ -270,7 +274,7 @@ def _quoted(text: str) -> str:
 def _tags(format: dict[str, Any], place: str) -> list[Any]:
     tags = _field(format, "tags", list, place)
     if not tags:
-        raise RequestError(f"the structural tag's {place}.tags is empty")
+        raise RequestError(f"the structural tag's {place}.tags is empty; at least one is needed")
     return tags
 
 

@@ -16,7 +16,7 @@ SPECIAL_TOKENS = [END_OF_TEXT, TURN_START, TURN_END]
 # Each is one token, but not a special one: decoding keeps them for the reasoning and tool parsers.
 MARKUP_TOKENS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
-# A lower-case word includes the space before it; a capitalised word does not. So a name has the same tokens
+# A lower-case word includes the space before it; a capitalized word does not. So a name has the same tokens
 # in a sentence as inside JSON quotes. Otherwise, a model this small could not copy it.
 PIECES = (
     r"'(?:s|t|re|ve|m|ll|d)\b"

@@ -8,7 +8,7 @@ import msgspec
 
 from llmfw.core import Figures, Ordering, SchedulePolicy, Waiting
 
-from .ageing import aged
+from .aging import aged
 
 
 class LPM(SchedulePolicy):

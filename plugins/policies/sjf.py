@@ -9,7 +9,7 @@ import numpy as np
 
 from llmfw.core import Figures, Ordering, SchedulePolicy, Waiting
 
-from .ageing import aged
+from .aging import aged
 
 MAX_OUTPUT_COUNTED = 4096
 """Maximum number of output tokens counted for a request.

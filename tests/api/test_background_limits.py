@@ -16,8 +16,8 @@ from llmfw.core.base.errors import OverloadedError, TenantLimitError
 class Jobs:
     """Background jobs that run until they are told to end; notes how many have their turn at once."""
 
-    def __init__(self, num_places: int) -> None:
-        self.background = Background(num_places)
+    def __init__(self, max_running: int) -> None:
+        self.background = Background(max_running)
         self.end = asyncio.Event()
         self.begun: list[str] = []
 
@@ -38,7 +38,7 @@ async def settle() -> None:
 
 
 async def test_background_jobs_take_about_half_the_places() -> None:
-    jobs = Jobs(num_places=32)
+    jobs = Jobs(max_running=32)
     for i in range(50):
         jobs.add(str(i))
     await settle()
@@ -49,7 +49,7 @@ async def test_background_jobs_take_about_half_the_places() -> None:
 
 
 async def test_one_tenant_s_backlog_delays_no_other() -> None:
-    jobs = Jobs(num_places=8)
+    jobs = Jobs(max_running=8)
     for i in range(50):
         jobs.add(f"a{i}", "ann")
     await settle()
@@ -61,7 +61,7 @@ async def test_one_tenant_s_backlog_delays_no_other() -> None:
 
 
 async def test_a_queued_job_can_be_stopped() -> None:
-    jobs = Jobs(num_places=2)
+    jobs = Jobs(max_running=2)
     for name in "abcdef":
         jobs.add(name)
     await settle()
@@ -74,7 +74,7 @@ async def test_a_queued_job_can_be_stopped() -> None:
 async def test_too_many_jobs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_OPEN", 3)
     monkeypatch.setattr(module, "MAX_OF_TENANT", 2)
-    jobs = Jobs(num_places=8)
+    jobs = Jobs(max_running=8)
     jobs.add("a1", "ann")
     jobs.add("a2", "ann")
     with pytest.raises(TenantLimitError, match="2 background responses are open"):
@@ -87,14 +87,14 @@ async def test_too_many_jobs_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_clients_without_keys_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_OF_TENANT", 1)
-    jobs = Jobs(num_places=8)
+    jobs = Jobs(max_running=8)
     jobs.add("a")
     jobs.add("b")
     await jobs.background.close()
 
 
 async def test_large_bodies_are_bounded_together() -> None:
-    jobs, size = Jobs(num_places=8), module.MAX_OPEN_BYTES // 3
+    jobs, size = Jobs(max_running=8), module.MAX_OPEN_BYTES // 3
     jobs.add("a1", "ann", size)
     with pytest.raises(TenantLimitError):
         jobs.add("a2", "ann", size)
@@ -108,6 +108,6 @@ async def test_large_bodies_are_bounded_together() -> None:
 
 
 async def test_a_single_body_is_never_too_large() -> None:
-    jobs = Jobs(num_places=8)
+    jobs = Jobs(max_running=8)
     jobs.add("a", "ann", module.MAX_OPEN_BYTES + 1)
     await jobs.background.close()

@@ -157,7 +157,10 @@ def test_batches_are_listed_newest_first(server: Served, mixed: Path) -> None:
 def test_an_unknown_batch_is_one_line(server: Served, command: str) -> None:
     result = llmfw(server, command, "batch_x? y")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "Error: 404 from the server: there is no batch 'batch_x? y'\n"
+    assert (
+        result.stderr
+        == "Error: 404 from the server: there is no batch 'batch_x? y'; GET /v1/batches lists those of this key\n"
+    )
 
 
 def test_a_missing_key_is_explained(tmp_path: Path, mixed: Path) -> None:

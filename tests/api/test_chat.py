@@ -163,7 +163,7 @@ def test_separate_reasoning_false_keeps_reasoning_in_content(server: Served) -> 
     assert message["reasoning_content"] is None
 
 
-def test_reasoning_opened_by_the_prompt_is_recognised(server: Served) -> None:
+def test_reasoning_opened_by_the_prompt_is_recognized(server: Served) -> None:
     kwargs = {"enable_thinking": True}
     message = server.chat("Hmm.</think>Yes.", chat_template_kwargs=kwargs).json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("Hmm.", "Yes.<think>")

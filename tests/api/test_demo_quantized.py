@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 CAPITAL = {"role": "user", "content": "What is the capital of France?"}
 
 
-def test_the_quantised_demo_answers_correctly() -> None:
+def test_the_quantized_demo_answers_correctly() -> None:
     options = ("--quantization", "int8", "--port", "0", "--max-total-tokens", "4096")
     with running(*LLMFW, "demo", *options) as process:
         process.wait_for(READY, timeout_s=300)

@@ -91,7 +91,7 @@ def test_sdks_do_not_retry_expired_requests(busy: Served) -> None:
     assert len(busy.engine.refusals) == 1
 
 
-def test_anthropic_s_sdk_recognises_an_overloaded_server(busy: Served) -> None:
+def test_anthropic_s_sdk_recognizes_an_overloaded_server(busy: Served) -> None:
     busy.engine.refusals.append(FULL)
     with anthropic.Anthropic(base_url=busy.url, api_key="None", max_retries=0) as sdk:
         with pytest.raises(anthropic.APIStatusError) as caught:

@@ -1,4 +1,4 @@
-"""Every field of OpenAI's requests is honoured, refused by its name, or reported as ignored; and the docs say which."""
+"""Every field of OpenAI's requests is honored, refused by its name, or reported as ignored; and the docs say which."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ SENT: dict[str, Any] = {
 
 
 def groups(kind: type[GenerationRequest]) -> list[set[str]]:
-    """Return the names of what is honoured, refused, and ignored."""
-    honoured = set(kind.__struct_fields__)
-    return [honoured, set(kind.refused) - honoured, set(Inert.__struct_fields__)]
+    """Return the names of what is honored, refused, and ignored."""
+    honored = set(kind.__struct_fields__)
+    return [honored, set(kind.refused) - honored, set(Inert.__struct_fields__)]
 
 
 @pytest.mark.parametrize("kind", PARAMS)
@@ -55,8 +55,8 @@ def test_every_sdk_field_is_in_one_group(kind: type[GenerationRequest]) -> None:
 
 @pytest.mark.parametrize("kind", PARAMS)
 def test_no_field_is_in_two_groups(kind: type[GenerationRequest]) -> None:
-    honoured, refused, ignored = groups(kind)
-    assert len(honoured | refused | ignored) == len(honoured) + len(refused) + len(ignored)
+    honored, refused, ignored = groups(kind)
+    assert len(honored | refused | ignored) == len(honored) + len(refused) + len(ignored)
 
 
 @pytest.mark.parametrize("kind", PARAMS)

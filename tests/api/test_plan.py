@@ -250,7 +250,7 @@ def counted_here(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("counted_here")
 @pytest.mark.parametrize("scheme", ["int8", pytest.param("int4", marks=pytest.mark.long)])
-def test_quantised_weights_are_counted_like_the_engine(scheme):
+def test_quantized_weights_are_counted_like_the_engine(scheme):
     plan = found("demo", "--device", "mine=2", "--quantization", scheme)
     config = EngineConfig(model=plan["model"]["folder"], dtype="bfloat16", quantization=scheme)
     assert plan["model"]["weight_bytes"] == load_model(config, CPU, NO_COMPONENTS).num_bytes
@@ -258,15 +258,15 @@ def test_quantised_weights_are_counted_like_the_engine(scheme):
 
 
 @pytest.mark.usefixtures("counted_here")
-def test_a_model_of_experts_cannot_be_quantised(tmp_path):
+def test_a_model_of_experts_cannot_be_quantized(tmp_path):
     folder = save_random_model(tmp_path, *SERVABLE["mixtral"])
     result = run(folder, "--device", "mine=2", "--quantization", "int8")
     assert result.exit_code == 1
-    assert "MixtralForCausalLM cannot be quantised" in result.output
+    assert "MixtralForCausalLM cannot be quantized" in result.output
 
 
-def test_quantised_checkpoints_are_not_quantised_again(llama_8b, tmp_path):
+def test_quantized_checkpoints_are_not_quantized_again(llama_8b, tmp_path):
     config = json.loads((llama_8b / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"bits": 4}}))
     result = run(tmp_path, "--device", "mine=2", "--quantization", "int8")
-    assert "is quantised already: leave out --quantization" in " ".join(result.output.split())
+    assert "is quantized already: leave out --quantization" in " ".join(result.output.split())

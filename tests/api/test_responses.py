@@ -241,7 +241,7 @@ def test_a_wrong_value_is_named(server: Served, fields: dict[str, Any], param: s
     assert param is None or param in error["message"]
 
 
-HONOURED = {
+HONORED = {
     "background", "include", "input", "instructions", "max_output_tokens", "metadata", "model", "parallel_tool_calls",
     "previous_response_id", "reasoning", "safety_identifier", "store", "stream", "stream_options", "temperature", "text", "tool_choice",
     "tools", "top_logprobs", "top_p", "truncation", "user",
@@ -264,11 +264,11 @@ REPORTED: dict[str, Any] = {
 
 
 def test_every_sdk_field_is_handled(server: Served) -> None:
-    """It is honoured, refused by name or reported."""
+    """It is honored, refused by name or reported."""
     known = typing.get_type_hints(ResponseCreateParamsNonStreaming) | typing.get_type_hints(
         ResponseCreateParamsStreaming
     )
-    assert set(known) == HONOURED | set(REFUSED) | set(REPORTED)
+    assert set(known) == HONORED | set(REFUSED) | set(REPORTED)
     for name, value in REFUSED.items():
         error = server.post("/v1/responses", {"input": "x", name: value}).json()["error"]
         assert (error["param"], error["code"]) == (name, "unsupported_parameter")

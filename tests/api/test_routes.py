@@ -13,7 +13,7 @@ from litestar import get
 
 from llmfw.api.app.app import create_app
 from llmfw.api.app.plugin_routes import usable_routes
-from llmfw.api.routes.models import root_of
+from llmfw.api.services.description import public_root
 from llmfw.api.services.services import ModelComponents
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
@@ -60,8 +60,8 @@ def test_a_model_s_slash_may_be_encoded(server: Served, name: str) -> None:
 
 
 def test_a_model_card_shows_no_path(tmp_path: Path) -> None:
-    assert root_of(str(tmp_path), "my-model") == "my-model"
-    assert root_of("org/on-the-hub", "my-model") == "org/on-the-hub"
+    assert public_root(str(tmp_path), "my-model") == "my-model"
+    assert public_root("org/on-the-hub", "my-model") == "org/on-the-hub"
 
 
 def test_a_model_card_belongs_to_llmfw(server: Served) -> None:

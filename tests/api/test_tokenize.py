@@ -1,4 +1,4 @@
-"""Tokenising and detokenising over HTTP, against the tokenizer itself and against what a generation was given."""
+"""Tokenizing and detokenizing over HTTP, against the tokenizer itself and against what a generation was given."""
 
 from __future__ import annotations
 

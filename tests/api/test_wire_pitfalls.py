@@ -150,7 +150,7 @@ def test_18_streams_report_unknown_fields_too(server: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "prompt"), [(CHAT, {"messages": HI}), ("/v1/completions", {"prompt": "Hi"})]
 )
-def test_19_a_seed_is_honoured_on_both_routes(server: Served, path: str, prompt: Any) -> None:
+def test_19_a_seed_is_honored_on_both_routes(server: Served, path: str, prompt: Any) -> None:
     server.post(path, {**prompt, "seed": 11})
     assert server.engine.requests[-1].sampling.seed == 11
 

@@ -14,8 +14,8 @@ from .benchmark_script import benchmark_script
 
 @pytest.fixture(scope="module")
 def peer() -> Iterator[ModuleType]:
-    with benchmark_script("peers.peer", "peers.catalogue") as (module, catalogue):
-        module.catalogue = catalogue
+    with benchmark_script("peers.peer", "peers.catalog") as (module, catalog):
+        module.catalog = catalog
         yield module
 
 
@@ -60,8 +60,8 @@ def test_a_successful_retry_clears_the_reason(peer, home):
 
 
 def test_every_peer_has_pinned_versions_and_an_installer(peer):
-    catalogue = peer.catalogue
-    homes = {each.home for name, each in catalogue.CATALOGUE.items() if name not in catalogue.OURS.values()}
-    assert homes == set(catalogue.INSTALLERS)
+    catalog = peer.catalog
+    homes = {each.home for name, each in catalog.CATALOG.items() if name not in catalog.OURS.values()}
+    assert homes == set(catalog.INSTALLERS)
     for name in homes:
         assert all("==" in package for package in peer.Home.of(name, Path()).pinned["packages"])

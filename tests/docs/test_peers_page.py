@@ -89,7 +89,7 @@ def test_goals_are_compared_with_limit_and_peer(page):
     assert rows(page.text(measured()))[-1] == "| single | 0.4 | 0.80 | 0.75 met | quick | 1.00 | 1.2 missed |"
 
 
-def test_quantised_weights_have_a_separate_table(page):
+def test_quantized_weights_have_a_separate_table(page):
     lines = [BEGIN, MODEL] + [turn(name, 0, 2.0) | {"bits": 8} for name in ("llmfw-int8", "a")]
     text = page.text(lines)
     assert "### a-shape, 8 bits a weight" in text

@@ -1,4 +1,4 @@
-"""The tables of what quantised weights lose say what was found."""
+"""The tables of what quantized weights lose say what was found."""
 
 from __future__ import annotations
 

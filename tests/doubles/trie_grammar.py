@@ -32,8 +32,8 @@ def text_of(token_ids: Sequence[int]) -> str:
     return bytes(token - FIRST_BYTE for token in token_ids).decode()
 
 
-def one_of(*texts: str, **behaviour: object) -> GrammarSpec:
-    return GrammarSpec("regex", json.dumps({"texts": texts, **behaviour}))
+def one_of(*texts: str, **behavior: object) -> GrammarSpec:
+    return GrammarSpec("regex", json.dumps({"texts": texts, **behavior}))
 
 
 class TrieGrammar(Grammar):
@@ -43,20 +43,20 @@ class TrieGrammar(Grammar):
         self,
         texts: frozenset[tuple[int, ...]],
         eos: Sequence[int],
-        behaviour: Mapping[str, Any] = MappingProxyType({}),
+        behavior: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.texts = texts
         self.position = 0
         self.eos = eos
-        self.behaviour = behaviour
+        self.behavior = behavior
 
     def copy(self) -> TrieGrammar:
-        twin = TrieGrammar(self.texts, self.eos, self.behaviour)
+        twin = TrieGrammar(self.texts, self.eos, self.behavior)
         twin.position = self.position
         return twin
 
     def accept(self, token_id: int) -> None:
-        if self.position == self.behaviour.get("breaks_at"):
+        if self.position == self.behavior.get("breaks_at"):
             raise ValueError("the grammar broke")
         if token_id in self.eos and any(len(text) == self.position for text in self.texts):
             return
@@ -80,14 +80,14 @@ class TrieGrammar(Grammar):
         return all(len(text) == self.position for text in self.texts)
 
     def allowed(self) -> set[int]:
-        until = time.thread_time() + self.behaviour.get("burn", 0)
+        until = time.thread_time() + self.behavior.get("burn", 0)
         while time.thread_time() < until:
             pass
-        if self.behaviour.get("mask") == "raises":
+        if self.behavior.get("mask") == "raises":
             raise RuntimeError("the automaton is lost")
-        if self.behaviour.get("mask") == "empty":
+        if self.behavior.get("mask") == "empty":
             return set()
-        if self.position == self.behaviour.get("breaks_at"):
+        if self.position == self.behavior.get("breaks_at"):
             return set(self.eos)
         following = {text[self.position] for text in self.texts if len(text) > self.position}
         return following | set(self.eos if any(len(text) == self.position for text in self.texts) else ())

@@ -18,7 +18,7 @@ def save_checkpoint(config: PreTrainedConfig, folder: Path) -> Path:
     """Write a model with random float32 weights; return its folder."""
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    randomise(model)
+    randomize(model)
     model.save_pretrained(folder)
     if type(model.config) is not type(
         config
@@ -29,7 +29,7 @@ def save_checkpoint(config: PreTrainedConfig, folder: Path) -> Path:
 
 
 @torch.no_grad()
-def randomise(model: nn.Module) -> None:
+def randomize(model: nn.Module) -> None:
     """Draw all that a checkpoint keeps: parameters, and buffers such as the bias of a router."""
     kept = set(model.state_dict())
     for parameter in model.parameters():

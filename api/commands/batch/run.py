@@ -183,7 +183,7 @@ def _check_paths(file: Path, output: Path, errors: Path) -> None:
     names = {"FILE": file.resolve(), "OUT": output.resolve(), "ERR": errors.resolve()}
     for one, other in (("FILE", "OUT"), ("FILE", "ERR"), ("OUT", "ERR")):
         if names[one] == names[other]:
-            raise click.UsageError(f"{one} and {other} are the same file, {str(names[one])!r}")
+            raise click.UsageError(f"{one} and {other} are the same file, {str(names[one])!r}; give two")
     check_writable(output)
     check_writable(errors)
 

@@ -116,9 +116,9 @@ def assess_folder(
         weights, source = quantized_bytes(numbers, scheme), "config.json"
     else:
         num_bytes, source = weight_bytes(numbers, dtype)
-        quantised = numbers.quantised
+        quantized = numbers.quantized
         weights = {
-            name: num_bytes if quantised else num_bytes * size // DTYPE_BYTES[dtype]
+            name: num_bytes if quantized else num_bytes * size // DTYPE_BYTES[dtype]
             for name, size in DTYPE_BYTES.items()
         }
     settings = Settings(dtype, dtype if kv_dtype == "auto" else kv_dtype, **values)

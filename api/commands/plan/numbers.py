@@ -64,7 +64,7 @@ class ModelNumbers:
         layers, heads, kv_heads, head_dim, v_head_dim, hidden, intermediate, vocab: dimensions of the model.
             The number of KV heads and the head sizes are those that the KV cache stores.
         context: longest sequence, in tokens, that the model supports; None if the config does not give it.
-        quantised: whether the weights are stored in a quantised type.
+        quantized: whether the weights are stored in a quantized type.
         windows: length of a sliding window in tokens → number of layers with such a window.
         notes: further remarks, one sentence per item.
     """
@@ -81,7 +81,7 @@ class ModelNumbers:
     intermediate: int
     vocab: int
     context: int | None
-    quantised: bool
+    quantized: bool
     windows: dict[int, int]
     notes: list[str]
 
@@ -125,7 +125,7 @@ def read_numbers(folder: Path) -> ModelNumbers:
         intermediate=_intermediate(config, hidden),
         vocab=_number(config, "vocab_size", path),
         context=_find(config, "max_position_embeddings"),
-        quantised="quantization_config" in config,
+        quantized="quantization_config" in config,
         windows=_windows(config, kinds, layers),
         notes=notes,
     )
@@ -139,7 +139,7 @@ def _find(config: Mapping[str, Any], name: str) -> int | None:
 def _number(config: Mapping[str, Any], name: str, path: Path) -> int:
     found = _find(config, name)
     if found is None:
-        raise ModelError(f"{path} has no {name}, which a decoder's memory follows from")
+        raise ModelError(f"{path} has no {name}, which a decoder's memory follows from: add it")
     return found
 
 
@@ -192,17 +192,17 @@ def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
     folder = numbers.folder
     if files := sorted(folder.glob("*.safetensors")):
         tensors = [tensor for file in files for tensor in _tensors(file)]
-        if numbers.quantised:
+        if numbers.quantized:
             return sum(
                 math.prod(shape) * STORED_BYTES.get(kind, 1) for kind, shape in tensors
             ), "weight files"
         return sum(math.prod(shape) for _, shape in tensors) * DTYPE_BYTES[dtype], "weight files"
     index = folder / "model.safetensors.index.json"
     if index.is_file() and (total := _total_size(index)):
-        stored = DTYPE_BYTES[dtype] if numbers.quantised else DTYPE_BYTES[numbers.dtype]
+        stored = DTYPE_BYTES[dtype] if numbers.quantized else DTYPE_BYTES[numbers.dtype]
         return total * DTYPE_BYTES[dtype] // stored, index.name
-    if numbers.quantised:
-        raise ModelError(f"{folder} is quantised and has no weight files: its size follows from these alone")
+    if numbers.quantized:
+        raise ModelError(f"{folder} is quantized and has no weight files: its size follows from these alone")
     return _count(folder, COUNT)[0] * DTYPE_BYTES[dtype], "config.json"
 
 
@@ -212,8 +212,8 @@ def quantized_bytes(numbers: ModelNumbers, scheme: str) -> dict[str, int]:
     Raises:
         ModelError: the model is quantized already or cannot be quantized, or transformers cannot build it.
     """
-    if numbers.quantised:
-        raise ModelError(f"{numbers.folder} is quantised already: leave out --quantization")
+    if numbers.quantized:
+        raise ModelError(f"{numbers.folder} is quantized already: leave out --quantization")
     codes, others = _count(numbers.folder, COUNT_QUANTIZED, scheme)
     return {name: codes + others * size for name, size in DTYPE_BYTES.items()}
 

@@ -18,7 +18,7 @@ from llmfw.core.base.errors import OverloadedError, TenantLimitError
 
 logger = logging.getLogger(__name__)
 
-WINDOW_S = 60.0  # older admissions do not count towards the rate
+WINDOW_S = 60.0  # older admissions do not count toward the rate
 MOST_RETRY_S = 60.0
 LEAST_QUEUED, QUEUED_PER_PLACE = 256, 16  # default limit: minimum, and number per request that may run
 LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN = 2**20, 8  # the same for tokens, per token of KV storage

@@ -53,12 +53,14 @@ def _check_length(request: Request, limit: int) -> None:
     size = len(request.prompt)
     if size >= limit:
         raise ContextLengthError(
-            f"the prompt has {size} tokens; the longest sequence is {limit}", param="prompt"
+            f"the prompt has {size} tokens; the longest sequence is {limit}: send a shorter prompt",
+            param="prompt",
         )
     asked = request.sampling.max_tokens or 1
     if size + asked > limit:
         raise ContextLengthError(
-            f"the prompt's {size} tokens and max_tokens {asked} make {size + asked}; the longest sequence is {limit}",
+            f"the prompt's {size} tokens and max_tokens {asked} make {size + asked}; the longest sequence is {limit}: "
+            "send a shorter prompt, or ask for fewer tokens",
             param="max_tokens",
         )
 

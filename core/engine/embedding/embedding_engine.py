@@ -263,20 +263,25 @@ class EmbeddingEngine:
 
     def _check(self, request: EmbedRequest) -> None:
         if request.id in self._open:
-            raise RequestError(f"a request with id {request.id!r} runs already", param="id")
+            raise RequestError(f"a request with id {request.id!r} runs already; use another id", param="id")
         if not all(request.prompts) or not request.prompts:
             raise RequestError("a prompt is empty; each needs at least one token", param="input")
         size, limit, vocab_size = self.info.embedding_size, self.info.max_model_len, self.info.vocab_size
         if request.dimensions is not None and not 1 <= request.dimensions <= size:
             raise RequestError(
-                f"dimensions is {request.dimensions}; this model has {size}", param="dimensions"
+                f"dimensions is {request.dimensions}; this model has {size}: ask for 1 to {size}",
+                param="dimensions",
             )
         if (longest := max(map(len, request.prompts))) > limit:
             raise ContextLengthError(
-                f"a prompt has {longest} tokens; the longest sequence is {limit}", param="input"
+                f"a prompt has {longest} tokens; the longest sequence is {limit}: send a shorter prompt",
+                param="input",
             )
-        if min(map(min, request.prompts)) < 0 or max(map(max, request.prompts)) >= vocab_size:
-            raise RequestError(f"token ids go from 0 to {vocab_size - 1}", param="input")
+        for wrong in (min(map(min, request.prompts)), max(map(max, request.prompts))):
+            if not 0 <= wrong < vocab_size:
+                raise RequestError(
+                    f"input has token id {wrong}; they go from 0 to {vocab_size - 1}", param="input"
+                )
 
 
 def _check_settings(config: EngineConfig) -> None:

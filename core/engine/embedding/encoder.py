@@ -155,7 +155,7 @@ def _check_guess(model: str, module: PreTrainedModel) -> None:
     if any(getattr(child, "is_causal", False) is True for child in module.modules()):
         raise ModelError(
             f"model {model!r} is a decoder, and has no modules.json of sentence-transformers that says how its outputs "
-            "become a vector"
+            "become a vector: take a model that has it"
         )
     logger.warning(
         "The model has no modules.json of sentence-transformers: a vector is the mean of its tokens' outputs, "

@@ -56,7 +56,7 @@ class Pooling:
     ) -> list[torch.Tensor]:
         """Return a float32 vector for each of n sequences.
 
-        Vectors are truncated to the given number of dimensions, and then normalised if `normalize` is true.
+        Vectors are truncated to the given number of dimensions, and then normalized if `normalize` is true.
 
         Args:
             hidden: hidden states: [n, T, size].

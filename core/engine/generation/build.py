@@ -100,9 +100,7 @@ def build_generation_engine(
     Raises:
         ConfigError: the model or a component cannot be found, loaded or used; the message gives the reason.
     """
-    recorder = (
-        Recorder(config.record_requests, config.page_size) if config.record_requests is not None else None
-    )
+    recorder = _recorder(config)
     step_writer = StepWriter(config.record_steps) if config.record_steps is not None else None
     device = choose_device(config.device)
     policies, drafter = _check_names(config, registry)
@@ -118,9 +116,9 @@ def build_generation_engine(
     built = build_executor(config, registry, model, capacity, device, make_graph, clock)
     executor: Executor | RecordingExecutor = built.executor
     if step_writer is not None:
-        executor = RecordingExecutor(built.executor, step_writer)
         step_writer.start(RecordingHeader.of(config, capacity.as_dict(), model.vocab_size))
-    overlaps = device.type == "cuda" and not speculation if config.overlap is None else config.overlap
+        executor = RecordingExecutor(built.executor, step_writer)
+    overlaps = _overlaps(config, device, speculation)
     context = LoopContext(
         scheduler,
         executor,
@@ -146,6 +144,20 @@ def build_generation_engine(
         speculation,
         random_seed=config.random_seed,
     )
+
+
+def _recorder(config: EngineConfig) -> Recorder | None:
+    """Return the recorder of requests that the config asks for; None: requests are not recorded."""
+    if config.record_requests is None:
+        return None
+    return Recorder(config.record_requests, config.page_size)
+
+
+def _overlaps(config: EngineConfig, device: torch.device, speculation: Speculation | None) -> bool:
+    """Return whether a step is planned while the one before it runs. By default, on CUDA without drafts."""
+    if config.overlap is not None:
+        return config.overlap
+    return device.type == "cuda" and not speculation
 
 
 def _check_names(config: EngineConfig, registry: Registry) -> tuple[PolicyChoice, Created[Drafter] | None]:

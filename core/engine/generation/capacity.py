@@ -84,7 +84,7 @@ def decide_capacity(
         num_tokens = _tokens_on_gpu(config, model, device, max_running, budget, graph_size)
     elif num_tokens is None:
         num_tokens = min(_tokens_that_fit(config, model, device), max_running * model.context_length)
-    elif lack := missing_room(config, model, device, num_tokens):
+    elif lack := missing_memory(config, model, device, num_tokens):
         raise ConfigError(f"--max-total-tokens is {num_tokens}, {lack}; lower it")
     num_pages = num_tokens // page_size
     if num_pages * page_size < 2:
@@ -185,7 +185,7 @@ def _fraction(config: EngineConfig, device: torch.device) -> float:
     return config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
 
 
-def missing_room(
+def missing_memory(
     config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int
 ) -> str | None:
     """Return why the keys and values of `num_tokens` tokens do not fit into memory; None if they fit.

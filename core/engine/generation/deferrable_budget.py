@@ -98,7 +98,7 @@ class DeferrableBudget:
 
         Args:
             begun: start time from `begin`.
-            num_sequences: number of sequences in the step; each counts like a token towards the step's size.
+            num_sequences: number of sequences in the step; each counts like a token toward the step's size.
             num_tokens: number of prompt tokens and drafted tokens.
 
         Returns:

@@ -132,7 +132,7 @@ class Engine:
             OverloadedError: the queue is full.
         """
         if request.id in self._scheduler or request.id in self._grammars:
-            raise RequestError(f"a request with id {request.id!r} runs already", param="id")
+            raise RequestError(f"a request with id {request.id!r} runs already; use another id", param="id")
         check_request(request, self.info)
         if request.grammar is not None:
             self._grammars.check()

@@ -119,7 +119,8 @@ class Grammars:
         assert spec is not None
         if spec in self._costly:
             raise GrammarCostError(
-                "the grammar is too complex: an earlier output was ended for it", param="grammar"
+                "the grammar is too complex: an earlier output was ended for it; make it smaller or less ambiguous",
+                param="grammar",
             )
         future = self._compiled.get(spec)
         if future is None:

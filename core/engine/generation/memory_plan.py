@@ -197,7 +197,7 @@ def reserved_items(
 def activation_bytes(shape: ModelShape, num_tokens: int, dtype_bytes: int) -> int:
     """Return the peak memory of a step of `num_tokens` tokens in bytes, not counting logits.
 
-    A step holds the residual stream, its normalised form, and two float32 copies of the latter. In addition
+    A step holds the residual stream, its normalized form, and two float32 copies of the latter. In addition
     it holds either the tensors of the attention (merged projection, queries and keys during the rotation,
     output) or those of the MLP (merged projection, activation, and their product).
     """

@@ -21,7 +21,7 @@ from llmfw.core.plugin.registry import Registry
 from llmfw.core.step.recording import RecordedStep, RecordingHeader, damaged, read_recording
 
 from .build import build_executor
-from .capacity import Capacity, missing_room
+from .capacity import Capacity, missing_memory
 
 MAX_ROWS = 1_000_000
 """Most rows of a page table: no device runs as many sequences at once."""
@@ -74,7 +74,7 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
             f"{path} has sequences of {capacity.max_model_len} tokens; {config.model} has a context of {model.context_length}"
         )
     num_tokens = capacity.num_pages * config.page_size
-    if lack := missing_room(config, model, device, num_tokens):
+    if lack := missing_memory(config, model, device, num_tokens):
         raise ConfigError(f"{path} has a pool of {num_tokens} tokens, {lack}; replay it on a larger device")
     executor = build_executor(config, registry, model, capacity, device).executor
     limits = StepLimits(

@@ -1,4 +1,4 @@
-"""Quantises weights to codes and scales, and dequantises them.
+"""Quantizes weights to codes and scales, and dequantizes them.
 
 A weight is `level(code) · scale`, with one scale per group. With 8 bits, the level is the code, an integer
 from -127 to 127, and the scale is the smallest that covers the group's largest weight. With 4 bits, there are
@@ -23,7 +23,7 @@ BLOCK = 1 << 18
 
 
 def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantise weights; return their codes and scales.
+    """Quantize weights; return their codes and scales.
 
     Args:
         numbers: weights of any float dtype, [..., GROUP].
@@ -40,7 +40,7 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
 
 
 def decode(codes: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:
-    """Dequantise codes [..., GROUP] with scales [...]; return weights [..., GROUP] in float32, without
+    """Dequantize codes [..., GROUP] with scales [...]; return weights [..., GROUP] in float32, without
     rounding."""
     found = codes.float() if scheme.bits == 8 else levels(codes.device)[codes.int()]
     return found * scales[..., None].float()

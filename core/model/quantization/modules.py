@@ -1,6 +1,6 @@
-"""Modules whose weight is quantised (codes and scales), in plain PyTorch: correct on every device, but slow.
+"""Modules whose weight is quantized (codes and scales), in plain PyTorch: correct on every device, but slow.
 
-The weight is dequantised at every call. A module pass may replace these modules with faster ones (native
+The weight is dequantized at every call. A module pass may replace these modules with faster ones (native
 code, a kernel) that use the same codes.
 """
 
@@ -14,14 +14,14 @@ from .codes import decode, encode, pack_halves, unpack_halves
 from .schemes import GROUP, Scheme, num_groups
 
 AT_ONCE = 1 << 22
-"""Maximum number of weights that are dequantised at a time."""
+"""Maximum number of weights that are dequantized at a time."""
 
 
 class QuantizedWeight(nn.Module):
-    """A quantised weight [out_features, in_features].
+    """A quantized weight [out_features, in_features].
 
     Args:
-        scheme: quantisation scheme of the codes.
+        scheme: quantization scheme of the codes.
         codes: one code per byte for 8 bits, [out_features, groups, GROUP]; two per byte for 4 bits,
             [out_features, groups, GROUP / 2].
         scales: scales in bfloat16, [out_features, groups].
@@ -50,7 +50,7 @@ class QuantizedWeight(nn.Module):
 
     @classmethod
     def of(cls, weight: torch.Tensor, scheme: Scheme) -> QuantizedWeight:
-        """Quantise a weight, [out_features, in_features]."""
+        """Quantize a weight, [out_features, in_features]."""
         out_features, in_features = weight.shape
         groups = num_groups(in_features)
         rows = functional.pad(weight.detach(), (0, groups * GROUP - in_features))
@@ -64,7 +64,7 @@ class QuantizedWeight(nn.Module):
         return unpack_halves(self.codes) if self.scheme.bits == 4 else self.codes
 
     def rows(self, index: slice | torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return some rows of the dequantised weight, [..., in_features]."""
+        """Return some rows of the dequantized weight, [..., in_features]."""
         codes = self.codes[index]
         if self.scheme.bits == 4:
             codes = unpack_halves(codes)
@@ -77,10 +77,10 @@ class QuantizedWeight(nn.Module):
 
 
 class QuantizedLinear(nn.Module):
-    """Linear layer with a quantised weight. Its input and output have the dtype of the original weight.
+    """Linear layer with a quantized weight. Its input and output have the dtype of the original weight.
 
     Args:
-        quantized: quantised weight.
+        quantized: quantized weight.
         bias: bias, [out_features], or None.
     """
 
@@ -92,13 +92,13 @@ class QuantizedLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The dequantised weight, [out_features, in_features]. Computed at each access, which is slow."""
+        """The dequantized weight, [out_features, in_features]. Computed at each access, which is slow."""
         return self.quantized.rows(slice(None), self.quantized.dtype)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the layer's output, [..., out_features], for `hidden`, [..., in_features].
 
-        On a CPU, the product is computed in float32, because bfloat16 would round the dequantised weight
+        On a CPU, the product is computed in float32, because bfloat16 would round the dequantized weight
         again.
         """
         dtype = torch.float32 if hidden.device.type == "cpu" else hidden.dtype
@@ -118,7 +118,7 @@ class QuantizedLinear(nn.Module):
 
 
 class QuantizedEmbedding(nn.Module):
-    """Embedding layer that shares the quantised weight of the head.
+    """Embedding layer that shares the quantized weight of the head.
 
     Args:
         quantized: weight of the head.
@@ -131,7 +131,7 @@ class QuantizedEmbedding(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The dequantised weight, [num_embeddings, embedding_dim]. Computed at each access, which is slow."""
+        """The dequantized weight, [num_embeddings, embedding_dim]. Computed at each access, which is slow."""
         return self.quantized.rows(slice(None), self.quantized.dtype)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:

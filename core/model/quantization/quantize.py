@@ -1,7 +1,7 @@
-"""Quantises a loaded model: its linear layers, its head, and embeddings that are tied to the head.
+"""Quantizes a loaded model: its linear layers, its head, and embeddings that are tied to the head.
 
 Norms, biases, untied embeddings and modules other than plain `nn.Linear`s stay unchanged. A model whose
-weights are mostly in such modules is refused. Independent of the code that computes with the quantised
+weights are mostly in such modules is refused. Independent of the code that computes with the quantized
 weights.
 """
 
@@ -39,22 +39,22 @@ class _ModuleRef:
 
 
 def check_unquantized(hf_config: Any, model: str) -> None:
-    """Raise ModelError for a checkpoint that is already quantised."""
+    """Raise ModelError for a checkpoint that is already quantized."""
     found = getattr(hf_config, "quantization_config", None)
     if found is not None:
         kind = found.get("quant_method") if isinstance(found, dict) else getattr(found, "quant_method", None)
         shown = getattr(kind, "value", kind)
         raise ModelError(
-            f"model {model!r} is quantised already ({shown}) and is served as it is: leave out --quantization"
+            f"model {model!r} is quantized already ({shown}) and is served as it is: leave out --quantization"
         )
 
 
 @torch.inference_mode()
 def quantize(model: nn.Module, scheme: Scheme) -> int:
-    """Quantise a model in place; return the number of replaced modules.
+    """Quantize a model in place; return the number of replaced modules.
 
     Raises:
-        ModelError: too small a fraction of the weights can be quantised.
+        ModelError: too small a fraction of the weights can be quantized.
     """
     _check_share(model, scheme)
     refs = list(_linears(model))
@@ -73,7 +73,7 @@ def quantize(model: nn.Module, scheme: Scheme) -> int:
 
 
 def num_bytes(model: nn.Module) -> int:
-    """Return the size of a model's weights in bytes. Quantised weights count with their codes and scales."""
+    """Return the size of a model's weights in bytes. Quantized weights count with their codes and scales."""
     quantized = {module for module in model.modules() if isinstance(module, QuantizedWeight)}
     codes = sum(buffer.nbytes for module in quantized for buffer in module.buffers())
     return codes + sum(parameter.nbytes for parameter in model.parameters())
@@ -117,7 +117,7 @@ def _output(model: Any) -> nn.Module | None:
 
 
 def _tied_embedding(model: Any) -> _ModuleRef | None:
-    """Return the embedding layer if it shares the weight of the head and can be quantised; else None."""
+    """Return the embedding layer if it shares the weight of the head and can be quantized; else None."""
     embedding, head = model.get_input_embeddings(), _output(model)
     if head is None or type(embedding) is not nn.Embedding or embedding.max_norm is not None:
         return None
@@ -145,6 +145,6 @@ def _check_share(model: Any, scheme: Scheme) -> None:
     share = sum(size for key, size in weights.items() if key in taken) / max(1, sum(weights.values()))
     if share < LEAST_SHARE:
         raise ModelError(
-            f"{type(model).__name__} cannot be quantised by --quantization {scheme.name}: only {share:.0%} of its "
+            f"{type(model).__name__} cannot be quantized by --quantization {scheme.name}: only {share:.0%} of its "
             "weights are in linear layers (experts of a mixture are not); leave it out"
         )

@@ -189,7 +189,8 @@ class CacheKeeper:
     def _radix_cache(self) -> RadixCache:
         if self._cache is None:
             raise RequestError(
-                "the prefix cache is off (--disable-radix-cache)", code="unsupported_operation"
+                "the prefix cache is off; start the server without --disable-radix-cache",
+                code="unsupported_operation",
             )
         return self._cache
 
@@ -197,12 +198,15 @@ class CacheKeeper:
         size = len(token_ids) - len(token_ids) % self._page_size
         if not size:
             raise RequestError(
-                f"a prefix of {len(token_ids)} tokens is shorter than a page, which has {self._page_size}",
+                f"a prefix of {len(token_ids)} tokens is shorter than a page, which has {self._page_size}; pin a longer one",
                 param="token_ids",
             )
         wrong = next((each for each in token_ids if not 0 <= each <= MAX_TOKEN_ID), None)
         if wrong is not None:
-            raise RequestError(f"'token_ids' has {wrong}, which is no token id", param="token_ids")
+            raise RequestError(
+                f"'token_ids' has {wrong}, which is no token id; they go from 0 to {MAX_TOKEN_ID}",
+                param="token_ids",
+            )
         return np.array(token_ids[:size], dtype=np.int32)
 
     def _num_asked_for(self) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 ALIGNMENT = 16
-"""Alignment of each array in a buffer, in bytes, as vectorised loads require."""
+"""Alignment of each array in a buffer, in bytes, as vectorized loads require."""
 
 
 class _Buffer:

@@ -29,7 +29,7 @@ forbidden."""
 
 
 @dataclass(frozen=True, slots=True)
-class Penalised:
+class Penalized:
     """The P sequences of a step that have penalties.
 
     Attributes:
@@ -115,7 +115,7 @@ class Adjustments:
 
     def apply(
         self, logits: torch.Tensor, rows: Ints, positions: Ints, masked: Sequence[int] = ()
-    ) -> Penalised | None:
+    ) -> Penalized | None:
         """Adjust logits in place.
 
         Args:
@@ -132,10 +132,10 @@ class Adjustments:
         if not np.count_nonzero(asked):
             return None
         by_any = int(np.bitwise_or.reduce(asked))
-        penalised = None
+        penalized = None
         if by_any & PENALTIES:
             places = np.flatnonzero(asked & PENALTIES)
-            penalised = self._penalise(logits, places, rows[places])
+            penalized = self._penalize(logits, places, rows[places])
         if by_any & BIAS:
             places = np.flatnonzero(asked & BIAS)
             of_row, ids, values = self._bias(places, rows[places])
@@ -147,16 +147,16 @@ class Adjustments:
             held = (asked & HOLD).astype(np.bool_)
             held[list(masked)] = False
             self._mask_stop_tokens(logits, np.flatnonzero(held & (positions < self._may_end_at[rows])), rows)
-        return penalised
+        return penalized
 
-    def count(self, penalised: Penalised, tokens: torch.Tensor) -> None:
+    def count(self, penalized: Penalized, tokens: torch.Tensor) -> None:
         """Count the sampled tokens of sequences with penalties.
 
         Args:
-            penalised: result of `apply`.
+            penalized: result of `apply`.
             tokens: sampled token of each row of the logits, on the device: [S].
         """
-        self._counts.add(penalised.rows, penalised.entries, tokens.index_select(0, penalised.places))
+        self._counts.add(penalized.rows, penalized.entries, tokens.index_select(0, penalized.places))
 
     def _mask_stop_tokens(self, logits: torch.Tensor, places: Ints, rows: Ints) -> None:
         """Mask the stop tokens of sequences that must not end yet.
@@ -180,7 +180,7 @@ class Adjustments:
         logits.index_fill_(0, at, float("-inf"))
         logits.index_put_(tuple(kept), found)
 
-    def _penalise(self, logits: torch.Tensor, places: Ints, rows: Ints) -> Penalised:
+    def _penalize(self, logits: torch.Tensor, places: Ints, rows: Ints) -> Penalized:
         """Apply penalties in place. Skips kinds of penalties that no sequence in the batch uses."""
         ends = self._counts.ends(rows)
         repetition, others = self._repetition[rows], self._frequency_presence[:, rows]
@@ -199,7 +199,7 @@ class Adjustments:
             if np.count_nonzero(others[1]):
                 found -= presence * (entries.counts > 0)
         logits.index_put_(at, found)
-        return Penalised(rows, sent[0], entries)
+        return Penalized(rows, sent[0], entries)
 
     def _bias(self, places: Ints, rows: Ints) -> list[torch.Tensor]:
         """Return the batch indices, token ids and values of all biases, on the device.

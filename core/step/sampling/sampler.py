@@ -107,10 +107,10 @@ class Sampler:
         """
         if masks is not None:
             apply_masks(masks, logits, self._staging)
-        penalised = self._adjustments.apply(logits, rows, positions, masks.places if masks else ())
+        penalized = self._adjustments.apply(logits, rows, positions, masks.places if masks else ())
         tokens = self._choose(logits, rows, positions)
-        if penalised is not None:
-            self._adjustments.count(penalised, tokens)
+        if penalized is not None:
+            self._adjustments.count(penalized, tokens)
         return tokens
 
     def are_finite(self, logits: torch.Tensor, rows: Ints, tokens: torch.Tensor) -> torch.Tensor:
@@ -182,7 +182,7 @@ class Sampler:
 
     def _take_largest(self, logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
         """Return the most likely token of each row. Of equally likely tokens, returns the first."""
-        if self._staging.is_shared:  # numpy's argmax is vectorised, torch's is not
+        if self._staging.is_shared:  # numpy's argmax is vectorized, torch's is not
             return torch.from_numpy(logits.numpy().argmax(axis=-1))
         return logits.argmax(dim=-1)
 

@@ -1,4 +1,4 @@
-"""Models whose weights are what a GGUF file's codes stand for: to tell what a peer's quantisation loses."""
+"""Models whose weights are what a GGUF file's codes stand for: to tell what a peer's quantization loses."""
 
 from __future__ import annotations
 

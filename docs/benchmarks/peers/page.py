@@ -13,7 +13,7 @@ from tables import flaws, latency, row, spread, write_between
 
 from llmfw.plugins.bench.workloads import WORKLOADS
 
-from .catalogue import OURS
+from .catalog import OURS
 from .ceilings import RATES, READ
 from .limits import Rates, Weights, most_tokens_per_second
 

@@ -1,4 +1,4 @@
-// Quantised weights: the layout of their panels, and conversion of codes to vectors of float32.
+// Quantized weights: the layout of their panels, and conversion of codes to vectors of float32.
 //
 // A panel is a sequence of groups of GROUP inputs. A group consists of the scales of the panel's PANEL columns in
 // bfloat16, followed by lines of codes; a line holds a few inputs of all columns. A weight is level(code) · scale of

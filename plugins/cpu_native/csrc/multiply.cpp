@@ -1,4 +1,4 @@
-// Micro-kernels for weights that are not quantised: float32, or bfloat16 in pairs.
+// Micro-kernels for weights that are not quantized: float32, or bfloat16 in pairs.
 #include "multiply.h"
 
 #include <type_traits>

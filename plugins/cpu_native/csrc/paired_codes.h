@@ -1,4 +1,4 @@
-// Quantised weights as pairs of bfloat16, for AVX512_BF16: a word holds two inputs of a column.
+// Quantized weights as pairs of bfloat16, for AVX512_BF16: a word holds two inputs of a column.
 //
 // Every level is exact in bfloat16. AVX-512 table lookups (AVX512_VBMI for 8 bits) convert a vector of codes in one or
 // two instructions, for which a line is arranged. A line is one cache line: with 8 bits it holds one pair of inputs,

@@ -93,7 +93,7 @@ void llmfw_product(const Matrix* matrix, const void* input, int64_t stride, int6
                    output_stride);
 }
 
-// Sets the functions for quantised weights. Another library owns them, which must stay loaded.
+// Sets the functions for quantized weights. Another library owns them, which must stay loaded.
 void llmfw_use_quantized(const llmfw::QuantizedProducts* products) { llmfw::quantized = products; }
 
 // Packs codes [out, groups, GROUP], one per byte, and scales [out, groups] into panels.

@@ -63,13 +63,13 @@ private:
     static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
-// Functions for quantised weights, in a library of their own (quantized_products.cpp) because few servers need them.
+// Functions for quantized weights, in a library of their own (quantized_products.cpp) because few servers need them.
 struct QuantizedProducts {
     // Returns the address of a panel.
     const void* (*panel)(const Matrix& matrix, int64_t panel);
     // Multiplies rows by panels; arguments and result as in `sums_of` (multiply.h).
     const float* (*sums)(const Scalar* input, int64_t stride, int64_t rows, int64_t in, Kind kind, const Panels& panels);
-    // Dequantises the weights of one output feature: [in].
+    // Dequantizes the weights of one output feature: [in].
     void (*unpack_row)(const Matrix& matrix, int64_t row, Scalar* to);
     // Packs one panel from codes [out, groups, GROUP], one per byte, and scales [out, groups]; `unpack` is the inverse.
     void (*pack)(Kind kind, const uint8_t* codes, const bfloat16* scales, int64_t out, int64_t groups, uint8_t* panels,
@@ -129,7 +129,7 @@ inline int64_t product_chunks(const Matrix& matrix, int64_t rows) { return Cut(r
 // Returns the work of a product, in the unit of pool.h.
 inline int64_t product_work(const Matrix& matrix, int64_t rows) { return matrix.out * matrix.in * (rows + READING); }
 
-// Copies the weights of output feature `row` to `to` in the usual layout, [in]; dequantises them if they are codes.
+// Copies the weights of output feature `row` to `to` in the usual layout, [in]; dequantizes them if they are codes.
 template <typename T>
 inline void unpack_row(const Matrix& matrix, int64_t row, T* to) {
     if (matrix.kind != NUMBERS) return quantized->unpack_row(matrix, row, to);

@@ -1,4 +1,4 @@
-// GEMM with quantised weights: a library of its own, which implements `QuantizedProducts` of products.h.
+// GEMM with quantized weights: a library of its own, which implements `QuantizedProducts` of products.h.
 //
 // The products of a group are summed from the first input to the last, multiplied by the scale, and added to the sums
 // of the earlier groups. All kernels use this order, so a row's result does not depend on the number of rows. With few

@@ -269,10 +269,10 @@ def test_a_port_in_use_fails_before_loading(model: Path) -> None:
     ("options", "named"),
     [
         (["--storage", "{taken}"], "'{taken}/files.db' cannot be used as storage"),
-        (["-o", "file_store.colour=red"], "file store 'memory' has no option 'colour'"),
-        (["-o", "policy.colour=red"], "policy 'lpm' has no option 'colour'; known: max_overtaken"),
-        (["-o", "chat_template.colour=red"], "chat template 'jinja' has no option 'colour'"),
-        (["-o", "tool_parser.colour=red"], "--tool-parser NAME chooses one"),
+        (["-o", "file_store.color=red"], "file store 'memory' has no option 'color'"),
+        (["-o", "policy.color=red"], "policy 'lpm' has no option 'color'; known: max_overtaken"),
+        (["-o", "chat_template.color=red"], "chat template 'jinja' has no option 'color'"),
+        (["-o", "tool_parser.color=red"], "--tool-parser NAME chooses one"),
     ],
 )
 def test_a_wrong_option_fails_before_loading(

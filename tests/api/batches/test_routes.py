@@ -262,11 +262,11 @@ def test_unknown_fields_are_reported(server: Served, files: Stores) -> None:
         "endpoint": CHAT,
         "completion_window": "1h",
         "input_file_id": upload(files, chat_lines(1)),
-        "colour": 1,
+        "color": 1,
     }
     reply = server.post("/v1/batches", body)
     assert reply.status_code == 200
-    assert reply.headers["llmfw-ignored-params"] == "colour"
+    assert reply.headers["llmfw-ignored-params"] == "color"
 
 
 class EmbeddingEcho(EchoEngine):

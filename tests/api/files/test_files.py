@@ -124,7 +124,7 @@ def test_a_wrong_query_names_its_parameter(server, query, param):
         (form(part("file", b"x", "a")), "purpose"),
         (upload_form(b"x", PURPOSE, ("expires_after[seconds]", b"3600")), "expires_after[anchor]"),
         (upload_form(b"x", PURPOSE, ("expires_after[anchor]", b"created_at")), "expires_after[seconds]"),
-        (upload_form(b"x", PURPOSE, ("colour", b"red")), "colour"),
+        (upload_form(b"x", PURPOSE, ("color", b"red")), "color"),
         (upload_form(b""), "file"),
         (b"nonsense", None),
     ],

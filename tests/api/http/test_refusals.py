@@ -101,9 +101,9 @@ def test_irrelevant_tuning_fields_are_ignored(kind: type[Body], name: str, value
 
 
 @pytest.mark.parametrize("kind", TEXT_ROUTES)
-def test_text_routes_honour_or_refuse_every_known_field(kind: type[Body]) -> None:
-    honoured = {name for each in TEXT_ROUTES for name in each.__struct_fields__ if name in REFUSALS}
-    assert set(REFUSALS) | honoured <= set(kind.__struct_fields__) | set(kind.refused)
+def test_text_routes_honor_or_refuse_every_known_field(kind: type[Body]) -> None:
+    honored = {name for each in TEXT_ROUTES for name in each.__struct_fields__ if name in REFUSALS}
+    assert set(REFUSALS) | honored <= set(kind.__struct_fields__) | set(kind.refused)
 
 
 @pytest.mark.parametrize("kind", ROUTES)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from llmfw.api.routes import respond
 from llmfw.api.routes.respond import while_connected
 
 
@@ -35,5 +36,25 @@ def test_a_refused_body_needs_no_garbage_collector() -> None:
     gc.disable()
     try:
         assert asyncio.run(refuse())() is None
+    finally:
+        gc.enable()
+
+
+async def refuse_a_start(*, streams: bool) -> weakref.ref[Body]:
+    body = Body()
+    with pytest.raises(ValueError, match="is refused"):
+        await respond.answer(never, answer(body), reply=unused, stream=unused, streams=streams)
+    return weakref.ref(body)
+
+
+def unused(started: None) -> Any:
+    raise AssertionError("the generation has not started")
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_refused_start_frees_its_body(streams: bool) -> None:
+    gc.disable()
+    try:
+        assert asyncio.run(refuse_a_start(streams=streams))() is None
     finally:
         gc.enable()

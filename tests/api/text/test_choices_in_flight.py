@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from llmfw.api.text.choice_limit import ChoiceLimit
 from llmfw.api.text.choices_in_flight import MAX_UNANSWERED_TOKENS, ChoicesInFlight
-from llmfw.api.text.engine_places import EnginePlaces
 from llmfw.core.base.errors import DeadlineError, OverloadedError
 from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenEvent
 
@@ -65,29 +65,29 @@ async def ended(flight: ChoicesInFlight) -> set[int]:
 
 async def test_a_quarter_of_the_places_stays_free() -> None:
     client = CountingClient()
-    flight = ChoicesInFlight(client, choices(100), EnginePlaces(16))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(100), ChoiceLimit(16))  # type: ignore[arg-type]
     assert await ended(flight) == set(range(100))
     assert client.most == 12
 
 
 async def test_several_requests_share_the_places() -> None:
-    places = EnginePlaces(16)
-    with places.joined(), places.joined(), places.joined():
+    limit = ChoiceLimit(16)
+    with limit.joined(), limit.joined(), limit.joined():
         client = CountingClient()
-        assert len(await ended(ChoicesInFlight(client, choices(20), places))) == 20  # type: ignore[arg-type]
+        assert len(await ended(ChoicesInFlight(client, choices(20), limit))) == 20  # type: ignore[arg-type]
         assert client.most == 4
 
 
 async def test_more_requests_than_places_still_finish() -> None:
-    places = EnginePlaces(2)
-    with places.joined(), places.joined(), places.joined():
-        assert len(await ended(ChoicesInFlight(CountingClient(), choices(3), places))) == 3  # type: ignore[arg-type]
+    limit = ChoiceLimit(2)
+    with limit.joined(), limit.joined(), limit.joined():
+        assert len(await ended(ChoicesInFlight(CountingClient(), choices(3), limit))) == 3  # type: ignore[arg-type]
 
 
 async def test_long_prompts_are_sent_a_few_at_once() -> None:
     prompts = [[i] * (MAX_UNANSWERED_TOKENS // 2) for i in range(6)]
     client = CountingClient(delay_s=0.01)
-    flight = ChoicesInFlight(client, choices(6, prompts), EnginePlaces(100))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(6, prompts), ChoiceLimit(100))  # type: ignore[arg-type]
     assert len(flight.first) == 2
     assert len(await ended(flight)) == 6
 
@@ -96,14 +96,14 @@ async def test_a_shared_prompt_counts_once() -> None:
     flight = ChoicesInFlight(
         CountingClient(),  # type: ignore[arg-type]
         choices(10, [[1] * MAX_UNANSWERED_TOKENS]),
-        EnginePlaces(100),
+        ChoiceLimit(100),
     )
     assert len(flight.first) == 10
     await flight.close()
 
 
 async def test_the_first_choice_s_refusal_is_raised() -> None:
-    flight = ChoicesInFlight(CountingClient([OverloadedError("full")]), choices(3), EnginePlaces(4))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(CountingClient([OverloadedError("full")]), choices(3), ChoiceLimit(4))  # type: ignore[arg-type]
     with pytest.raises(OverloadedError):
         await ended(flight)
     await flight.close()
@@ -116,13 +116,13 @@ async def test_later_refused_choices_are_sent_again() -> None:
         OverloadedError("full", retry_after_s=0.001),
     ]
     client = CountingClient(refusals)
-    assert len(await ended(ChoicesInFlight(client, choices(3), EnginePlaces(1)))) == 3  # type: ignore[arg-type]
+    assert len(await ended(ChoicesInFlight(client, choices(3), ChoiceLimit(1)))) == 3  # type: ignore[arg-type]
     assert len(client.sent) == 5
 
 
 async def test_a_timeout_counts_from_the_first_choice() -> None:
     client = CountingClient(delay_s=0.02)
-    flight = ChoicesInFlight(client, choices(50, timeout_s=0.1), EnginePlaces(1))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(50, timeout_s=0.1), ChoiceLimit(1))  # type: ignore[arg-type]
     with pytest.raises(DeadlineError, match=r"timeout of 0\.1 s"):
         await ended(flight)
     assert client.sent[0].timeout_s == 0.1
@@ -132,7 +132,7 @@ async def test_a_timeout_counts_from_the_first_choice() -> None:
 
 async def test_closing_aborts_running_choices() -> None:
     client = CountingClient(delay_s=10)
-    flight = ChoicesInFlight(client, choices(50), EnginePlaces(8))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(50), ChoiceLimit(8))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     assert client.num_running == 6
     await flight.close()
@@ -143,7 +143,7 @@ async def test_closing_aborts_running_choices() -> None:
 
 async def test_a_finished_choice_frees_its_place() -> None:
     client = CountingClient(delay_s=0.01)
-    flight = ChoicesInFlight(client, choices(3), EnginePlaces(1))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(3), ChoiceLimit(1))  # type: ignore[arg-type]
     choice, _ = await flight.next()
     flight.end(choice)
     assert (await flight.next())[0].index == 1

@@ -292,7 +292,7 @@ async def test_other_signals_leave_the_engine_running(number: int) -> None:
 @pytest.mark.parametrize(
     ("number", "from_outside"), [(signal.SIGKILL, True), (signal.SIGTERM, True), (signal.SIGSEGV, False)]
 )
-async def test_deaths_by_outside_signals_are_recognised(
+async def test_deaths_by_outside_signals_are_recognized(
     client: ProcessEngineClient, number: int, from_outside: bool
 ) -> None:
     assert client.pid is not None

@@ -95,7 +95,7 @@ async def test_requests_without_a_token_are_tried_first() -> None:
     assert rig.in_flight == [early]
 
 
-async def test_a_neighbour_s_late_crash_convicts_none() -> None:
+async def test_a_neighbor_s_late_crash_convicts_none() -> None:
     late, innocent = some(2)
     rig = Rig(late)
     rig.quarantine.note_token(late)

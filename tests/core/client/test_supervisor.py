@@ -53,7 +53,7 @@ async def run(client: SupervisedEngineClient, wanted: Request) -> list[TokenEven
 
 
 def tokens(events: list[TokenEvent]) -> list[int]:
-    """Return what a reader has in the end that honours new starts."""
+    """Return what a reader has in the end that honors new starts."""
     found: list[int] = []
     for event in events:
         found = [] if event.restarted else found + event.token_ids

@@ -179,7 +179,7 @@ def test_an_unknown_quantization_is_named(llama: Path, load_format: str) -> None
 
 
 def test_codes_without_scales_are_detected() -> None:
-    """transformers would compute with the codes themselves, or with a scale from uninitialised memory."""
+    """transformers would compute with the codes themselves, or with a scale from uninitialized memory."""
     codes, scale = StoredTensor("F8_E4M3", (128, 128)), StoredTensor("F32", (1, 1))
     module = "model.layers.{}.self_attn.k_proj.weight{}"
     tensors = {module.format(i, ""): codes for i in range(3)}

@@ -45,11 +45,11 @@ def test_projections_of_different_width_are_not_merged() -> None:
 
 
 def test_subclasses_of_linear_are_not_merged() -> None:
-    class Quantised(nn.Linear):
+    class Quantized(nn.Linear):
         pass
 
     layer = Layer()
-    layer.q_proj = Quantised(8, 12)
+    layer.q_proj = Quantized(8, 12)
     assert merge_projections(layer) == 0
 
 
@@ -61,7 +61,7 @@ def test_merged_projections_still_show_their_weights() -> None:
 
 
 @pytest.mark.parametrize("change", ["no weight", "a forward of its own", "codes"])
-def test_quantised_projections_are_not_merged(change: str) -> None:
+def test_quantized_projections_are_not_merged(change: str) -> None:
     """Libraries that load them keep `nn.Linear`, without a weight or with another `forward`."""
     torch.manual_seed(0)
     module = nn.Module()

@@ -22,7 +22,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 class Leaky(nn.Module):
-    """A model without attention that adds a share of a neighbour's hidden state to each token's.
+    """A model without attention that adds a share of a neighbor's hidden state to each token's.
 
     Args:
         strength: the share.

@@ -9,7 +9,7 @@ from llmfw.core.testing.declared import built
 from llmfw.plugins.store_memory.files import MemoryFiles
 
 
-class Labelled(MemoryFiles):
+class Labeled(MemoryFiles):
     """A store that is given options."""
 
     class Options(FileStore.Options, frozen=True):
@@ -21,6 +21,6 @@ class Labelled(MemoryFiles):
 
 
 def test_a_class_with_options_gets_their_defaults(tmp_path: Path) -> None:
-    assert built(Labelled, tmp_path).label == "mine"
-    assert built(lambda folder: Labelled(folder, Labelled.Options(label="yours")), tmp_path).label == "yours"
+    assert built(Labeled, tmp_path).label == "mine"
+    assert built(lambda folder: Labeled(folder, Labeled.Options(label="yours")), tmp_path).label == "yours"
     assert type(built(MemoryFiles, tmp_path)) is MemoryFiles

@@ -1,4 +1,4 @@
-"""Ollama's routes on the wire: lines, fields that are honoured, refused or ignored, errors and keys."""
+"""Ollama's routes on the wire: lines, fields that are honored, refused or ignored, errors and keys."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_a_shared_prefix_is_read_in_place(flashinfer: Backend) -> None:
     case.check(flashinfer, 1e-5)
 
 
-def test_the_plan_s_pinned_memory_is_synchronised(flashinfer: Backend) -> None:
+def test_the_plan_s_pinned_memory_is_synchronized(flashinfer: Backend) -> None:
     case = single_tokens(3, 4)
     built = flashinfer([case.spec], case.storage, flashinfer.Options())
     fake_flashinfer.calls.clear()

@@ -118,7 +118,7 @@ def run(built: FlashInferAttention, batch: ForwardBatch) -> None:
 
 @pytest.mark.parametrize("stored_as", [torch.bfloat16, torch.float8_e4m3fn], ids=["bf16", "fp8"])
 @pytest.mark.parametrize("page_size", [1, 16])
-def test_steps_do_not_synchronise_with_the_device(
+def test_steps_do_not_synchronize_with_the_device(
     flashinfer: Backend, watch: Watch, page_size: int, stored_as: torch.dtype
 ) -> None:
     built = build(flashinfer, page_size, stored_as)
@@ -130,7 +130,7 @@ def test_steps_do_not_synchronise_with_the_device(
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
-def test_replays_do_not_synchronise_with_the_device(
+def test_replays_do_not_synchronize_with_the_device(
     flashinfer: Backend, watch: Watch, page_size: int
 ) -> None:
     built = build(flashinfer, page_size)
@@ -151,7 +151,7 @@ def test_replays_do_not_synchronise_with_the_device(
         lambda batch: torch.repeat_interleave(batch.rows, batch.rows),
     ],
 )
-def test_synchronisation_is_detected(watch: Watch, waits: Any) -> None:
+def test_synchronization_is_detected(watch: Watch, waits: Any) -> None:
     batch = make_step(3, [], 1, static=False)
     with pytest.raises(Exception), watch:  # noqa: B017, PT011 (torch has an exception for each way)
         waits(batch)

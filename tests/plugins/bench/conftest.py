@@ -1,4 +1,4 @@
-"""A server of known behaviour, and the command that measures it."""
+"""A server of known behavior, and the command that measures it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .metronome import Metronome, serving
 
 @pytest.fixture
 def metronome() -> Iterator[Callable[..., Metronome]]:
-    """Return a function that starts a server of the given behaviour."""
+    """Return a function that starts a server of the given behavior."""
     with ExitStack() as servers:
-        yield lambda **behaviour: servers.enter_context(serving(Metronome(**behaviour)))
+        yield lambda **behavior: servers.enter_context(serving(Metronome(**behavior)))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.plugins.bench.reply import Reply
-from llmfw.plugins.bench.report import figures_of, percentile, summarise
+from llmfw.plugins.bench.report import figures_of, percentile, summarize
 from llmfw.plugins.bench.runner import Run
 
 
@@ -53,6 +53,6 @@ def test_the_summary_has_medians_and_summed_failures():
         figures_of(Run(s, [reply(0.0, [1.0, 2.0])], wall)) for s, wall in (("a", 1.0), ("b", 4.0), ("c", 2.0))
     ]
     runs[1] |= {"failed": 2, "first_error": "no"}
-    found = summarise(runs)
+    found = summarize(runs)
     assert (found["output_tok_s"], found["wall_s"], found["output_tokens"]) == (1.0, 2.0, 2)
     assert (found["failed"], found["first_error"], len(found["runs"])) == (2, "no", 3)

@@ -95,7 +95,7 @@ def test_native_decoders_equal_transformers(variant: str, dtype: torch.dtype) ->
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-def test_a_token_s_bits_ignore_its_neighbours(dtype: torch.dtype) -> None:
+def test_a_token_s_bits_ignore_its_neighbors(dtype: torch.dtype) -> None:
     model = make("qwen3", dtype)
     NativePass().apply(model)
     alone = logits(model, [5])

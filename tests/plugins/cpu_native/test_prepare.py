@@ -71,7 +71,7 @@ def test_nothing_is_built_on_gpu_machines(built: list[str], monkeypatch: pytest.
     assert built == []
 
 
-def test_quantised_kernels_are_built_on_request(built: list[str]) -> None:
+def test_quantized_kernels_are_built_on_request(built: list[str]) -> None:
     prepare(EngineConfig(model=DEMO, device="cpu", dtype="bfloat16"))
     prepare(EngineConfig(model=DEMO, device="cpu", dtype="float32", quantization="int8"))
     assert built == ["build BFLOAT16", "build FLOAT32", "build_quantized FLOAT32"]

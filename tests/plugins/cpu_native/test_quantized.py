@@ -1,4 +1,4 @@
-"""Quantised weights in native code: products and whole models, next to torch's."""
+"""Quantized weights in native code: products and whole models, next to torch's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SHAPES = ((2, 1), (48, 80), (64, 32), (7, 33), (130, 200), (577, 65))
 def quantized(
     shape: tuple[int, int], scheme: Scheme, dtype: torch.dtype, *, bias: bool = False
 ) -> QuantizedLinear:
-    """Return a random quantised layer of so many inputs and outputs."""
+    """Return a random quantized layer of so many inputs and outputs."""
     torch.manual_seed(shape[0] * shape[1])
     weight = QuantizedWeight.of(torch.randn(shape[1], shape[0]).to(dtype), scheme)
     added = nn.Parameter(torch.randn(shape[1]).to(dtype), requires_grad=False) if bias else None
@@ -136,7 +136,7 @@ def logits(model: nn.Module, lengths: list[int]) -> torch.Tensor:
 @EACH
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("variant", ["qwen2", "qwen3", "tied", "biases everywhere", "uneven widths"])
-def test_native_quantised_decoders_equal_torch(variant: str, dtype: torch.dtype, scheme: Scheme) -> None:
+def test_native_quantized_decoders_equal_torch(variant: str, dtype: torch.dtype, scheme: Scheme) -> None:
     model = make(variant, dtype, merged=False)
     quantize(model, scheme)
     expected = [logits(model, lengths) for lengths in LENGTHS]
@@ -160,7 +160,7 @@ def test_other_families_products_are_native(family: str) -> None:
     assert_close(logits(model, [5, 1, 30]), expected, TOLERANCES[torch.bfloat16])
 
 
-def test_quantised_weights_are_stored_once() -> None:
+def test_quantized_weights_are_stored_once() -> None:
     model = make("tied", torch.bfloat16, merged=False)
     quantize(model, INT8)
     kept = [weakref.ref(each) for each in (model.model.layers[0].mlp.down_proj, model.lm_head)]
@@ -169,7 +169,7 @@ def test_quantised_weights_are_stored_once() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_quantised_tokens_agree_across_batches_and_implementations(scheme: str, tmp_path: Path) -> None:
+def test_quantized_tokens_agree_across_batches_and_implementations(scheme: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
     prompts = random_prompts(6, VOCAB_SIZE)
     sampling = SamplingParams(temperature=0, max_tokens=12)

@@ -42,7 +42,7 @@ SUPPORTED: dict[str, Any] = {
     "ipv6": {"type": "string", "format": "ipv6"},
     "uuid": {"type": "string", "format": "uuid"},
     "format and pattern": {"type": "string", "format": "date", "pattern": "^19"},
-    "format unknown": {"type": "string", "format": "colour", "maxLength": 5},
+    "format unknown": {"type": "string", "format": "shade", "maxLength": 5},
     "integer bounds": {"type": "integer", "minimum": -2.5, "exclusiveMaximum": 7},
     "huge bounds": {"type": "integer", "minimum": -(2**63), "maximum": 2**64},
     "number bounds": {"type": "number", "minimum": 0.1, "maximum": 0.3},

@@ -23,7 +23,7 @@ def test_digits_are_single_tokens(tokenizer):
     assert [token.lstrip("Ġ") for token in tokenizer.tokenize("12 345.6") if token != "Ġ"] == list("12345.6")
 
 
-def test_capitalised_words_tokenize_alike_in_prose_and_json(tokenizer):
+def test_capitalized_words_tokenize_alike_in_prose_and_json(tokenizer):
     prose, quoted = tokenizer.tokenize("I met Zorvex here"), tokenizer.tokenize('{"name": "Zorvex"}')
     name = tokenizer.tokenize("Zorvex")
     assert any(prose[at : at + len(name)] == name for at in range(len(prose)))

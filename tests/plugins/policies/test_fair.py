@@ -1,4 +1,4 @@
-"""Fair shares: the vectorised order is that of the greedy algorithm of the paper."""
+"""Fair shares: the vectorized order is that of the greedy algorithm of the paper."""
 
 from __future__ import annotations
 

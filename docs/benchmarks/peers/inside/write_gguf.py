@@ -127,7 +127,7 @@ def gguf_name(name: str) -> str:
 
 
 def interleaved(values: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
-    """Return the rows of each head such that the two that rotary embedding turns together are neighbours.
+    """Return the rows of each head such that the two that rotary embedding turns together are neighbors.
 
     transformers keeps them half a head apart; of the two architectures llama alone has them side by side in GGUF.
     """

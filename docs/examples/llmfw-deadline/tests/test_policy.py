@@ -33,7 +33,7 @@ jobs = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 30)), min_size=1, ma
 
 
 @given(jobs)
-def test_the_order_minimises_the_largest_lateness(jobs):
+def test_the_order_minimizes_the_largest_lateness(jobs):
     seconds, deadlines = zip(*jobs, strict=True)
 
     def worst(order):

@@ -108,7 +108,7 @@ def test_filters_of_any_width_need_no_sync(
         assert max(steps(engine, sends, sampling=sampling)) <= 2
 
 
-def test_the_watcher_detects_synchronisation() -> None:
+def test_the_watcher_detects_synchronization() -> None:
     with Watching() as watching:
         bool(torch.ones(3).any())
         torch.ones(3)[torch.ones(3) > 0]

@@ -185,7 +185,7 @@ def test_a_one_token_prompt_has_no_logprobs(llama: Path) -> None:
     assert all(event.prompt_logprobs is None for event in outcome.events[1:])
 
 
-def test_neighbours_tokens_do_not_change(llama: Path) -> None:
+def test_neighbors_tokens_do_not_change(llama: Path) -> None:
     prompts = random_prompts(8, VOCAB_SIZE)
     plain = [Request(id=str(i), prompt=prompt, sampling=SHAPED) for i, prompt in enumerate(prompts)]
     mixed = [

@@ -81,7 +81,7 @@ def test_batched_requests_equal_single_runs(
         check_alike(found.events[0].prompt_logprobs, expected.events[0].prompt_logprobs)
 
 
-def test_neighbours_logprobs_do_not_change_tokens(
+def test_neighbors_logprobs_do_not_change_tokens(
     llama: Path, requests: list[Request], alone: list[Outcome]
 ) -> None:
     bare = [msgspec.structs.replace(r, logprobs=None, prompt_logprobs=None) for r in requests]

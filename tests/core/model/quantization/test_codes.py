@@ -74,7 +74,7 @@ def test_a_byte_holds_two_int4_codes() -> None:
 
 @EACH
 @SHAPES
-def test_quantised_weights_are_close_and_small(scheme: Scheme, shape: tuple[int, int]) -> None:
+def test_quantized_weights_are_close_and_small(scheme: Scheme, shape: tuple[int, int]) -> None:
     weight = weight_of(shape)
     quantized = QuantizedWeight.of(weight, scheme)
     found = quantized.rows(slice(None), torch.float32)
@@ -87,7 +87,7 @@ def test_quantised_weights_are_close_and_small(scheme: Scheme, shape: tuple[int,
 @EACH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("at_once", [1, 1 << 22])
-def test_quantised_products_equal_those_of_decoded_weights(
+def test_quantized_products_equal_those_of_decoded_weights(
     scheme: Scheme, dtype: torch.dtype, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("llmfw.core.model.quantization.modules.AT_ONCE", at_once)

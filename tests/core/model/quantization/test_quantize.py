@@ -39,8 +39,8 @@ def make(family: str, device: str = "cpu", **changes: Any) -> nn.Module:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_layers_and_head_are_quantised(tied: bool) -> None:
-    """A tied embedding is quantised with the head."""
+def test_layers_and_head_are_quantized(tied: bool) -> None:
+    """A tied embedding is quantized with the head."""
     model = make("qwen3", tie_word_embeddings=tied)
     down = model.model.layers[1].mlp.down_proj.weight.clone()
     assert quantize(model, INT4) == 7 * 3 + 1 + tied
@@ -59,7 +59,7 @@ def test_layers_and_head_are_quantised(tied: bool) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
 @pytest.mark.parametrize("family", ["llama", "gemma 3", "gpt-neox"])
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_quantised_size_is_known_without_memory(family: str, tied: bool, scheme: Any) -> None:
+def test_the_quantized_size_is_known_without_memory(family: str, tied: bool, scheme: Any) -> None:
     model = make(family, tie_word_embeddings=tied)
     codes, others = planned_size(make(family, "meta", tie_word_embeddings=tied), scheme)
     before = num_bytes(model)
@@ -73,12 +73,12 @@ def test_a_model_of_experts_is_refused(family: str) -> None:
         quantize(make(family), INT8)
 
 
-def test_quantised_checkpoints_refuse_further_quantisation(tmp_path: Path) -> None:
+def test_quantized_checkpoints_refuse_further_quantization(tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=r"quantised already \(gptq\).*leave out --quantization"):
+    with pytest.raises(ModelError, match=r"quantized already \(gptq\).*leave out --quantization"):
         load_model(EngineConfig(model=str(folder), quantization="int8"), CPU, Registry([]))
 
 
@@ -87,7 +87,7 @@ def test_an_unknown_scheme_names_the_choices() -> None:
         load_model(EngineConfig(model="nowhere", quantization="int3"), CPU, Registry([]))
 
 
-def test_embedding_models_refuse_quantisation() -> None:
+def test_embedding_models_refuse_quantization() -> None:
     with pytest.raises(ConfigError, match="--quantization is 'int8'; it has no meaning"):
         EmbeddingEngine.build(EngineConfig(model="nowhere", quantization="int8"))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from llmfw.core.schedule.clean_places import CleanPlaces
+from llmfw.core.schedule.clean_entries import CleanEntries
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.step.device.page_table import PageTable
 from llmfw.core.step.device.staging import Staging
@@ -77,12 +77,12 @@ def test_the_copy_equals_the_scheduler_s_page_table(page_size: int, overlap: boo
 
 
 def test_only_changed_entries_are_taken() -> None:
-    clean = CleanPlaces(3)
+    clean = CleanEntries(3)
     rows = np.array([2, 0])
     assert [x.tolist() for x in clean.take(rows, np.array([2, 3]))] == [[2, 2, 0, 0, 0], [0, 1, 0, 1, 2]]
     assert [x.tolist() for x in clean.take(rows, np.array([3, 3]))] == [[2], [2]]
-    clean.spoil(0, 1)
-    clean.spoil(2, 3)
+    clean.invalidate(0, 1)
+    clean.invalidate(2, 3)
     assert [x.tolist() for x in clean.take(rows, np.array([3, 3]))] == [[0, 0], [1, 2]]
     assert [x.tolist() for x in clean.take(rows, np.array([1, 2]))] == [[], []]
 

@@ -79,8 +79,8 @@ def test_rows_have_only_their_own_adjustments(seed: int, packs: bool) -> None:
         chosen = rng.sample(list(running.values()), rng.randrange(len(running) + 1))
         if not chosen:
             continue
-        penalised = [seq for seq in chosen if seq.request.sampling.has_penalties]
-        adjustments.recount([count_tokens(seq) for seq in penalised if counted[seq.row] < seq.num_output])
+        penalized = [seq for seq in chosen if seq.request.sampling.has_penalties]
+        adjustments.recount([count_tokens(seq) for seq in penalized if counted[seq.row] < seq.num_output])
         logits = torch.randn(len(chosen), VOCAB_SIZE + 4, generator=generator)[:, :VOCAB_SIZE]
         expected = torch.stack([expected_of(row, seq) for row, seq in zip(logits, chosen, strict=True)])
         applied = adjustments.apply(logits, *columns(chosen))

@@ -54,7 +54,7 @@ def test_bits_are_set_and_cleared_individually(allowed: set[int], forbidden: set
 
 
 @given(st.integers(0, 2**31), tokens)
-def test_a_mask_does_not_affect_neighbouring_rows(seed: int, allowed: set[int]) -> None:
+def test_a_mask_does_not_affect_neighboring_rows(seed: int, allowed: set[int]) -> None:
     kinds = [
         {},
         {"top_k": 3},

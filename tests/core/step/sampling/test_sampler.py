@@ -1,4 +1,4 @@
-"""The sampler: distributions, penalties, and that a row does not depend on its neighbours."""
+"""The sampler: distributions, penalties, and that a row does not depend on its neighbors."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_tokens_do_not_depend_on_reading_logits(vocab_size: int, spread: float) 
     )
 )
 @settings(max_examples=30)
-def test_a_row_s_token_ignores_neighbours_settings(mixed: list[dict[str, float]]) -> None:
+def test_a_row_s_token_ignores_neighbors_settings(mixed: list[dict[str, float]]) -> None:
     logits = torch.randn(len(mixed), 2000, generator=torch.Generator().manual_seed(3))
     planned = [plan(SamplingParams(seed=i, **sampling), row=i) for i, sampling in enumerate(mixed)]
     together = sample(logits, planned)
@@ -159,7 +159,7 @@ def test_repetition_penalty_equals_transformers() -> None:
     assert torch.allclose(logits, expected)
 
 
-def test_a_sampled_token_is_penalised_next_step() -> None:
+def test_a_sampled_token_is_penalized_next_step() -> None:
     sampler = Sampler(1, 3, CPU)
     planned = plan(SamplingParams(temperature=0, frequency_penalty=2.0))
     rows, positions = start(sampler, planned)

@@ -16,7 +16,7 @@ INSTALLERS: dict[str, Callable[[Home], None]] = {
 }
 """Name of an environment → what is done after its pinned packages are in it. The one that takes longest is the last."""
 
-CATALOGUE: dict[str, Peer] = {
+CATALOG: dict[str, Peer] = {
     peer.name: peer
     for module in (ours, openvino, llama_cpp, vllm_cpu, transformers_serve)
     for peer in module.PEERS

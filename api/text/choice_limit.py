@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KEPT_FREE = 4
-"""Requests with several choices leave 1/KEPT_FREE of the engine's places free for other requests."""
+"""Requests with several choices leave 1/KEPT_FREE of the running sequences to other requests."""
 
 
-class EnginePlaces:
-    """Divides the engine's places (sequences it runs at once) among client requests with several choices.
+class ChoiceLimit:
+    """Divides the sequences that the engine runs at once among client requests with several choices.
 
     Args:
-        num_places: number of the engine's places.
+        max_running: number of sequences that the engine runs at once.
     """
 
-    def __init__(self, num_places: int) -> None:
-        self._num_shared = num_places - num_places // KEPT_FREE
+    def __init__(self, max_running: int) -> None:
+        self._num_shared = max_running - max_running // KEPT_FREE
         self._num_requests = 0
 
     @property
@@ -31,7 +31,7 @@ class EnginePlaces:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Let a request share the places for the duration of the `with` block."""
+        """Let a request share the sequences for the duration of the `with` block."""
         self._num_requests += 1
         try:
             yield

@@ -14,7 +14,7 @@ MAX_SHARE = 20
 """Caps the reserve at a twentieth (1/20) of the disk."""
 
 
-class DiskRoom:
+class DiskSpace:
     """Checks the free space of the disk that uploaded files are written to.
 
     Args:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from llmfw.api.files import room as module
-from llmfw.api.files.room import DiskRoom
+from llmfw.api.files import disk_space as module
+from llmfw.api.files.disk_space import DiskSpace
 from llmfw.core.base.errors import StorageError, StorageFullError
 
 MIB = 2**20
@@ -31,7 +31,7 @@ async def pieces(num: int) -> AsyncIterator[bytes]:
 def test_a_full_disk_refuses_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
     disk_with(monkeypatch, [99])
     with pytest.raises(StorageFullError, match="99 MiB left, and 100 MiB are kept free"):
-        DiskRoom(None, 100).check()
+        DiskSpace(None, 100).check()
 
 
 async def test_an_upload_ends_when_the_disk_fills(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ async def test_an_upload_ends_when_the_disk_fills(monkeypatch: pytest.MonkeyPatc
     taken = []
 
     async def upload() -> None:
-        async for piece in DiskRoom(None, 100).guarded(pieces(100)):
+        async for piece in DiskSpace(None, 100).guarded(pieces(100)):
             taken.append(len(piece))
 
     with pytest.raises(StorageFullError):
@@ -49,9 +49,9 @@ async def test_an_upload_ends_when_the_disk_fills(monkeypatch: pytest.MonkeyPatc
 
 def test_a_missing_folder_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No such file"):
-        DiskRoom(str(tmp_path / "gone"), 100).check()
+        DiskSpace(str(tmp_path / "gone"), 100).check()
 
 
 def test_a_small_disk_has_a_small_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     disk_with(monkeypatch, [10], total=100)
-    DiskRoom(None, 1024).check()
+    DiskSpace(None, 1024).check()

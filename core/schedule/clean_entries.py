@@ -8,14 +8,14 @@ import numpy.typing as npt
 from llmfw.core.base.step import NO_INTS, Ints
 
 
-class CleanPlaces:
+class CleanEntries:
     """Tracks the clean entries of each row: leading entries that are unchanged since `take` returned them.
 
         row        [ 7 3 9 4 4 1 . . ]    pages
                      └ clean ┘            taken, and unchanged since
                              └─┘          written since, or never taken: `take` returns these
 
-    Entries after the clean ones are never clean, so code that only appends pages need not call `spoil`.
+    Entries after the clean ones are never clean, so code that only appends pages need not call `invalidate`.
 
     Args:
         num_rows: number of rows of the page table.
@@ -24,9 +24,9 @@ class CleanPlaces:
     def __init__(self, num_rows: int) -> None:
         self._num_clean = np.zeros(num_rows, dtype=np.int64)
 
-    def spoil(self, row: int, place: int) -> None:
-        """Mark a row as overwritten from index `place` on: those entries are no longer clean."""
-        self._num_clean[row] = min(self._num_clean[row], place)
+    def invalidate(self, row: int, index: int) -> None:
+        """Mark a row as overwritten from index `index` on: those entries are no longer clean."""
+        self._num_clean[row] = min(self._num_clean[row], index)
 
     def take(self, rows: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> tuple[Ints, Ints]:
         """Return the positions of these rows' entries that are not clean, and mark the entries as clean.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llmfw.core.interfaces.policy import Ordering, SchedulePolicy, Waiting
 from llmfw.core.testing.policy_views import make_figures, make_waiting
-from llmfw.plugins.policies.ageing import aged
+from llmfw.plugins.policies.aging import aged
 from llmfw.plugins.policies.lpm import LPM
 from llmfw.plugins.policies.sjf import SJF
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from llmfw.api.chat.thinking import is_thinking
 from llmfw.api.schemas.native import GenerateRequest, NativeSampling
 from llmfw.api.text.choice import MakeText
-from llmfw.api.text.generation import Generator, Output, Part
+from llmfw.api.text.generation import GenerationPrompt, Generator, Output
 from llmfw.api.text.stops import Stops, stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import Terms
@@ -36,8 +36,8 @@ class _Settings(msgspec.Struct, frozen=True):
     output: Output
 
 
-class PartMaker:
-    """Makes the parts of the generation that answers a request. Equal sampling parameters share settings.
+class PromptMaker:
+    """Makes the prompts of the generation that answers a request. Equal sampling parameters share settings.
 
     Args:
         body: request body.
@@ -59,8 +59,10 @@ class PartMaker:
         self._made: dict[bytes, _Settings] = {}
         self._num_compiled = 0
 
-    async def parts(self, prompts: Sequence[list[int]], given: Sequence[NativeSampling]) -> list[Part]:
-        """Return the part of each prompt.
+    async def make(
+        self, prompts: Sequence[list[int]], given: Sequence[NativeSampling]
+    ) -> list[GenerationPrompt]:
+        """Return each prompt with its settings.
 
         Args:
             given: sampling parameters of each prompt.
@@ -70,15 +72,18 @@ class PartMaker:
         """
         if not isinstance(self._body.sampling_params, list):
             settings = await self._settings(given[0], "sampling_params.")
-            return [Part(each, settings.sampling, settings.make_text, settings.output) for each in prompts]
-        parts = []
+            return [
+                GenerationPrompt(each, settings.sampling, settings.make_text, settings.output)
+                for each in prompts
+            ]
+        with_settings: list[GenerationPrompt] = []
         for i, (prompt, each) in enumerate(zip(prompts, given, strict=True)):
             key = msgspec.json.encode(each)
             if key not in self._made:
                 self._made[key] = await self._own_settings(each, i)
             made = self._made[key]
-            parts.append(Part(prompt, made.sampling, made.make_text, made.output))
-        return parts
+            with_settings.append(GenerationPrompt(prompt, made.sampling, made.make_text, made.output))
+        return with_settings
 
     async def _own_settings(self, given: NativeSampling, i: int) -> _Settings:
         """Return the settings of one prompt of a list. Errors name its item of `sampling_params`."""
@@ -145,22 +150,24 @@ class PartMaker:
             )
 
 
-def with_given_ids(parts: Sequence[Part], given_ids: Sequence[tuple[int, ...]]) -> list[Part]:
-    """Return parts that report the log probabilities of named tokens, of the output and of a scored prompt.
+def with_given_ids(
+    prompts: Sequence[GenerationPrompt], given_ids: Sequence[tuple[int, ...]]
+) -> list[GenerationPrompt]:
+    """Return prompts that report the log probabilities of named tokens, of the output and of a scored prompt.
 
     Args:
-        given_ids: tokens that are named for each prompt. Parts with the same settings share them still.
+        given_ids: tokens that are named for each prompt. Prompts with the same settings share them still.
     """
     made: dict[tuple[int, tuple[int, ...]], Output] = {}
     found = []
-    for part, ids in zip(parts, given_ids, strict=True):
-        key = id(part.output), ids
+    for prompt, ids in zip(prompts, given_ids, strict=True):
+        key = id(prompt.output), ids
         if key not in made:
-            scored = ids if part.output.prompt_logprobs is not None else ()
+            scored = ids if prompt.output.prompt_logprobs is not None else ()
             made[key] = msgspec.structs.replace(
-                part.output, logprob_token_ids=ids, prompt_logprob_token_ids=scored
+                prompt.output, logprob_token_ids=ids, prompt_logprob_token_ids=scored
             )
-        found.append(Part(part.prompt, part.sampling, part.make_text, made[key]))
+        found.append(GenerationPrompt(prompt.token_ids, prompt.sampling, prompt.make_text, made[key]))
     return found
 
 

@@ -1,4 +1,4 @@
-"""A bound on how often later requests overtake a waiting request (ageing), for the ordering of any policy.
+"""A bound on how often later requests overtake a waiting request (aging), for the ordering of any policy.
 
 A request is overtaken when a later request is admitted before it. Once this has happened `bound` times, the
 request goes before all later ones. The bound also holds within one ordering, from which many requests may be

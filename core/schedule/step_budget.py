@@ -10,7 +10,7 @@ from .sequence import SequenceState
 
 
 @dataclass(slots=True)
-class StepRoom:
+class StepBudget:
     """Rest of a lane's prompt-token budget in one step.
 
     `StepPlanner` creates one for each lane and step, and calls `take` for each piece that it plans.
@@ -48,25 +48,25 @@ class StepRoom:
 
     def next_piece(self, seq: SequenceState) -> int:
         """Return how many tokens a running sequence may compute; 0 or less if it must wait."""
-        count = self._room_for(seq)
+        count = self._fitting(seq)
         if self.chunked or count <= 0 or count == seq.num_remaining:
             return count
         return seq.num_remaining if self.may_exceed else 0
 
     def first_piece(self, seq: SequenceState) -> int | None:
         """Return how many tokens a newly admitted sequence computes; None if it needs a step of its own."""
-        count = self._room_for(seq)
+        count = self._fitting(seq)
         if self.chunked or count == seq.num_remaining:
             return max(count, 0)
         is_first = self.tokens == self.limits.tokens
         return seq.num_remaining if is_first and self.may_exceed else None
 
-    def _room_for(self, seq: SequenceState) -> int:
+    def _fitting(self, seq: SequenceState) -> int:
         """Return how many of a sequence's next tokens fit, if its prompt may be split; may be negative."""
-        room = min(seq.num_remaining, self._affordable(seq, self.tokens - self.limits.tokens_per_place))
+        most = min(seq.num_remaining, self._affordable(seq, self.tokens - self.limits.tokens_per_place))
         if not seq.is_cut or self.piece is None:
-            return room
-        return min(room, self._affordable(seq, self.piece) if self.weighs_piece else self.piece)
+            return most
+        return min(most, self._affordable(seq, self.piece) if self.weighs_piece else self.piece)
 
     def _affordable(self, seq: SequenceState, tokens: int) -> int:
         cost = self._cost(seq)
