@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llmfw.core.base.about import version
@@ -367,7 +367,7 @@ def _extras(distribution: str) -> list[str]:
     """Return the names of an installed package's extras."""
     try:
         return metadata(distribution).get_all("Provides-Extra") or []
-    except PackageNotFoundError:
+    except Exception:  # noqa: BLE001 (not installed under this name, or its metadata are damaged)
         return []
 
 
