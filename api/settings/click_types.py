@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from llmfw.api.access.key_text import is_tenant
 from llmfw.core.base.errors import LLMFWError, LostComponentError
+from llmfw.core.plugin.defaults import default_name
 
 from .loaded_plugins import plugins_of
 
@@ -78,8 +80,11 @@ class Name(click.ParamType[str, str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self.also or ctx is None:
             return value
+        registry = plugins_of(ctx).registry
+        if param is not None and ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT:
+            value = default_name(registry, self.kind, value)
         try:
-            plugins_of(ctx).registry.find(self.kind, value)
+            registry.find(self.kind, value)
         except LostComponentError:  # not a mistake in the command line, so do not print its usage
             raise
         except LLMFWError as error:

@@ -15,6 +15,7 @@ from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, Unkn
 from llmfw.core.interfaces.model_source import ModelSource
 
 from .containment import raise_if_process_ends
+from .defaults import default_name
 from .registry import Registry, refuse_options
 
 if TYPE_CHECKING:
@@ -82,7 +83,11 @@ def resolve_model(
         raise_if_process_ends(error)
         raise ComponentError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
     folder = _model_folder(path, str(entry))
-    return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)
+    tools, reasoning = (
+        name and default_name(registry, kind, name, entry.plugin)
+        for kind, name in (("tool_parser", source.tool_parser), ("reasoning_parser", source.reasoning_parser))
+    )
+    return ResolvedModel(folder, entry.name, tools, reasoning)
 
 
 def _folder_or_hub_id(name: str, registry: Registry) -> str:
