@@ -36,7 +36,7 @@ from .package_metadata import name_and_version, without_plugins
 from .registration import check_component, check_path, meant_hook
 from .registry import Entry, Registry, reason_of
 from .requirement import reason_against
-from .slow_import import warn_if_slow
+from .slow_import import printing_to_stderr, warn_if_slow
 
 SLOW_S = 1.0  # seconds from which a plugin's loading is reported as slow, while it runs and afterwards
 GROUP = "llmfw"
@@ -135,7 +135,8 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
     loader = _Loader()
     with warn_if_slow(lambda: loader.current, after_s=SLOW_S, begun=lambda: loader.begun):
         for entry_point in wanted:
-            loader.load(entry_point)
+            with printing_to_stderr():
+                loader.load(entry_point)
     broken += loader.broken
     faults = [*map(str, broken), *installed.damaged]
     if faults and os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):

@@ -25,7 +25,7 @@ from llmfw.core.base.suggestion import did_you_mean, nearest
 from .broken_plugin import BrokenPlugin
 from .containment import raise_if_process_ends
 from .one_line import one_line
-from .slow_import import warn_if_slow
+from .slow_import import printing_to_stderr, warn_if_slow
 
 ComponentT = TypeVar("ComponentT")
 
@@ -153,7 +153,7 @@ class Entry:
         """Import the object at the path; report a slow import on stderr."""
         if self.path.partition(":")[0] in sys.modules:
             return _import_path(self.path)
-        with warn_if_slow(lambda: str(self)):
+        with printing_to_stderr(), warn_if_slow(lambda: str(self)):
             return _import_path(self.path)
 
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from llmfw.core.base.about import DISTRIBUTION
-from llmfw.core.base.errors import ConfigError, PluginError, UnknownComponentError
+from llmfw.core.base.errors import ComponentError, ConfigError, PluginError, UnknownComponentError
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.slow_import import warn_if_slow
 
@@ -224,3 +224,21 @@ def test_unknown_component_errors_name_misconfigured_packages(tmp_path, monkeypa
         UnknownComponentError, match=r"unknown policy 'forgot'.*package llmfw-forgot 1\.0 names no plugin"
     ):
         load_plugins().registry.find("policy", "forgot")
+
+
+@pytest.mark.parametrize("code", ["print('noise')", "import sys; sys.stdout = None; sys.stderr = None"])
+def test_loading_a_plugin_leaves_stdout_alone(install_plugin, capsys, code):
+    install_plugin("ours", f"{code}\n{POLICY}")
+    assert not [broken for broken in load_plugins().broken if broken.name == "ours"]
+    print("own")
+    out, err = capsys.readouterr()
+    assert out == "own\n"
+    assert ("noise" in err) is ("noise" in code)
+
+
+def test_a_component_prints_to_stderr_when_imported(install_plugin, capsys):
+    folder = install_plugin("ours", POLICY.replace("{__name__}:Mine", "loud_component:Mine"))
+    (folder / "loud_component.py").write_text("print('noise')\nMine = None\n")
+    with pytest.raises(ComponentError):
+        load_plugins().registry.find("policy", "mine").load()
+    assert capsys.readouterr() == ("", "noise\n")
