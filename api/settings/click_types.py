@@ -85,11 +85,11 @@ class Name(click.ParamType[str, str]):
             value = default_name(registry, self.kind, value)
         try:
             registry.find(self.kind, value)
-        except LostComponentError:  # not a mistake in the command line, so do not print its usage
-            raise
         except LLMFWError as error:
             if self.or_file and Path(value).is_file():
                 return value
+            if isinstance(error, LostComponentError):  # no mistake in the command line: print no usage
+                raise
             self.fail(f"{error}; nor is there a file {value!r}" if self.or_file else str(error), param, ctx)
         return value
 

@@ -60,7 +60,7 @@ def resolve_model(
 
     Raises:
         ModelError: the folder has no config.json, or the name is none of the three.
-        LostComponentError: the name is that of a plugin that did not load.
+        LostComponentError: the name is that of a plugin that did not load, or part of that of one that was left out.
         ConfigError: several plugins register the name; an option of the source is unknown, missing or has
             the wrong type; or options of the kind "model" are given for a folder or a hub id.
         ComponentError: the registered source cannot be imported or built, or does not return the model's
@@ -69,7 +69,8 @@ def resolve_model(
     try:
         entry = registry.find("model", name)
     except UnknownComponentError:
-        lost = any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
+        is_left_out = "/" not in name and any(plugin.is_named_in(name) for plugin in registry.left_out)
+        lost = is_left_out or any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
         if lost and not Path(name).expanduser().exists():
             raise
         refuse_options("model", options or {}, f"{name!r} is no registered model, but a folder or a hub id")

@@ -88,6 +88,7 @@ class Plugins:
     Args:
         damaged: sentences about packages whose plugins are unknown.
         notes: further sentences for the user.
+        left_out: plugins that LLMFW_PLUGINS or `disabled` leave out.
     """
 
     def __init__(
@@ -96,12 +97,15 @@ class Plugins:
         broken: Sequence[BrokenPlugin],
         damaged: Sequence[str] = (),
         notes: Sequence[str] = (),
+        left_out: Sequence[BrokenPlugin] = (),
     ) -> None:
         self.loaded = list(loaded)
         self.broken = list(broken)
         self.warnings = [*damaged, *notes]
         components = (component for plugin in loaded for component in plugin.components)
-        self.registry = Registry(components, broken, lambda: [*damaged, *_packages_without_plugin()])
+        self.registry = Registry(
+            components, broken, lambda: [*damaged, *_packages_without_plugin()], left_out
+        )
 
     @property
     def routes(self) -> list[tuple[str, str]]:
@@ -141,7 +145,8 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
     faults = [*map(str, broken), *installed.damaged]
     if faults and os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
         raise PluginError("; ".join(faults))
-    return Plugins(loader.loaded, broken, installed.damaged, installed.notes)
+    left_out = [_left_out(each, disabled) for each in found if each not in wanted]
+    return Plugins(loader.loaded, broken, installed.damaged, installed.notes, left_out)
 
 
 def _loading_order(entry_point: EntryPoint) -> tuple[str, bool, str]:
@@ -169,6 +174,11 @@ def _select(
         for name in sorted(wanted - installed)
     ]
     return [e for e in found if e.name in wanted and e.name not in disabled], absent
+
+
+def _left_out(entry_point: EntryPoint, disabled: Collection[str]) -> BrokenPlugin:
+    cause = "--no-plugin" if entry_point.name in disabled else "LLMFW_PLUGINS"
+    return BrokenPlugin(entry_point.name, *_package_of(entry_point), f"{cause} leaves it out")
 
 
 class _Loader:

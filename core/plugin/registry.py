@@ -228,9 +228,10 @@ class Registry:
             theirs.
         silent: function that returns clauses about packages without a plugin entry point. The error for an
             unknown name includes these clauses.
+        left_out: plugins that the user left out, which the error for an unknown name mentions.
 
     Attributes:
-        broken: plugins that did not load.
+        broken, left_out: plugins that did not load.
     """
 
     def __init__(
@@ -238,7 +239,9 @@ class Registry:
         entries: Iterable[Entry] = (),
         broken: Sequence[BrokenPlugin] = (),
         silent: Callable[[], Sequence[str]] = tuple,
+        left_out: Sequence[BrokenPlugin] = (),
     ) -> None:
+        self.left_out = tuple(left_out)
         self._entries = tuple(entries)
         self.broken = tuple(broken)
         self._silent = silent
@@ -287,17 +290,19 @@ class Registry:
         """Return the error for an unknown name. The name may be misspelt, or belong to a plugin that did not
         load."""
         what, known = f"{_spoken(kind)} {name!r}", self.names(kind)
-        if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
+        if suspects := [plugin for plugin in (*self.broken, *self.left_out) if plugin.is_named_in(name)]:
             return LostComponentError(f"there is no {what}: {'; '.join(map(str, suspects))}")
         message, causes = (
             f"unknown {what}; {_known_names(name, known)}",
             [*map(str, self.broken), *self._silent()],
         )
+        names = ", ".join(plugin.name for plugin in self.left_out)
+        left_out = [f"left out by LLMFW_PLUGINS or --no-plugin: {names}"] if names else []
         if not causes:
-            return UnknownComponentError(message)
+            return UnknownComponentError(" ".join([message, *(f"({clause})" for clause in left_out)]))
         # A broken plugin's registrations are unknown: if no known name is similar, the name may be one of them.
         error = UnknownComponentError if nearest(name, known) else LostComponentError
-        return error(f"{message} ({'; '.join(causes)})")
+        return error(f"{message} ({'; '.join([*causes, *left_out])})")
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:

@@ -47,6 +47,13 @@ def test_doctor_calls_damaged_packages_a_problem(damaged: Path) -> None:
 
 
 @pytest.mark.torch
+def test_a_template_file_is_found_beside_damage(damaged: Path) -> None:
+    template = damaged / "t.jinja"
+    template.write_text("{{ messages }}")
+    done = command(damaged, "serve", "--chat-template", str(template), "--show-config")
+    assert done.returncode == 0, done.stderr
+
+
 def test_torch_is_imported_beside_damaged_packages(damaged: Path) -> None:
     code = "from llmfw.core.plugin.plugins import load_plugins; load_plugins(); import torch._dynamo"
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(damaged)}, check=True)
