@@ -26,6 +26,7 @@ from llmfw.core.interfaces.chat_template import Message
 from llmfw.core.interfaces.parsers import ContentDelta
 from llmfw.core.model.tokenizer_check import check_fit
 from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
 
@@ -87,7 +88,7 @@ class LLM:
         **settings: Any,
     ) -> None:
         if config is None:
-            self._load(model or DEFAULT_MODEL, chat_template, settings)
+            self._load(model, chat_template, settings)
         else:
             self._load_with_config_file(config, model, chat_template, settings)
         self._loop = asyncio.new_event_loop()
@@ -113,19 +114,24 @@ class LLM:
         of_engine = {name: value for name, value in file.values.items() if name in _SETTINGS}
         with file.telling_where_from(options):
             self._load(
-                model or file.model or DEFAULT_MODEL,
+                model or file.model,
                 chat_template or file.values.get("chat_template"),
                 of_engine | settings,
             )
 
-    def _load(self, model: str, chat_template: str | None, settings: dict[str, Any]) -> None:
+    def _load(self, model: str | None, chat_template: str | None, settings: dict[str, Any]) -> None:
         """Load the components and the model."""
         from llmfw.core.engine.process.build import build_engine
 
         plugins = load_plugins(settings.get("disabled_plugins", ()))
         options = settings.get("options")
+        model = model or default_name(plugins.registry, "model", DEFAULT_MODEL)
         resolved = resolve_model(model, plugins.registry, options if isinstance(options, dict) else {})
         config = _engine_config(resolved.path, settings)
+        if "policy" not in settings:
+            config = msgspec.structs.replace(
+                config, policy=default_name(plugins.registry, "policy", config.policy)
+            )
         tokenizer = load_tokenizer(config.model, config.load_format)
         self._template = build_chat_template(chat_template, plugins.registry, tokenizer, config.options)
         self._client = InprocEngineClient(build_engine(config, plugins.registry))

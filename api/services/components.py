@@ -22,11 +22,12 @@ from llmfw.core.model.small_files import check_files, read_text
 from llmfw.core.model.tokenizer_check import check_fit
 from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.component_options import with_keywords
+from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.guard import guarded
 from llmfw.core.plugin.registry import Registry
 
-from .option_checks import check_grammar_options, find_parser
+from .option_checks import check_grammar_options, default_template, find_parser
 from .services import ModelComponents
 
 ParserKind = tuple[str, type, tuple[Any, ...]]
@@ -54,7 +55,7 @@ def build_chat_template(
     Raises:
         ConfigError: there is no such template or file, the template is invalid, or an option is wrong.
     """
-    source, entry_name, file = tokenizer.chat_template, "jinja", tokenizer.template_file
+    source, entry_name, file = tokenizer.chat_template, default_template(registry), tokenizer.template_file
     if name is not None:
         try:
             entry_name = registry.find("chat_template", name).full_name
@@ -79,14 +80,15 @@ def load_model_components(model: EngineConfig, config: ServerConfig, registry: R
     """
     check_grammar_options(config, registry)
     tokenizer = load_tokenizer(model.model, model.load_format)
+    json_calls = default_name(registry, "tool_parser", JSON_CALLS)
     return ModelComponents(
         tokenizer=tokenizer,
         chat_template=build_chat_template(config.chat_template, registry, tokenizer, config.options),
         reasoning_parser=_load_parser(registry, REASONING, config.reasoning_parser, config.options),
         tool_parser=_load_parser(registry, TOOLS, config.tool_parser, config.options),
         json_tool_parser=(
-            _load_parser(registry, TOOLS, JSON_CALLS, {})
-            if JSON_CALLS in registry.names("tool_parser")
+            _load_parser(registry, TOOLS, json_calls, {})
+            if json_calls in registry.names("tool_parser")
             else None
         ),
         sampling_defaults=(

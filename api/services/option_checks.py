@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
 from llmfw.core.base.errors import UnknownComponentError
+from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.option_keys import refuse_options
 from llmfw.core.plugin.registry import Entry, Registry
@@ -48,15 +49,20 @@ def find_parser(
     return None
 
 
+def default_template(registry: Registry) -> str:
+    """Return the name of the template that renders the model's own source, and files."""
+    return default_name(registry, "chat_template", "jinja")
+
+
 def _template_entry(name: str | None, registry: Registry) -> Entry:
     """Return the registry entry of a chat template.
 
     For a file or the model's own template, this is `jinja`.
     """
     try:
-        return registry.find("chat_template", name or "jinja")
+        return registry.find("chat_template", name or default_template(registry))
     except UnknownComponentError:
-        return registry.find("chat_template", "jinja")
+        return registry.find("chat_template", default_template(registry))
 
 
 def check_grammar_options(config: ServerConfig, registry: Registry) -> None:

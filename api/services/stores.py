@@ -14,6 +14,7 @@ from llmfw.core.base.config import ServerConfig
 from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.interfaces.file_store import FileStore
 from llmfw.core.interfaces.response_store import ResponseStore
+from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.guard import guarded
 from llmfw.core.plugin.registry import Registry
 
@@ -62,7 +63,7 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
         for kind, interface in STORES.items():
             name = getattr(config, kind)
             if name == "auto":
-                name = "memory" if folder is None else "sqlite"
+                name = default_name(registry, kind, "memory" if folder is None else "sqlite")
             entry = registry.find(kind, name)
             made = guarded(entry.load(), interface, registry.ledger.of(entry))
             given = entry.built_with(config.options)

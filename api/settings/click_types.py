@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from llmfw.api.access.key_text import is_tenant
 from llmfw.core.base.errors import LLMFWError, LostComponentError
+from llmfw.core.plugin.defaults import default_name
 
 from .loaded_plugins import plugins_of
 
@@ -78,13 +80,16 @@ class Name(click.ParamType[str, str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in self.also or ctx is None:
             return value
+        registry = plugins_of(ctx).registry
+        if param is not None and ctx.get_parameter_source(str(param.name)) is ParameterSource.DEFAULT:
+            value = default_name(registry, self.kind, value)
         try:
-            plugins_of(ctx).registry.find(self.kind, value)
-        except LostComponentError:  # not a mistake in the command line, so do not print its usage
-            raise
+            registry.find(self.kind, value)
         except LLMFWError as error:
             if self.or_file and Path(value).is_file():
                 return value
+            if isinstance(error, LostComponentError):  # no mistake in the command line: print no usage
+                raise
             self.fail(f"{error}; nor is there a file {value!r}" if self.or_file else str(error), param, ctx)
         return value
 

@@ -29,8 +29,10 @@ def leave_out(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]
 
 
 def _load(disabled: tuple[str, ...] = ()) -> Plugins:
-    """Load the plugins, and print a warning for each one that slows down every command."""
+    """Load the plugins; print a warning for each damaged package, and each plugin that slows down every command."""
     plugins = load_plugins(disabled)
+    for warning in plugins.warnings:
+        click.echo(f"warning: {warning}", err=True)
     for plugin in plugins.loaded:
         if plugin.slowness is not None:
             click.echo(f"warning: {plugin.slowness}", err=True)

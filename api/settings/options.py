@@ -14,12 +14,13 @@ from click.core import ParameterSource
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.setting import Declared, Setting, declared
 from llmfw.core.base.values import Values, values_of
+from llmfw.core.plugin.defaults import default_name
 
 from .click_types import DEVICE, TENANT, TEXT, ChunkSize, FiniteRange, Name, Names, PluginName, WholeNumber
 from .component_options import Assignment, collect
 from .config_file import read_config
 from .key_options import ApiKey, check_key, check_keys
-from .loaded_plugins import leave_out
+from .loaded_plugins import leave_out, plugins_of
 from .option import SettingOption
 
 Command = Callable[..., Any]
@@ -172,7 +173,7 @@ def model_of(model: str | None, model_option: str | None) -> str:
     if model is not None and model_option is not None:
         raise click.UsageError(f"MODEL is given twice: {model!r} and --model {model_option!r}")
     given = [name for name in (model, model_option) if name is not None]
-    return given[0] if given else DEFAULT_MODEL
+    return given[0] if given else default_name(plugins_of(ctx).registry, "model", DEFAULT_MODEL)
 
 
 def config_names() -> dict[str, str]:

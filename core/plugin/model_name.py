@@ -15,6 +15,7 @@ from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, Unkn
 from llmfw.core.interfaces.model_source import ModelSource
 
 from .containment import raise_if_process_ends
+from .defaults import default_name
 from .option_keys import refuse_options
 from .registry import Registry
 
@@ -61,7 +62,7 @@ def resolve_model(
 
     Raises:
         ModelError: the folder has no config.json, or the name is none of the three.
-        LostComponentError: the name is that of a plugin that did not load.
+        LostComponentError: the name is that of a plugin that did not load, or part of that of one that was left out.
         ConfigError: several plugins register the name; an option of the source is unknown, missing or has
             the wrong type; or options of the kind "model" are given for a folder or a hub id.
         ComponentError: the registered source cannot be imported or built, or does not return the model's
@@ -70,7 +71,8 @@ def resolve_model(
     try:
         entry = registry.find("model", name)
     except UnknownComponentError:
-        lost = any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
+        is_left_out = "/" not in name and any(plugin.is_named_in(name) for plugin in registry.left_out)
+        lost = is_left_out or any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
         if lost and not Path(name).expanduser().exists():
             raise
         refuse_options("model", options or {}, f"{name!r} is no registered model, but a folder or a hub id")
@@ -85,7 +87,11 @@ def resolve_model(
         raise_if_process_ends(error)
         raise ComponentError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
     folder = _model_folder(path, str(entry))
-    return ResolvedModel(folder, entry.name, source.tool_parser, source.reasoning_parser)
+    tools, reasoning = (
+        name and default_name(registry, kind, name, entry.plugin)
+        for kind, name in (("tool_parser", source.tool_parser), ("reasoning_parser", source.reasoning_parser))
+    )
+    return ResolvedModel(folder, entry.name, tools, reasoning)
 
 
 def folder_name(path: str) -> str | None:

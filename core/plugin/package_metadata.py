@@ -6,20 +6,50 @@ longer than all other work at a start.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from importlib.metadata import Distribution, distributions
+from pathlib import PurePath
 
 _ABOUT = re.compile(r"^(Name|Version): *(.*?) *$", re.MULTILINE)
+_FOLDER = re.compile(r"\.(dist-info|egg-info)$")
 _NEEDS_US = re.compile(
     r"^Requires-Dist: *llmfw[-_.]engine(?![\w.-])(?!.*\bextra\b)", re.MULTILINE | re.IGNORECASE
 )
 
 
+def head_of(distribution: Distribution) -> dict[str, str]:
+    """Return the fields Name and Version of a package's metadata; those that are missing are left out.
+
+    Raises the exceptions of damaged metadata, such as UnicodeDecodeError.
+    """
+    return dict(reversed(_ABOUT.findall(_header_of(distribution))))
+
+
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """Return the name and version of an installed package."""
+    """Return the name and version of an installed package.
+
+    If its metadata lack them or are damaged, they are those in the name of its folder.
+    """
+    try:
+        head = head_of(distribution)
+    except Exception:  # noqa: BLE001 (damaged metadata raises various exceptions)
+        head = {}
+    if "Name" in head:
+        return head["Name"], head.get("Version", "")
+    name, _, version = _FOLDER.sub("", PurePath(folder_of(distribution)).name).partition("-")
+    has_name = _FOLDER.search(folder_of(distribution)) is not None
+    return name if has_name else "unknown package", head.get("Version", version if has_name else "")
+
+
+def folder_of(distribution: Distribution) -> str:
+    """Return the path of a package's metadata; "" if it is not in the file system."""
+    return str(getattr(distribution, "_path", ""))
+
+
+def _header_of(distribution: Distribution) -> str:
     text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    head = dict(reversed(_ABOUT.findall(text.partition("\n\n")[0])))
-    return head.get("Name", "unknown package"), head.get("Version", "")
+    return text.partition("\n\n")[0]
 
 
 def without_plugins(group: str) -> list[str]:
@@ -32,9 +62,9 @@ def without_plugins(group: str) -> list[str]:
     """
     found = set()
     for distribution in distributions():
-        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-        if not _NEEDS_US.search(text.partition("\n\n")[0]):
-            continue
-        if not distribution.entry_points.select(group=group):
-            found.add(" ".join(name_and_version(distribution)))
+        with contextlib.suppress(Exception):  # damaged metadata raises various exceptions
+            if not _NEEDS_US.search(_header_of(distribution)):
+                continue
+            if not distribution.entry_points.select(group=group):
+                found.add(" ".join(name_and_version(distribution)))
     return sorted(found)

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from types import FunctionType
 
 import click
@@ -30,12 +30,13 @@ from llmfw.core.base.errors import ConfigError, PluginError
 from .broken_plugin import BrokenPlugin
 from .containment import raise_if_process_ends
 from .hookspecs import HOOK_NAMES, HookSpecs
+from .installed_plugins import find_plugins, spare_libraries
 from .one_line import one_line
 from .package_metadata import name_and_version, without_plugins
 from .registration import check_component, check_path, meant_hook
 from .registry import Entry, Registry, reason_of
 from .requirement import reason_against
-from .slow_import import warn_if_slow
+from .slow_import import printing_to_stderr, warn_if_slow
 
 SLOW_S = 1.0  # seconds from which a plugin's loading is reported as slow, while it runs and afterwards
 GROUP = "llmfw"
@@ -81,14 +82,30 @@ class Plugins:
     Attributes:
         loaded: working plugins, by name.
         broken: plugins that did not load, with the reason.
+        warnings: sentences for the user about damaged packages, and packages installed in several versions.
         registry: components of the working plugins.
+
+    Args:
+        damaged: sentences about packages whose plugins are unknown.
+        notes: further sentences for the user.
+        left_out: plugins that LLMFW_PLUGINS or `disabled` leave out.
     """
 
-    def __init__(self, loaded: Sequence[LoadedPlugin], broken: Sequence[BrokenPlugin]) -> None:
+    def __init__(
+        self,
+        loaded: Sequence[LoadedPlugin],
+        broken: Sequence[BrokenPlugin],
+        damaged: Sequence[str] = (),
+        notes: Sequence[str] = (),
+        left_out: Sequence[BrokenPlugin] = (),
+    ) -> None:
         self.loaded = list(loaded)
         self.broken = list(broken)
+        self.warnings = [*damaged, *notes]
         components = (component for plugin in loaded for component in plugin.components)
-        self.registry = Registry(components, broken, _packages_without_plugin)
+        self.registry = Registry(
+            components, broken, lambda: [*damaged, *_packages_without_plugin()], left_out
+        )
 
     @property
     def routes(self) -> list[tuple[str, str]]:
@@ -112,18 +129,24 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
 
     Raises:
         ConfigError: `disabled` names a plugin that is not installed.
-        PluginError: a plugin is broken, and LLMFW_STRICT_PLUGINS is set.
+        PluginError: a plugin is broken or a package damaged, and LLMFW_STRICT_PLUGINS is set.
     """
-    found = sorted(entry_points(group=GROUP), key=_loading_order)
+    installed = find_plugins(GROUP)
+    if installed.damaged:
+        spare_libraries()
+    found = sorted(installed.entry_points, key=_loading_order)
     wanted, broken = _select(found, disabled)
     loader = _Loader()
     with warn_if_slow(lambda: loader.current, after_s=SLOW_S, begun=lambda: loader.begun):
         for entry_point in wanted:
-            loader.load(entry_point)
+            with printing_to_stderr():
+                loader.load(entry_point)
     broken += loader.broken
-    if broken and os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
-        raise PluginError("; ".join(map(str, broken)))
-    return Plugins(loader.loaded, broken)
+    faults = [*map(str, broken), *installed.damaged]
+    if faults and os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
+        raise PluginError("; ".join(faults))
+    left_out = [_left_out(each, disabled) for each in found if each not in wanted]
+    return Plugins(loader.loaded, broken, installed.damaged, installed.notes, left_out)
 
 
 def _loading_order(entry_point: EntryPoint) -> tuple[str, bool, str]:
@@ -151,6 +174,11 @@ def _select(
         for name in sorted(wanted - installed)
     ]
     return [e for e in found if e.name in wanted and e.name not in disabled], absent
+
+
+def _left_out(entry_point: EntryPoint, disabled: Collection[str]) -> BrokenPlugin:
+    cause = "--no-plugin" if entry_point.name in disabled else "LLMFW_PLUGINS"
+    return BrokenPlugin(entry_point.name, *_package_of(entry_point), f"{cause} leaves it out")
 
 
 class _Loader:
@@ -315,7 +343,8 @@ def _package_of(entry_point: EntryPoint) -> tuple[str, str]:
 
 def package_of(plugin: str) -> tuple[str, str]:
     """Return the name and version of the package that provides a loaded plugin."""
-    found = sorted(entry_points(group=GROUP, name=plugin), key=_loading_order)
+    named = [each for each in find_plugins(GROUP).entry_points if each.name == plugin]
+    found = sorted(named, key=_loading_order)
     return _package_of(found[0]) if found else ("unknown package", "")
 
 

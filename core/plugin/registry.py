@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llmfw.core.base.about import version
@@ -27,7 +27,7 @@ from .containment import raise_if_process_ends
 from .kinds import INTERFACES, import_path, spoken
 from .one_line import one_line
 from .option_keys import option_prefix, options_of
-from .slow_import import warn_if_slow
+from .slow_import import printing_to_stderr, warn_if_slow
 
 ComponentT = TypeVar("ComponentT")
 
@@ -144,7 +144,7 @@ class Entry:
         """Import the object at the path; report a slow import on stderr."""
         if self.path.partition(":")[0] in sys.modules:
             return import_path(self.path)
-        with warn_if_slow(lambda: str(self)):
+        with printing_to_stderr(), warn_if_slow(lambda: str(self)):
             return import_path(self.path)
 
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:
@@ -222,9 +222,10 @@ class Registry:
             theirs.
         silent: function that returns clauses about packages without a plugin entry point. The error for an
             unknown name includes these clauses.
+        left_out: plugins that the user left out, which the error for an unknown name mentions.
 
     Attributes:
-        broken: plugins that did not load.
+        broken, left_out: plugins that did not load.
     """
 
     def __init__(
@@ -232,7 +233,9 @@ class Registry:
         entries: Iterable[Entry] = (),
         broken: Sequence[BrokenPlugin] = (),
         silent: Callable[[], Sequence[str]] = tuple,
+        left_out: Sequence[BrokenPlugin] = (),
     ) -> None:
+        self.left_out = tuple(left_out)
         self._entries = tuple(entries)
         self.broken = tuple(broken)
         self._silent = silent
@@ -281,17 +284,19 @@ class Registry:
         """Return the error for an unknown name. The name may be misspelt, or belong to a plugin that did not
         load."""
         what, known = f"{spoken(kind)} {name!r}", self.names(kind)
-        if suspects := [plugin for plugin in self.broken if plugin.is_named_in(name)]:
+        if suspects := [plugin for plugin in (*self.broken, *self.left_out) if plugin.is_named_in(name)]:
             return LostComponentError(f"there is no {what}: {'; '.join(map(str, suspects))}")
         message, causes = (
             f"unknown {what}; {_known_names(name, known)}",
             [*map(str, self.broken), *self._silent()],
         )
+        names = ", ".join(plugin.name for plugin in self.left_out)
+        left_out = [f"left out by LLMFW_PLUGINS or --no-plugin: {names}"] if names else []
         if not causes:
-            return UnknownComponentError(message)
+            return UnknownComponentError(" ".join([message, *(f"({clause})" for clause in left_out)]))
         # A broken plugin's registrations are unknown: if no known name is similar, the name may be one of them.
         error = UnknownComponentError if nearest(name, known) else LostComponentError
-        return error(f"{message} ({'; '.join(causes)})")
+        return error(f"{message} ({'; '.join([*causes, *left_out])})")
 
 
 def reason_of(error: BaseException) -> str:
@@ -314,7 +319,7 @@ def _extras(distribution: str) -> list[str]:
     """Return the names of an installed package's extras."""
     try:
         return metadata(distribution).get_all("Provides-Extra") or []
-    except PackageNotFoundError:
+    except Exception:  # noqa: BLE001 (not installed under this name, or its metadata are damaged)
         return []
 
 

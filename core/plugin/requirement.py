@@ -28,7 +28,10 @@ def reason_against(package: Distribution | None) -> str | None:
     if package is None:
         return None
     # Searches the text itself: parsing it as an email, as importlib.metadata does, takes longer than all the rest.
-    head = (package.read_text("METADATA") or "").partition("\n\n")[0]
+    try:
+        head = (package.read_text("METADATA") or "").partition("\n\n")[0]
+    except Exception as error:  # noqa: BLE001 (damaged metadata raises various exceptions)
+        return f"its METADATA cannot be read: {one_line(f'{type(error).__name__}: {error}')}; reinstall the package"
     for line in _REQUIREMENT.findall(head):
         asked_of_us = re.match(r"llmfw[-_.]engine(?![\w.-])", line, re.IGNORECASE)
         if not asked_of_us or not re.search(r"[<>=~!]", line.partition(";")[0]):

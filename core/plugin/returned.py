@@ -73,8 +73,8 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, Check], ...]:
 
 
 def _check_text(value: Any) -> None:
-    if not isinstance(value, str):
-        raise _wrong(value, "text")
+    if type(value) is not str:  # a subclass may give wrong lengths, or slices that are not its own
+        raise _wrong(value, "plain str" if isinstance(value, str) else "text")
     if not value.isascii():
         try:
             value.encode()

@@ -18,6 +18,13 @@ def _print(line: str) -> None:
 
 
 @contextlib.contextmanager
+def printing_to_stderr() -> Iterator[None]:
+    """Send what the block prints to stderr, as stdout may be read by a program; keep both streams, whatever it sets."""
+    with contextlib.redirect_stdout(sys.stderr), contextlib.redirect_stderr(sys.stderr):
+        yield
+
+
+@contextlib.contextmanager
 def warn_if_slow(
     what: Callable[[], str],
     tell: Callable[[str], None] | None = None,

@@ -16,6 +16,7 @@ from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.model_source import ModelSource
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.plugins import load_plugins
 
 from .parsing import solid
@@ -86,13 +87,16 @@ class ModelSourceTests:
         name = getattr(source, kind)
         if name is None:
             pytest.skip(f"the source does not have the capability {kind} (it names none)")
-        load_plugins().registry.find(kind, name)
+        registry = load_plugins().registry
+        registry.find(kind, default_name(registry, kind, name))
 
     def test_its_chat_template_renders_a_question(self, source: ModelSource) -> None:
         tokenizer = tokenizer_of(source)
         if not tokenizer.chat_template:
             pytest.skip("the model does not have the capability chat_template (its folder has none)")
-        made: type[ChatTemplate] = load_plugins().registry.find("chat_template", "jinja").load()
+        registry = load_plugins().registry
+        jinja = default_name(registry, "chat_template", "jinja")
+        made: type[ChatTemplate] = registry.find("chat_template", jinja).load()
         template = made(tokenizer.chat_template, tokenizer.special_tokens)
         prompt = template.render([{"role": "user", "content": "What is the weather?"}])
         assert "What is the weather?" in prompt

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+DEFAULT_POLICY = "lpm"
 _POSITIVE = click.IntRange(min=1)
 
 
@@ -30,7 +31,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     "--policy",
     "policies",
     multiple=True,
-    default=("lpm",),
+    default=(DEFAULT_POLICY,),
     show_default=True,
     metavar="NAME[:KEY=VALUE,…]",
     help="Scheduling policy with its options; repeatable.",
@@ -172,6 +173,8 @@ def simulate(trace: Path | None, fit: str | None, save: Path | None, fit_rounds:
     elif trace is not None:
         from . import session
 
+        if click.get_current_context().get_parameter_source("policies") is ParameterSource.DEFAULT:
+            values["policies"] = (session.bundled(DEFAULT_POLICY),)
         session.simulate(trace, session.Settings(**values))
     else:
         raise click.UsageError("give a TRACE to replay, or --fit MODEL to measure one")

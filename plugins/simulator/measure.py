@@ -15,6 +15,7 @@ from llmfw.core import ConfigError, Request, SamplingParams, load_plugins
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.trace import QuietTrace
@@ -51,7 +52,11 @@ def measure_model(model: str, tell: Callable[[str], None], rounds: int) -> Profi
     registry = load_plugins().registry
     resolved = resolve_model(model, registry)
     config = EngineConfig(
-        model=resolved.path, policy="fcfs", disable_radix_cache=True, overlap=False, log_level="warning"
+        model=resolved.path,
+        policy=default_name(registry, "policy", "fcfs"),
+        disable_radix_cache=True,
+        overlap=False,
+        log_level="warning",
     )
     plans = Plans()
     engine = build_generation_engine(config, registry, plans)

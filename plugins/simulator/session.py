@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from llmfw.core import load_plugins
+from llmfw.core.plugin.defaults import default_name
 from llmfw.core.terminal.tables import print_table
 
 from .bounds import infinite_hit_rate
@@ -79,6 +80,11 @@ class Settings:
             "limit",
         )
         return {name: getattr(self, name) for name in names} | {"options": self.options}
+
+
+def bundled(policy: str) -> str:
+    """Return the name by which to find one of llmfw's own policies, whatever other plugins bring."""
+    return default_name(load_plugins().registry, "policy", policy)
 
 
 def simulate(path: Path, settings: Settings) -> None:

@@ -22,6 +22,7 @@ from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import model_of, model_option, setting_options
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.log import setup_logging
+from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.model_name import resolve_model
 
 from ..serve import build_configs
@@ -104,7 +105,8 @@ def run_command(
     folder_path = Path(storage).expanduser() if storage else output.with_name(f"{output.name}.llmfw")
     plugins = plugins_of(click.get_current_context())
     resolved = resolve_model(name, plugins.registry, values["options"])
-    kept = {"storage": str(folder_path), **_STORES}
+    stores = {kind: default_name(plugins.registry, kind, name) for kind, name in _STORES.items()}
+    kept = {"storage": str(folder_path), **stores}
     engine, config = build_configs(resolved, {**values, **kept})
 
     from llmfw.api.app.event_loop import run_to_end

@@ -10,7 +10,7 @@ import click
 from llmfw.core.plugin.package_metadata import without_plugins
 from llmfw.core.plugin.plugins import GROUP, NAMES_NO_PLUGIN
 
-from .examination import Examined, Finding, examine, grouped, installed_plugins
+from .examination import Examined, Finding, damages, examine, grouped, installed_plugins
 
 
 @click.command("doctor", short_help="Import every component, and hold it against its interface.")
@@ -40,7 +40,7 @@ def doctor_command(ctx: click.Context, timeout: float, as_json: bool) -> None:
         if not as_json:
             click.echo(f"examining {what} …", err=True)
 
-    for found in chain(notes, examine(grouped(installed_plugins()), timeout, begun)):
+    for found in chain(damages(), notes, examine(grouped(installed_plugins()), timeout, begun)):
         if isinstance(found, Examined):
             examined.append(found)
         else:

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from importlib.metadata import distribution, entry_points
+from importlib.metadata import distribution
 from typing import Any
 
 import msgspec
 
 from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.plugin.installed_plugins import find_plugins
 from llmfw.core.plugin.plugins import GROUP
 
 SLOW_S = 10.0
@@ -85,7 +86,14 @@ def installed_plugins() -> list[str]:
     only = os.environ.get("LLMFW_PLUGINS")
     if only is not None:
         return sorted({name.strip() for name in only.split(",") if name.strip()})
-    return sorted({entry_point.name for entry_point in entry_points(group=GROUP)})
+    return sorted({entry_point.name for entry_point in find_plugins(GROUP).entry_points})
+
+
+def damages() -> Iterator[Finding]:
+    """Yield a problem for each damaged package, and a note for each package installed in several versions."""
+    found = find_plugins(GROUP)
+    yield from (Finding("problem", "installation", text) for text in found.damaged)
+    yield from (Finding("note", "installation", text) for text in found.notes)
 
 
 def _run(

@@ -14,6 +14,7 @@ from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.models import LoadedModel
 from llmfw.core.plugin.choice import Rejection, choose
+from llmfw.core.plugin.defaults import name_of
 from llmfw.core.plugin.registry import Entry, Registry
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def choose_attention(
         if not isinstance(found, Rejection):
             passed_over = f" ({'; '.join(reasons)})" if reasons else ""
             logger.info("Attention backend: %s%s", entry.name, passed_over)
-            return entry.name, found
+            return name_of(registry, entry), found
         reasons.append(f"{entry.name}: {found.reason}")
     listed = "; ".join(reasons) or "no plugin brings one"
     if config.kv_cache_dtype != "auto":

@@ -8,7 +8,14 @@ import click
 import pytest
 
 from llmfw.core.base.about import DISTRIBUTION
-from llmfw.core.base.errors import ConfigError, PluginError, UnknownComponentError
+from llmfw.core.base.errors import (
+    ComponentError,
+    ConfigError,
+    LostComponentError,
+    PluginError,
+    UnknownComponentError,
+)
+from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.slow_import import warn_if_slow
 
@@ -224,3 +231,47 @@ def test_unknown_component_errors_name_misconfigured_packages(tmp_path, monkeypa
         UnknownComponentError, match=r"unknown policy 'forgot'.*package llmfw-forgot 1\.0 names no plugin"
     ):
         load_plugins().registry.find("policy", "forgot")
+
+
+@pytest.mark.parametrize("code", ["print('noise')", "import sys; sys.stdout = None; sys.stderr = None"])
+def test_loading_a_plugin_leaves_stdout_alone(install_plugin, capsys, code):
+    install_plugin("ours", f"{code}\n{POLICY}")
+    assert not [broken for broken in load_plugins().broken if broken.name == "ours"]
+    print("own")
+    out, err = capsys.readouterr()
+    assert out == "own\n"
+    assert ("noise" in err) is ("noise" in code)
+
+
+def test_a_component_prints_to_stderr_when_imported(install_plugin, capsys):
+    folder = install_plugin("ours", POLICY.replace("{__name__}:Mine", "loud_component:Mine"))
+    (folder / "loud_component.py").write_text("print('noise')\nMine = None\n")
+    with pytest.raises(ComponentError):
+        load_plugins().registry.find("policy", "mine").load()
+    assert capsys.readouterr() == ("", "noise\n")
+
+
+@pytest.mark.parametrize("disabled", [(), ("model_demo",)])
+def test_a_left_out_plugin_is_named(monkeypatch, disabled):
+    if not disabled:
+        monkeypatch.setenv("LLMFW_PLUGINS", "policies")
+    registry = load_plugins(disabled).registry
+    cause = "--no-plugin" if disabled else "LLMFW_PLUGINS"
+    for choose in (lambda name: registry.find("model", name), lambda name: resolve_model(name, registry)):
+        with pytest.raises(
+            LostComponentError, match=f"plugin 'model_demo' .* did not load: {cause} leaves it out"
+        ):
+            choose("demo")
+
+
+def test_an_unknown_name_lists_left_out_plugins(monkeypatch):
+    monkeypatch.setenv("LLMFW_PLUGINS", "model_demo")
+    with pytest.raises(
+        UnknownComponentError, match=r"left out by LLMFW_PLUGINS or --no-plugin: .*, policies,"
+    ):
+        load_plugins().registry.find("policy", "lpm")
+
+
+def test_left_out_plugins_do_not_hide_hub_ids(monkeypatch):
+    monkeypatch.setenv("LLMFW_PLUGINS", "policies")
+    assert resolve_model("org/demo", load_plugins().registry).path == "org/demo"

@@ -20,6 +20,13 @@ TOOLS = Entry("tool_parser", "bad", "ext.tools:Bad", "ext", "llmfw-ext", "1.2")
 CALLS = ToolCallDelta(0, "f", "{}")
 
 
+class LongText(str):
+    """Text that claims to be longer than it is."""
+
+    def __len__(self) -> int:
+        return 10**9
+
+
 class Parser(ToolParser):
     answer: Any = None
 
@@ -46,7 +53,7 @@ def test_right_answers_pass_unchanged(answer: Any) -> None:
     "answer",
     [
         *(None, "abc", ["abc"], 7, ContentDelta("x")),
-        *([ContentDelta(5)], [ContentDelta(None)], [ContentDelta("\ud800")]),  # type: ignore[arg-type]
+        *([ContentDelta(5)], [ContentDelta(None)], [ContentDelta("\ud800")], [ContentDelta(LongText("x"))]),  # type: ignore[arg-type]
         *([ToolCallDelta("0", "f")], [ToolCallDelta(0, "f", {"a": 1})]),  # type: ignore[arg-type]
     ],
 )
@@ -54,6 +61,13 @@ def test_a_wrong_type_is_the_components_failure(answer: Any, caplog: pytest.LogC
     with pytest.raises(ComponentFailedError, match="tool parser 'bad' of plugin 'ext'"):
         feed(answer)
     assert "failed in feed(): WrongReturnError: " in caplog.text
+
+
+def test_a_template_returns_plain_text() -> None:
+    check = check_of(ChatTemplate.render)
+    assert check is not None
+    with pytest.raises(Exception, match=r"^returned 'x' \(LongText\) in place of plain str$"):
+        check(LongText("x"))
 
 
 def test_the_message_shows_value_and_type() -> None:
