@@ -26,6 +26,7 @@ from .broken_plugin import BrokenPlugin
 from .containment import raise_if_process_ends
 from .one_line import one_line
 from .slow_import import warn_if_slow
+from .torch_state import keeping_torch_state
 
 ComponentT = TypeVar("ComponentT")
 
@@ -142,7 +143,8 @@ class Entry:
             ComponentError: the class raised any other exception.
         """
         try:
-            return component(*args, **kwargs)
+            with keeping_torch_state(lambda: f"building {self}"):
+                return component(*args, **kwargs)
         except ConfigError:
             raise
         except BaseException as error:  # whatever a foreign class raises is the cause to report
@@ -150,10 +152,11 @@ class Entry:
             raise ComponentError(f"{self} cannot be built: {type(error).__name__}: {error}") from error
 
     def _import(self) -> Any:
-        """Import the object at the path; report a slow import on stderr."""
+        """Import the object at the path; report a slow import, and restore the settings of torch that it changes."""
         if self.path.partition(":")[0] in sys.modules:
             return _import_path(self.path)
-        with warn_if_slow(lambda: str(self)):
+        doing = keeping_torch_state(lambda: f"importing {self}")
+        with warn_if_slow(lambda: str(self)), doing:
             return _import_path(self.path)
 
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:

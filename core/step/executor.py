@@ -32,6 +32,7 @@ from .pending import PendingOutput, Scores
 from .sampling.logprobs import RowLogprobs, num_top_tokens
 from .sampling.sampler import Sampler
 from .tokens import input_ids
+from .torch_defaults import TorchDefaults
 
 NOT_ASKED = -1
 
@@ -66,6 +67,8 @@ class Executor:
         staging: sends arrays to the device.
         device: device on which steps run.
         clock: measures the steps; None: steps are not measured.
+        users: function that returns the description, for the log, of the components whose code runs between and in
+            steps.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Executor:
         staging: Staging,
         device: torch.device,
         clock: StepClock | None = None,
+        users: Callable[[], str] = lambda: "a plugin",
     ) -> None:
         self._model = model
         self._backend = backend
@@ -97,6 +101,7 @@ class Executor:
         self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
         self._graphs: DecodeGraphs | None = None
         self._clock = clock
+        self._defaults = TorchDefaults(users)
 
     @property
     def has_own_threads(self) -> bool:
@@ -132,6 +137,7 @@ class Executor:
 
     def forward(self, step: StepInput) -> ForwardPass:
         """Start the forward pass of a step. Steps must be passed in the order in which they were planned."""
+        self._defaults.restore()
         self._start_rows(step)
         changes = self._page_table.change(step.page_places, step.pages)
         if self._graphs is not None and self._graphs.serves(step):

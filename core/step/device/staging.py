@@ -29,7 +29,7 @@ class _Buffer:
     __slots__ = ("event", "host", "tensor")
 
     def __init__(self, num_bytes: int, *, is_pinned: bool) -> None:
-        self.tensor = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=is_pinned)
+        self.tensor = torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
         self.host: npt.NDArray[np.uint8] = self.tensor.numpy()
         self.event = torch.cuda.Event() if is_pinned else None
 
