@@ -28,6 +28,7 @@ from .device.page_table import PageTable
 from .device.staging import Staging
 from .device.step_clock import StepClock
 from .graphs import DecodeGraphs, Graph
+from .input_watch import InputWatch
 from .pending import PendingOutput, Scores
 from .sampling.logprobs import RowLogprobs, num_top_tokens
 from .sampling.sampler import Sampler
@@ -150,15 +151,19 @@ class Executor:
             np.concatenate([to_sample, *map(_scored_indices, step.scored)]) if step.scored else to_sample,
             step.sampled_rows,
             *(changes or ()),
+            counts_writes=True,
         )
         if to_write:
             self._page_table.write(*to_write)
         batch = forward_batch(step, positions, at, rows, self._page_table)
+        shared = (slots, step.rows) if self._staging.is_shared else ()
+        watch = InputWatch(batch, self._page_table, shared)
         self._backend.plan(batch)
         are_known = not np.count_nonzero(step.sources != NOT_IN_FLIGHT)
         ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
         logits = self._forward(ids, places, batch, wanted)
+        watch.check()
         # float() does not copy float32 tensors. The sampler may change the logits: nothing else reads them.
         if not step.scored:
             return ForwardPass(step, logits.float(), None, sampled_rows)
