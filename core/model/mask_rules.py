@@ -84,8 +84,8 @@ def _first_unseen(rule: MaskFunction) -> int:
 
 
 def _are_seen(rule: MaskFunction, query: int, distances: list[int]) -> list[bool]:
-    zero = torch.zeros((), dtype=torch.long)
-    seen = rule(zero, zero, zero + query, query - torch.tensor(distances))
+    zero = torch.zeros((), dtype=torch.long, device="cpu")
+    seen = rule(zero, zero, zero + query, query - torch.tensor(distances, dtype=torch.long, device="cpu"))
     result: list[bool] = seen.expand(len(distances)).tolist()
     return result
 

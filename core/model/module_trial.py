@@ -52,7 +52,9 @@ def random_input(*shape: int, like: torch.Tensor, scale: float = 1.0) -> torch.T
 
     Equal shapes give equal numbers.
     """
-    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), device="cpu")
+    numbers = torch.randn(
+        shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float32, device="cpu"
+    )
     return (numbers * scale).to(like.device, like.dtype)
 
 

@@ -18,6 +18,7 @@ from llmfw.core.plugin.choice import Rejection, choose
 from llmfw.core.plugin.containment import raise_if_process_ends
 from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.core.plugin.returned import WrongReturnError
+from llmfw.core.plugin.torch_state import keeping_torch_state
 
 from .load_failure import refusing
 from .packed import packed_logits
@@ -77,7 +78,8 @@ def _build(
     entry: Entry, device: torch.device, dtype: torch.dtype, kind: type[ModulePass]
 ) -> ModulePass | str:
     """Build a pass and return it, or return the reason why it does not support the device and dtype."""
-    reason = kind.unsupported(str(device), dtype)
+    with keeping_torch_state(lambda: f"asking {entry} whether it can be used"):
+        reason = kind.unsupported(str(device), dtype)
     return entry.build(kind) if reason is None else reason
 
 
@@ -150,7 +152,8 @@ def _apply(
             results.
     """
     with _pass_errors(chosen):
-        count = chosen.module_pass.apply(model)
+        with keeping_torch_state(lambda: f"applying {chosen.entry}"):
+            count = chosen.module_pass.apply(model)
         if type(count) is not int or count < 0:
             raise WrongReturnError(f"apply() returned {count!r:.80} in place of a number of modules")
         after = packed_logits(model, vocab_size)

@@ -37,6 +37,7 @@ from .registration import check_component, check_path, meant_hook
 from .registry import Entry, Registry, reason_of
 from .requirement import reason_against
 from .slow_import import printing_to_stderr, warn_if_slow
+from .torch_state import keeping_torch_state
 
 SLOW_S = 1.0  # seconds from which a plugin's loading is reported as slow, while it runs and afterwards
 GROUP = "llmfw"
@@ -211,7 +212,8 @@ class _Loader:
         try:
             if reason := reason_against(entry_point.dist):
                 raise PluginError(reason)
-            module = entry_point.load()
+            with keeping_torch_state(lambda: f"importing {self.current}"):
+                module = entry_point.load()
             _check_functions(module)
             self._manager.register(module, plugin.name)
             self._check_hooks(module)

@@ -28,6 +28,7 @@ from .kinds import INTERFACES, import_path, spoken
 from .one_line import one_line
 from .option_keys import option_prefix, options_of
 from .slow_import import printing_to_stderr, warn_if_slow
+from .torch_state import keeping_torch_state
 
 ComponentT = TypeVar("ComponentT")
 
@@ -133,7 +134,8 @@ class Entry:
             ComponentError: the class raised any other exception.
         """
         try:
-            return component(*args, **kwargs)
+            with keeping_torch_state(lambda: f"building {self}"):
+                return component(*args, **kwargs)
         except ConfigError:
             raise
         except BaseException as error:  # whatever a foreign class raises is the cause to report
@@ -141,10 +143,11 @@ class Entry:
             raise ComponentError(f"{self} cannot be built: {type(error).__name__}: {error}") from error
 
     def _import(self) -> Any:
-        """Import the object at the path; report a slow import on stderr."""
+        """Import the object at the path; report a slow import, and restore the settings of torch that it changes."""
         if self.path.partition(":")[0] in sys.modules:
             return import_path(self.path)
-        with printing_to_stderr(), warn_if_slow(lambda: str(self)):
+        doing = keeping_torch_state(lambda: f"importing {self}")
+        with printing_to_stderr(), warn_if_slow(lambda: str(self)), doing:
             return import_path(self.path)
 
     def build_options(self, options: Mapping[str, OptionValue]) -> Any:

@@ -5,7 +5,8 @@ A drafter comes from a plugin. If it raises, or drafts an invalid token, generat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
+from itertools import islice
 from operator import index
 
 from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
@@ -66,15 +67,18 @@ class IsolatedDrafter:
 def check_draft(found: Sequence[int], limit: int, vocab_size: int) -> list[int]:
     """Return a drafter's answer as a list of valid token ids.
 
+    Reads at most `limit` + 1 tokens, since an iterator may be endless.
+
     Raises:
         WrongAnswerError: the answer is too long or holds something other than valid token ids.
     """
     try:
-        tokens = [index(token) for token in found]
+        tokens = [index(token) for token in islice(found, limit + 1)]
     except TypeError:
         raise WrongAnswerError(f"draft() returned {found!r:.80}, not token ids") from None
     if len(tokens) > limit:
-        raise WrongAnswerError(f"draft() returned {len(tokens)} tokens where at most {limit} were asked for")
+        count = len(found) if isinstance(found, Sized) else f"more than {limit}"
+        raise WrongAnswerError(f"draft() returned {count} tokens where at most {limit} were asked for")
     if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
         wrong = min(tokens) if min(tokens) < 0 else max(tokens)
         raise WrongAnswerError(f"draft() returned the token {wrong}, which is none of 0 to {vocab_size - 1}")

@@ -29,9 +29,11 @@ from .device.page_table import PageTable
 from .device.staging import Staging
 from .device.step_clock import StepClock
 from .graphs import DecodeGraphs, Graph
+from .input_watch import InputWatch
 from .pending import PendingOutput
 from .sampling.sampler import Sampler
 from .tokens import input_ids
+from .torch_defaults import TorchDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Executor:
         staging: sends arrays to the device.
         device: device on which steps run.
         clock: measures the steps; None: steps are not measured.
+        users: function that returns the description, for the log, of the components whose code runs between and in
+            steps.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Executor:
         staging: Staging,
         device: torch.device,
         clock: StepClock | None = None,
+        users: Callable[[], str] = lambda: "a plugin",
     ) -> None:
         self._model = model
         self._backend = backend
@@ -90,6 +95,7 @@ class Executor:
         self._mask = torch.ones((1, 1, 1, 1), dtype=torch.bool, device=device)
         self._graphs: DecodeGraphs | None = None
         self._clock = clock
+        self._defaults = TorchDefaults(users)
 
     @property
     def has_own_threads(self) -> bool:
@@ -125,6 +131,7 @@ class Executor:
 
     def forward(self, step: StepInput) -> ForwardPass:
         """Start the forward pass of a step. Steps must be passed in the order in which they were planned."""
+        self._defaults.restore()
         self._start_rows(step)
         changes = self._page_table.change(step.page_places, step.pages)
         if self._graphs is not None and self._graphs.serves(step):
@@ -137,15 +144,19 @@ class Executor:
             np.concatenate([to_sample, *map(_scored_indices, step.scored)]) if step.scored else to_sample,
             step.sampled_rows,
             *(changes or ()),
+            counts_writes=True,
         )
         if to_write:
             self._page_table.write(*to_write)
         batch = forward_batch(step, positions, at, rows, self._page_table)
+        shared = (slots, step.rows) if self._staging.is_shared else ()
+        watch = InputWatch(batch, self._page_table, shared)
         self._backend.plan(batch)
         are_known = not np.count_nonzero(step.sources != NOT_IN_FLIGHT)
         ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
         logits = self._forward(ids, places, batch, wanted)
+        watch.check()
         # float() does not copy float32 tensors. The sampler may change the logits: nothing else reads them.
         if not step.scored:
             return ForwardPass(step, logits.float(), None, sampled_rows)

@@ -28,6 +28,7 @@ from llmfw.core.interfaces.forward_batch import ForwardBatch
 
 from .device.page_table import PageTable
 from .device.staging import Staging
+from .input_watch import InputWatch
 from .tokens import input_ids
 
 logger = logging.getLogger(__name__)
@@ -180,12 +181,14 @@ class DecodeGraphs:
             page_size=self._page_table.page_size,
             is_static=True,
         )
+        watch = InputWatch(batch, self._page_table)
         self._backend.plan(batch)
         if size not in self._graphs:
             self._capture(size, inputs, batch)
         if size in self._graphs:
             self._begin()
             self._graphs[size].replay()
+        watch.check()  # of plan and capture: what a replay writes to is not known
         return self._logits[:count], inputs[4, :count]
 
     def _capture(self, size: int, inputs: torch.Tensor, batch: ForwardBatch) -> None:

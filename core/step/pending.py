@@ -95,5 +95,5 @@ def _start_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Start to copy a tensor to the host; return the host's tensor."""
     if not tensor.is_cuda:
         return tensor
-    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
     return copy.copy_(tensor, non_blocking=True)

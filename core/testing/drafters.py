@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Sequence
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -71,9 +72,9 @@ class DrafterTests:
         asked = drafter.begin()
         for piece in pieces:
             asked.extend(piece)
-            first = list(asked.draft(LIMIT))
-            assert list(asked.draft(LIMIT)) == first
-        assert list(asked.draft(LIMIT)) == drafted(drafter, pieces)
+            first = draft_of(asked)
+            assert draft_of(asked) == first
+        assert draft_of(asked) == drafted(drafter, pieces)
 
     def test_the_drafter_copies_its_input(self, drafter: Drafter, vocab_size: int) -> None:
         """The given list is not changed, and changing it later does not change drafts."""
@@ -84,7 +85,7 @@ class DrafterTests:
         assert given == tokens[:-2]
         given[:] = [0] * len(given)
         sequence.extend(tokens[-2:])
-        assert list(sequence.draft(LIMIT)) == drafted(drafter, [tokens])
+        assert draft_of(sequence) == drafted(drafter, [tokens])
 
     def test_sequences_are_drafted_independently(self, drafter: Drafter, vocab_size: int) -> None:
         tokens = draw_tokens("repeating", 90, vocab_size)
@@ -94,7 +95,7 @@ class DrafterTests:
         other.extend(tokens[::-1])
         other.draft(LIMIT)
         sequence.extend(tokens[-1:])
-        assert list(sequence.draft(LIMIT)) == alone
+        assert draft_of(sequence) == alone
 
     def test_step_cost_does_not_grow_with_length(self, drafter: Drafter, vocab_size: int) -> None:
         """Compares executed lines of Python, because time depends on the load of the machine."""
@@ -147,7 +148,12 @@ def drafted(drafter: Drafter, pieces: Sequence[Sequence[int]]) -> list[int]:
     sequence = drafter.begin()
     for piece in pieces:
         sequence.extend(list(piece))
-    return list(sequence.draft(LIMIT))
+    return draft_of(sequence)
+
+
+def draft_of(sequence: SequenceDrafter) -> list[int]:
+    """Return a sequence's draft of at most LIMIT tokens, and one more if it is longer: it may be endless."""
+    return list(islice(sequence.draft(LIMIT), LIMIT + 1))
 
 
 def num_lines_of_steps(sequence: SequenceDrafter, tokens: Sequence[int], num_steps: int = 20) -> int:
@@ -168,7 +174,7 @@ def num_lines_of_steps(sequence: SequenceDrafter, tokens: Sequence[int], num_ste
     try:
         for token in tokens[-num_steps:]:
             sequence.extend([token])
-            sequence.draft(LIMIT)
+            draft_of(sequence)
     finally:
         sys.settrace(before)
     return count

@@ -265,7 +265,7 @@ def _to_device(arrays: Sequence[npt.NDArray[np.integer]], device: torch.device) 
     """
     sizes = [array.size for array in arrays]
     rooms = [-(-size // 4) * 4 for size in sizes]
-    packed = torch.empty(sum(rooms), dtype=torch.int32, pin_memory=device.type == "cuda")
+    packed = torch.empty(sum(rooms), dtype=torch.int32, device="cpu", pin_memory=device.type == "cuda")
     for array, room in zip(arrays, packed.split(rooms), strict=True):
         room.numpy()[: array.size] = array.reshape(-1)
     there = packed.to(device, non_blocking=True)

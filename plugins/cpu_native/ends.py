@@ -80,7 +80,9 @@ class Ends:
         if ids.dtype != torch.int64 or not ids.numel() or not (wanted is None or _are_places(wanted)):
             return None
         positions, cosines, sines = self._tables.of(position_ids[0])
-        logits = torch.empty((ids if wanted is None else wanted).numel(), self._width)
+        logits = torch.empty(
+            (ids if wanted is None else wanted).numel(), self._width, dtype=torch.float32, device="cpu"
+        )
         self._struct.ids, self._struct.logits = ids.data_ptr(), logits.data_ptr()
         status = self._stack.run_whole(self._struct, positions, (cosines, sines), attentions, wanted)
         if status == NO_SUCH_ID:

@@ -97,7 +97,7 @@ def _computes_the_same(packed: PackedLayer) -> bool:
     theirs, ours = Recording(), Recording()
     expected = parts.layer(**given, position_ids=None, use_cache=False, llmfw_step=theirs)
     hidden, (cosines, sines) = given["hidden_states"], given["position_embeddings"]
-    positions = torch.arange(hidden.shape[1])
+    positions = torch.arange(hidden.shape[1], dtype=torch.int64, device="cpu")
     norm = Norm(torch.ones_like(parts.input_norm.weight), parts.input_norm.epsilon)
     stack = Stack([packed], norm)
     result = stack.run(hidden[0], positions, (cosines[0], sines[0]), ours)

@@ -44,8 +44,8 @@ class PackedCodes(Packed):
 
     def weight(self, index: int) -> torch.Tensor:
         """Return one layer's weight, dequantized: [out_features, in_features]."""
-        codes = torch.empty(self.sizes[index], self._groups, GROUP, dtype=torch.uint8)
-        scales = torch.empty(self.sizes[index], self._groups, dtype=torch.bfloat16)
+        codes = torch.empty(self.sizes[index], self._groups, GROUP, dtype=torch.uint8, device="cpu")
+        scales = torch.empty(self.sizes[index], self._groups, dtype=torch.bfloat16, device="cpu")
         load_quantized(self.dtype).llmfw_unpack_codes(
             self._kind, self._address(index), *scales.shape, codes.data_ptr(), scales.data_ptr()
         )

@@ -23,7 +23,7 @@ class RotaryTables:
 
     def __init__(self, rotary: nn.Module, dtype: torch.dtype) -> None:
         self._rotary = rotary
-        self._like = torch.empty(0, dtype=dtype)
+        self._like = torch.empty(0, dtype=dtype, device="cpu")
         self._library = load_library(dtype)
         self._changes = getattr(rotary, "rope_type", None) in ("dynamic", "longrope")
         self._cosines = self._sines = self._like
@@ -35,12 +35,12 @@ class RotaryTables:
         Each table is [rows, head_dim].
         """
         if self._changes:
-            return torch.arange(len(positions)), *self._ask(positions)
+            return torch.arange(len(positions), dtype=torch.int64, device="cpu"), *self._ask(positions)
         positions = positions.contiguous()
         needed = largest(self._library, positions) + 1
         if needed > self._count:
             self._count = max(-(-needed // STEP) * STEP, 2 * self._count)
-            self._cosines, self._sines = self._ask(torch.arange(self._count))
+            self._cosines, self._sines = self._ask(torch.arange(self._count, dtype=torch.int64, device="cpu"))
         return positions, self._cosines, self._sines
 
     def _ask(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -238,7 +238,8 @@ class Stack:
             return
         self._capacity = 1 << (rows - 1).bit_length()
         self._buffers = {
-            name: torch.zeros(self._capacity, width, dtype=self.dtype) for name, width in self._widths.items()
+            name: torch.zeros(self._capacity, width, dtype=self.dtype, device="cpu")
+            for name, width in self._widths.items()
         }
         for name in self._buffers:
             self._point_at(name)
@@ -263,7 +264,7 @@ def _pack(parts: LayerParts, names: Sequence[str], arena: Arena) -> Packed:
     return pack_linears(
         linears,
         [
-            torch.zeros(parts.out_features(name), dtype=dtype) if bias is None else bias
+            torch.zeros(parts.out_features(name), dtype=dtype, device="cpu") if bias is None else bias
             for name, bias in zip(names, biases, strict=True)
         ],
         arena,

@@ -45,7 +45,7 @@ class Arena:
 
     def __init__(self, size: int = PIECE) -> None:
         self._size = size
-        self._piece = torch.empty(0, dtype=torch.uint8)
+        self._piece = torch.empty(0, dtype=torch.uint8, device="cpu")
 
     def take(self, num_bytes: int) -> torch.Tensor:
         """Return `num_bytes` unused bytes, aligned and uninitialized."""
@@ -87,7 +87,7 @@ class Packed(ABC):
         self._kind = kind
         self._row_bytes = row_bytes
         self._panels = arena.take(sum(self.widths) * row_bytes)
-        self._summands = torch.zeros(sum(self.widths), dtype=torch.float32)
+        self._summands = torch.zeros(sum(self.widths), dtype=torch.float32, device="cpu")
         for i, bias in enumerate(self.biases or ()):
             self._summands[self.first_column(i) :][: self.sizes[i]] = bias
 
@@ -134,7 +134,7 @@ class PackedWeights(Packed):
 
     def weight(self, index: int) -> torch.Tensor:
         """Return a copy of one layer's weight, [out_features, in_features]."""
-        weight = torch.empty(self.sizes[index], self.in_features, dtype=self.dtype)
+        weight = torch.empty(self.sizes[index], self.in_features, dtype=self.dtype, device="cpu")
         load_library(self.dtype).llmfw_unpack(self._address(index), *weight.shape, weight.data_ptr())
         return weight
 
@@ -220,7 +220,7 @@ class NativeEmbedding(nn.Module):
             IndexError: a token id is out of range.
         """
         ids = ids.contiguous()
-        output = torch.empty(*ids.shape, self.embedding_dim, dtype=self.packed.dtype)
+        output = torch.empty(*ids.shape, self.embedding_dim, dtype=self.packed.dtype, device="cpu")
         if ids.numel() == 0:
             return output
         library = load_library(self.packed.dtype)

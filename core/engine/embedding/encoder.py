@@ -89,10 +89,10 @@ class Encoder:
         """
         longest = max(map(len, prompts))
         # The padding may be any token in the vocabulary, because it is masked.
-        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+        ids = torch.zeros(len(prompts), longest, dtype=torch.long, device="cpu")
         mask = torch.zeros_like(ids)
         for row, prompt in enumerate(prompts):
-            ids[row, : len(prompt)] = torch.tensor(prompt)
+            ids[row, : len(prompt)] = torch.tensor(prompt, dtype=torch.long, device="cpu")
             mask[row, : len(prompt)] = 1
         device = self.module.device
         mask = mask.to(device)

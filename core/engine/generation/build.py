@@ -76,11 +76,13 @@ class BuiltExecutor:
         executor: executor of steps.
         attention: name of the attention backend.
         storage: storage of keys and values.
+        faults: finds the cause of a failed step.
     """
 
     executor: Executor
     attention: str
     storage: KVStorage
+    faults: StepFaults
 
 
 def build_generation_engine(
@@ -128,7 +130,7 @@ def build_generation_engine(
             Limits(capacity.max_running, capacity.prefill_budget), num_ahead=2 if overlaps else 1
         ),
         PieceBudget(capacity.prefill_budget, stretch=config.prefill_stretch),
-        StepFaults(registry, device, built.attention),
+        built.faults,
     )
     return Engine(
         _info(config, model, capacity, device, built.attention),
@@ -213,7 +215,8 @@ def build_executor(
         padding_page=0 if is_shared else capacity.num_pages,
     )
     sampler = Sampler(capacity.max_running, model.vocab_size, device, staging)
-    executor = Executor(model, backend, sampler, page_table, staging, device, clock)
+    faults = StepFaults(registry, device, name)
+    executor = Executor(model, backend, sampler, page_table, staging, device, clock, faults.users)
     if make_graph is not None and capacity.max_graph_size:
         reason = backend.graph_unsupported()
         if reason is None:
@@ -221,7 +224,7 @@ def build_executor(
             executor.use_graphs(make_graph, sizes, capture_all=config.cuda_graph == "on")
         else:
             logger.info("No CUDA graphs: attention backend %s: %s", name, reason)
-    return BuiltExecutor(executor, name, storage)
+    return BuiltExecutor(executor, name, storage, faults)
 
 
 def _storage(

@@ -12,6 +12,7 @@ from types import TracebackType
 
 import torch
 
+from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.errors import EngineError
 from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.core.plugin.returned import WrongReturnError
@@ -51,6 +52,18 @@ class StepFaults:
             return self._registry.ledger.of(entry).failed(error, "a step")
         logger.error("a step failed: %s: %s", type(error).__name__, error, exc_info=error)
         return EngineError("the step of this request failed; the server's log says why")
+
+    def users(self) -> str:
+        """Return a description, for the log, of the components whose code runs in the engine's thread.
+
+        Names those of other packages than llmfw's, if there are any.
+        """
+        found = {self._registry.find("attention", self._attention)}
+        found |= {
+            self._registry.find(use.kind, f"{use.plugin}/{use.name}") for use in self._registry.ledger.uses()
+        }
+        foreign = sorted(entry.spoken for entry in found if entry.distribution != DISTRIBUTION)
+        return " or ".join(foreign or sorted(entry.spoken for entry in found))
 
     def _culprit(self, error: Exception) -> Entry | None:
         """Return the component whose code was running, the innermost if several; None if no component's code

@@ -61,7 +61,7 @@ def unpack_halves(packed: torch.Tensor) -> torch.Tensor:
 @functools.cache
 def levels(device: torch.device | None = None) -> torch.Tensor:
     """Return the 16 levels of 4-bit codes, ascending, in float32. bfloat16 represents them exactly, too."""
-    u = torch.arange(16, device=device) - 7.5
+    u = torch.arange(16, dtype=torch.float32, device=device) - 7.5
     return (u + u**3 / 128).bfloat16().float()
 
 

@@ -13,9 +13,10 @@ from .staging import Staging
 class PageTable:
     """The page table: one copy on the host, one on the device. Each step makes the same changes to both.
 
-    If host and device share memory, there is only one copy. Otherwise, writes to the device's copy are queued
-    on the device, so a row may change on the host while a launched step still reads it. The last row is for
-    padding: all its entries are one page that the scheduler never assigns.
+    Writes to the device's copy are queued on the device, so a row may change on the host while a launched step
+    still reads it. If host and device share memory, both copies are on the host and change at once. Components
+    see only the device's copy, so a component that writes to it does no lasting harm (`restore`). The last row
+    is for padding: all its entries are one page that the scheduler never assigns.
 
     Args:
         num_rows: maximum number of running sequences.
@@ -49,9 +50,10 @@ class PageTable:
         self._host[num_rows] = padding_page
         self._flat = self._host.reshape(-1)
         self._is_shared = staging.is_shared
-        self.tensor = (
-            torch.from_numpy(self._host) if self._is_shared else torch.tensor(self._host, device=device)
-        )
+        copy = self._host.copy()
+        self._flat_copy = copy.reshape(-1)
+        with torch.inference_mode(False):  # so that writes are counted in `_version`
+            self.tensor = torch.from_numpy(copy) if self._is_shared else torch.tensor(copy, device=device)
 
     @property
     def num_rows(self) -> int:
@@ -72,7 +74,14 @@ class PageTable:
         if not len(places):
             return None
         self._flat[places] = pages
-        return None if self._is_shared else (places, pages)
+        if self._is_shared:
+            self._flat_copy[places] = pages
+            return None
+        return places, pages
+
+    def restore(self) -> None:
+        """Copy the host's copy to the device's, which a component has changed."""
+        self.tensor.copy_(torch.from_numpy(self._host))
 
     def write(self, places: torch.Tensor, pages: torch.Tensor) -> None:
         """Change entries of the device's copy. `places` and `pages` are on the device: [N] each."""

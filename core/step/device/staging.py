@@ -29,7 +29,7 @@ class _Buffer:
     __slots__ = ("event", "host", "tensor")
 
     def __init__(self, num_bytes: int, *, is_pinned: bool) -> None:
-        self.tensor = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=is_pinned)
+        self.tensor = torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
         self.host: npt.NDArray[np.uint8] = self.tensor.numpy()
         self.event = torch.cuda.Event() if is_pinned else None
 
@@ -58,11 +58,16 @@ class Staging:
         """Whether host and device share memory, so that sending does not copy."""
         return not self._packs
 
-    def send(self, *arrays: npt.NDArray[Any]) -> list[torch.Tensor]:
+    def send(self, *arrays: npt.NDArray[Any], counts_writes: bool = False) -> list[torch.Tensor]:
         """Return the arrays as tensors on the device, with the same shapes and types.
 
         Work that is launched on the current stream afterwards can read the tensors. The caller may change the
         arrays at once unless `is_shared`, because the tensors then share the arrays' memory.
+
+        Args:
+            arrays: arrays of the host.
+            counts_writes: whether the tensors count writes to them, together, in `_version`, as tensors that are
+                created in inference mode do not. Has no effect if `is_shared`. Takes a few microseconds.
         """
         if not self._packs:
             return [torch.from_numpy(array) for array in arrays]
@@ -74,13 +79,16 @@ class Staging:
             flat = np.ascontiguousarray(array).reshape(-1)
             buffer.host[first : first + array.nbytes] = flat.view(np.uint8)
             first += size
-        whole = torch.empty(total, dtype=torch.uint8, device=self._device)
+        with torch.inference_mode(torch.is_inference_mode_enabled() and not counts_writes):
+            whole = torch.empty(total, dtype=torch.uint8, device=self._device)
+            tensors = [
+                _as_tensor(piece, array) for piece, array in zip(whole.split(sizes), arrays, strict=True)
+            ]
         whole.copy_(buffer.tensor[:total], non_blocking=True)
         if buffer.event is not None:
             buffer.event.record()
         self._buffers.append(buffer)
-        pieces = zip(whole.split(sizes), arrays, strict=True)
-        return [_as_tensor(piece, array) for piece, array in pieces]
+        return tensors
 
     def _take(self, num_bytes: int) -> _Buffer:
         is_pinned = self._device.type == "cuda"

@@ -54,7 +54,7 @@ class Adjustments:
 
     def __init__(self, max_rows: int, staging: Staging, device: torch.device) -> None:
         self._staging = staging
-        self._lowest = torch.full((), float("-inf"), device=device)
+        self._lowest = torch.full((), float("-inf"), dtype=torch.float32, device=device)
         self._asked = np.zeros(max_rows, dtype=np.int8)  # sum of the flags PENALTIES, BIAS and HOLD
         self._counts = TokenCounts(max_rows, staging, device)
         self._repetition = np.ones(max_rows, dtype=np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -68,6 +69,14 @@ def test_a_failing_drafter_is_logged_once_and_disabled(
     wanted = f"drafter 'mine' of plugin 'ours' failed and is no longer used: {said}. Generation goes on"
     assert record.getMessage().startswith(wanted)
     assert guard.begin() is None
+
+
+def test_an_endless_draft_is_a_failure() -> None:
+    guard = IsolatedDrafter(Answers(itertools.repeat(5)), vocab_size=10)
+    sequence = guard.begin()
+    assert sequence is not None
+    assert guard.draft(sequence, [1], 2) == []
+    assert guard.failure == "draft() returned more than 2 tokens where at most 2 were asked for"
 
 
 def test_begin_must_return_a_sequence_drafter() -> None:

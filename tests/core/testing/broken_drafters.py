@@ -49,6 +49,12 @@ class IgnoresLimit(Broken):
             return super().draft(limit + 1)
 
 
+class DraftsWithoutEnd(Broken):
+    class Sequence(Followers):
+        def draft(self, limit: int) -> Sequence[int]:
+            return itertools.repeat(5)  # type: ignore[return-value]
+
+
 class DraftsText(Broken):
     class Sequence(Followers):
         def draft(self, limit: int) -> Sequence[int]:

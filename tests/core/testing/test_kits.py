@@ -132,6 +132,7 @@ GRAMMARS = {
 }
 DRAFTERS = {
     "IgnoresLimit": "test_a_draft_has_valid_tokens_within_the_limit",
+    "DraftsWithoutEnd": "test_a_draft_has_valid_tokens_within_the_limit",
     "DraftsText": "test_a_draft_has_valid_tokens_within_the_limit",
     "DraftsInvalidTokens": "test_a_draft_has_valid_tokens_within_the_limit",
     "RequiresTwoTokens": "test_the_shortest_prompts_are_accepted",

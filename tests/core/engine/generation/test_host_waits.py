@@ -36,9 +36,9 @@ def sends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counted: list[int] = []
     send = Staging.send
 
-    def counting(self: Staging, *arrays: Any) -> list[torch.Tensor]:
+    def counting(self: Staging, *arrays: Any, **how: Any) -> list[torch.Tensor]:
         counted[-1] += bool(arrays)
-        return send(self, *arrays)
+        return send(self, *arrays, **how)
 
     monkeypatch.setattr(Staging, "send", counting)
     return counted

@@ -15,6 +15,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenEvent
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.plugins.attention_torch.backend import TorchAttention
 
@@ -41,6 +42,27 @@ class WrongAttention(TorchAttention):
     def forward(self, query, key, value, layer, batch, sinks=None):  # type: ignore[no-untyped-def]
         output = super().forward(query, key, value, layer, batch, sinks)
         return self.wrong(output) if BAD in batch.query_lens.tolist() else output
+
+
+class WritingAttention(TorchAttention):
+    """Lets `write` change the inputs of steps with prompts of BAD tokens, in its plan or its last layer."""
+
+    write: Callable[[ForwardBatch], Any] = staticmethod(lambda batch: None)
+    where = "plan"
+
+    def plan(self, batch: ForwardBatch) -> None:
+        super().plan(batch)
+        self._write_in("plan", batch)
+
+    def forward(self, query, key, value, layer, batch, sinks=None):  # type: ignore[no-untyped-def]
+        output = super().forward(query, key, value, layer, batch, sinks)
+        if layer.index == 1:
+            self._write_in("forward", batch)
+        return output
+
+    def _write_in(self, where: str, batch: ForwardBatch) -> None:
+        if where == self.where and BAD in batch.query_lens.tolist():
+            self.write(batch)
 
 
 FRAGILE = Entry("attention", "fragile", f"{__name__}:FragileAttention", "ext", "llmfw-ext", "1.2")
@@ -182,4 +204,40 @@ def test_nan_ends_only_its_own_requests(
     assert event.error == "the model computed NaN or infinity for this request; the server's log says more"
     assert "computed NaN or infinity for 1 of 1 requests in a step (bad)" in caplog.text
     # Nothing of it was cached.
+    assert run(engine, [good]) == run(build_engine(llama), [good])
+
+
+WRITING = Entry("attention", "writing", f"{__name__}:WritingAttention", "ext", "llmfw-ext", "1.2")
+
+
+@pytest.mark.parametrize("where", ["plan", "forward"])
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("positions", lambda batch: batch.positions.fill(0)),
+        ("kv_lens", lambda batch: torch.from_numpy(batch.kv_lens).add_(1)),
+        ("query_lens", lambda batch: batch.query_lens.__setitem__(0, 1)),
+        ("slots", lambda batch: batch.slots.add_(1)),
+        ("rows", lambda batch: batch.rows.add_(1)),
+        ("page_table", lambda batch: batch.page_table.zero_()),
+    ],
+)
+def test_writing_to_inputs_is_the_backends_failure(
+    name: str,
+    write: Callable[[ForwardBatch], Any],
+    where: str,
+    llama: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing of the step is cached, and the sequences of other steps keep their pages."""
+    monkeypatch.setattr(WritingAttention, "write", staticmethod(write))
+    monkeypatch.setattr(WritingAttention, "where", where)
+    engine = build_with(WRITING, llama, overlap=False)
+    bad, good = list(range(20, 20 + BAD)), list(range(20, 20 + BAD + 5))
+    engine.add(Request(id="bad", prompt=bad, sampling=GREEDY))
+    [event] = drain(engine)
+    assert event.error is not None
+    assert event.error.startswith("attention 'writing' of plugin 'ext' failed on this request")
+    assert re.search(rf"wrote to batch\.{name}; it must copy", caplog.text)
     assert run(engine, [good]) == run(build_engine(llama), [good])

@@ -91,3 +91,17 @@ def test_shared_memory_needs_no_copy() -> None:
     table = PageTable(2, 4, 1, Staging(CPU), CPU)
     assert table.change(np.array([6]), np.array([7], np.int32)) is None
     assert table.tensor[1, 2] == 7
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_a_spoilt_copy_is_restored(packs: bool) -> None:
+    staging = Staging(CPU, packs=packs)
+    table = PageTable(2, 4, 1, staging, CPU)
+    changes = table.change(np.array([1, 2]), np.array([7, 8], dtype=np.int32))
+    if changes:
+        table.write(*staging.send(*changes))
+    right = table.tensor.clone()
+    table.tensor.zero_()
+    table.restore()
+    assert torch.equal(table.tensor, right)
+    assert right[0].tolist() == [0, 7, 8, 0]
