@@ -118,6 +118,10 @@ CHAT_TEMPLATES = {
     "IgnoresTools": "test_all_tool_definitions_are_in_the_prompt",
     "LeaksExceptions": "test_invalid_messages_raise_a_request_error",
     "RejectsUnknownArguments": "test_unknown_arguments_are_ignored",
+    "StripsInPlace": "test_rendering_does_not_change_its_input",
+    "StripsPartsInPlace": "test_rendering_does_not_change_its_input",
+    "RemembersSystem": "test_no_text_of_earlier_conversations_comes_back",
+    "KeepsTwentyMessages": "test_messages_are_rendered_in_order",
 }
 GRAMMARS = {
     "MasksTooMuch": "test_the_mask_allows_exactly_the_accepted_tokens",
