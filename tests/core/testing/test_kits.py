@@ -138,6 +138,7 @@ GRAMMARS = {
     "HastensToEmptyMask": "test_hasten_keeps_a_token_and_adds_none",
     "PreparesAnotherGrammar": "test_a_prepared_grammar_compiles_to_the_same",
     "MatchesPrefixes": "test_texts_that_do_not_match_are_refused",
+    "AllowsAnythingEarly": "test_the_mask_allows_exactly_the_accepted_tokens",
 }
 DRAFTERS = {
     "IgnoresLimit": "test_a_draft_has_valid_tokens_within_the_limit",
