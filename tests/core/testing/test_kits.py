@@ -180,6 +180,8 @@ RESPONSES = {
     "NeverEvicts": "test_the_least_recently_continued_conversation_is_evicted",
     "IgnoresInputSize": "test_the_least_recently_continued_conversation_is_evicted",
     "WritesInTwoSteps": "test_concurrent_puts_lose_nothing",
+    "ReturnsTheLastTen": "test_a_long_conversation_is_returned_completely",
+    "NormalisesIds": "test_an_unknown_id_raises_key_error",
     "LosesDataOnClose": "test_responses_survive_reopening",
 }
 
