@@ -83,6 +83,11 @@ POLICIES = {
     "RetractsWaiting": "test_give_way_retracts_each_request_at_most_once",
     "QuadraticTime": "test_ordering_thousands_costs_a_few_sorts",
     "ParsesIdsAsNumbers": "test_each_request_finishes_once_under_load",
+    "HoldsWhileOthersRun": "test_no_request_is_held_back_for_ever",
+    "HoldsLongPrompts": "test_no_request_is_held_back_for_ever",
+    "FlipsEachFiftiethCall": "test_the_same_input_gives_the_same_answer",
+    "BreaksTiesByColumn": "test_ties_do_not_depend_on_column_order",
+    "RetractsTiesByColumn": "test_ties_do_not_depend_on_column_order",
 }
 
 TOOL_PARSERS = {
