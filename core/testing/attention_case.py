@@ -19,6 +19,9 @@ STRAY = 1e4
 """Value of all slots that belong to no sequence. Finite, as in production, but large enough to distort
 results if read."""
 
+LARGE = 100.0
+"""Keys that take all attention, with products that are finite in every dtype."""
+
 
 def make_layer(**changes: Any) -> LayerSpec:
     """Return the spec of a small layer with some fields changed."""
@@ -197,7 +200,9 @@ class AttentionCase:
         self.batch = replace(self.batch, page_table=earlier.batch.page_table)
 
     def spoil(self, parity: int) -> torch.Tensor:
-        """Put NaN into free pages, and into all that belongs to every second sequence.
+        """Put NaN into the values of free pages and of every second sequence, and large numbers into their keys.
+
+        NaN in keys would add nothing, and some interpreters of kernels warn of rows that are only NaN.
 
         Args:
             parity: 0 spoils the sequences 0, 2, 4, …; 1 spoils the others.
@@ -208,12 +213,10 @@ class AttentionCase:
         kept = torch.zeros(len(self.storage.keys[0]), dtype=torch.bool, device=self.device)
         for places in self._places[1 - parity :: 2]:
             kept[torch.from_numpy(places // self.batch.page_size)] = True
-        for stored in (self.storage.keys[0], self.storage.values[0]):
-            stored[~kept] = torch.nan
         is_spoilt = np.arange(len(self.lengths)) % 2 == parity
         whole = torch.from_numpy(~is_spoilt.repeat([new for _, new in self.lengths]))
-        for new in (self.query, self.key, self.value):
-            new[~whole] = torch.nan
+        self.storage.keys[0][~kept], self.key[~whole] = LARGE, LARGE
+        self.storage.values[0][~kept], self.value[~whole] = torch.nan, torch.nan
         return whole
 
     def codes(self) -> tuple[torch.Tensor, torch.Tensor]:
