@@ -124,7 +124,8 @@ class Ordering(NamedTuple):
     Attributes:
         places: the index of every waiting request, exactly once, in the order of admission: [W].
         num_held: number of requests at the end of `places` that are not admitted in this step. (If no request
-            runs, the first one is still admitted, so that the engine makes progress.)
+            runs, the first one is still admitted, so that the engine makes progress.) A request that has
+            waited long must not be held, as something always runs on a busy server.
     """
 
     places: Places

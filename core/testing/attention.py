@@ -17,6 +17,15 @@ RAGGED = [(0, 1), (1, 1), (15, 1), (16, 1), (200, 1), (0, 7), (0, 33), (16, 5), 
 """(cached tokens, new tokens) of each sequence: lengths just below, at and above multiples of the page size
 16."""
 
+BORDERS = [(63, 1), (127, 1), (15, 1), (255, 1), (64, 1), (0, 64), (64, 64), (0, 128), (100, 28), (300, 20)]
+"""Lengths at and just above multiples of the sizes of blocks that kernels have."""
+
+LONG = [(299, 1), (300, 1), (511, 1), (700, 1), (1030, 1), (2100, 1), (290, 20), (640, 20)]
+
+STEP = [(20, 1), (35, 1), (60, 1), (5, 7)]
+NEXT_STEP = [(21, 1), (50, 1), (40, 1), (6, 7)]
+"""As many pages of 16 tokens as `STEP`. Lengths grow within a page and beyond, and one is smaller."""
+
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 """Maximum difference from the result in float64, by dtype, which allows for rounding of inputs and sums."""
 
@@ -75,6 +84,34 @@ class AttentionBackendTests:
         skip_unsupported(backend, AttentionCase(spec, RAGGED, page_size, dtype, device)).check(
             backend, TOLERANCES[dtype]
         )
+
+    def test_long_sequences_are_attended_to_completely(
+        self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
+    ) -> None:
+        """Each token attends to few others, wherever they are, so a result lacks none of them unnoticed."""
+        spec = make_layer(head_dim=head_dim, scale=1.0)
+        skip_unsupported(backend, AttentionCase(spec, LONG, 16, dtype, device)).check(
+            backend, TOLERANCES[dtype]
+        )
+
+    @pytest.mark.parametrize("spoilt", [0, 1])
+    @pytest.mark.parametrize("page_size", [1, 16])
+    def test_pages_of_others_do_not_matter(
+        self,
+        backend: type[AttentionBackend],
+        page_size: int,
+        spoilt: int,
+        dtype: torch.dtype,
+        device: str,
+        head_dim: int,
+    ) -> None:
+        """NaN in free pages, and in every second sequence, reaches no other sequence."""
+        spec = make_layer(head_dim=head_dim)
+        case = skip_unsupported(backend, AttentionCase(spec, BORDERS, page_size, dtype, device))
+        expected = case.expected()
+        whole = case.spoil(spoilt)
+        found = case.run(backend).double()
+        assert_close(found[whole], expected[whole], dtype)
 
     def test_value_size_may_differ_from_key_size(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
@@ -173,6 +210,30 @@ class AttentionBackendTests:
                 alone, case.expected()[-2:], atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype]
             )
 
+    @pytest.mark.parametrize("lengths", [STEP, NEXT_STEP], ids=["equal lengths", "other lengths"])
+    @pytest.mark.parametrize("same_rows", [False, True], ids=["other rows", "same rows"])
+    def test_each_step_reads_its_own_pages(
+        self,
+        backend: type[AttentionBackend],
+        same_rows: bool,
+        lengths: list[tuple[int, int]],
+        dtype: torch.dtype,
+        device: str,
+        head_dim: int,
+    ) -> None:
+        """New sequences took the places of the earlier step's, in the same page table and storage."""
+        spec = make_layer(head_dim=head_dim)
+        first = skip_unsupported(backend, AttentionCase(spec, STEP, 16, dtype, device))
+        rows = first.batch.rows.cpu().numpy() if same_rows else None
+        built = first.build(backend)
+        built.plan(first.batch)
+        assert_close(first.forward(built).double(), first.expected(), dtype)
+        for seed in (1, 2):
+            case = AttentionCase(spec, lengths, 16, dtype, device, seed=seed, rows=rows)
+            case.follow(first)
+            built.plan(case.batch)
+            assert_close(case.forward(built).double(), case.expected(), dtype)
+
     def test_static_steps_are_planned_again_correctly(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
@@ -193,6 +254,11 @@ class AttentionBackendTests:
                 torch.testing.assert_close(
                     found, case.expected(), atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype]
                 )
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    """Assert that a result is that of float64, but for what a dtype rounds."""
+    torch.testing.assert_close(found, expected, atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
 
 
 def skip_unsupported(backend: type[AttentionBackend], case: AttentionCase) -> AttentionCase:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from llmfw.core.interfaces.kv_storage import KVStorage
 STRAY = 1e4
 """Value of all slots that belong to no sequence. Finite, as in production, but large enough to distort
 results if read."""
+
+LARGE = 100.0
+"""Keys that take all attention, with products that are finite in every dtype."""
 
 
 def make_layer(**changes: Any) -> LayerSpec:
@@ -65,6 +69,7 @@ class AttentionCase:
         seed: seed of all random choices.
         stored_as: dtype of stored keys and values; None: `dtype`.
         scales: scales of stored keys and of stored values.
+        rows: row of the page table of each sequence, in the order of the batch; None: random rows.
 
     Attributes:
         storage: KV storage that holds the cached tokens, and `STRAY` in all other slots.
@@ -83,6 +88,7 @@ class AttentionCase:
         seed: int = 0,
         stored_as: torch.dtype | None = None,
         scales: tuple[float, float] = (1.0, 1.0),
+        rows: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.spec, self.device = spec, torch.device(device)
         self._stored_as, self._scales = stored_as or dtype, scales
@@ -93,7 +99,7 @@ class AttentionCase:
         num_pages = sum(counts) + 3
         pages = np.split(rng.permutation(num_pages).astype(np.int32)[: sum(counts)], np.cumsum(counts)[:-1])
         num_rows = len(self.lengths) + 2
-        rows = rng.permutation(num_rows)[: len(self.lengths)]
+        rows = rng.permutation(num_rows)[: len(self.lengths)] if rows is None else rows
         table = np.zeros((num_rows, max(counts) + 1), dtype=np.int32)
         stray = min(STRAY, torch.finfo(self._stored_as).max)
         keys, values = (
@@ -101,7 +107,7 @@ class AttentionCase:
             for size in (spec.head_dim, spec.v_head_dim)
         )
         self.used = torch.zeros(num_pages * page_size, dtype=torch.bool)
-        self._sequences, slots = [], []
+        self._sequences, self._places, slots = [], list[npt.NDArray[np.int64]](), []
         for (stored, new), row, mine in zip(self.lengths, rows, pages, strict=True):
             table[row, : len(mine)] = mine
             places = np.arange(stored + new)
@@ -111,6 +117,7 @@ class AttentionCase:
                 as_bytes(stored_in)[where[:stored]] = as_bytes(self._encode(drawn[1 + which][:stored], which))
             self.used[where] = True
             self._sequences.append(drawn)
+            self._places.append(where)
             slots.append(where[stored:])
         self.storage = KVStorage(
             [spec], num_pages, page_size, dtype, self.device, stored_as, {spec.index: scales}
@@ -177,6 +184,40 @@ class AttentionCase:
         """Assert that a backend's output equals the reference in float64 up to a tolerance."""
         found = self.run(backend, sinks).double()
         torch.testing.assert_close(found, self.expected(sinks), atol=tolerance, rtol=tolerance)
+
+    def follow(self, earlier: AttentionCase) -> None:
+        """Become a later step of another case with as many pages and rows.
+
+        From now on, both cases have one storage and one page table. Both hold what this case needs.
+        """
+        for ours, theirs in (
+            (self.storage.keys, earlier.storage.keys),
+            (self.storage.values, earlier.storage.values),
+        ):
+            theirs[0].copy_(ours[0])
+        earlier.batch.page_table.copy_(self.batch.page_table)
+        self.storage = earlier.storage
+        self.batch = replace(self.batch, page_table=earlier.batch.page_table)
+
+    def spoil(self, parity: int) -> torch.Tensor:
+        """Put NaN into the values of free pages and of every second sequence, and large numbers into their keys.
+
+        NaN in keys would add nothing, and some interpreters of kernels warn of rows that are only NaN.
+
+        Args:
+            parity: 0 spoils the sequences 0, 2, 4, …; 1 spoils the others.
+
+        Returns:
+            Whether each new token belongs to a sequence that is still whole, bool: [T].
+        """
+        kept = torch.zeros(len(self.storage.keys[0]), dtype=torch.bool, device=self.device)
+        for places in self._places[1 - parity :: 2]:
+            kept[torch.from_numpy(places // self.batch.page_size)] = True
+        is_spoilt = np.arange(len(self.lengths)) % 2 == parity
+        whole = torch.from_numpy(~is_spoilt.repeat([new for _, new in self.lengths]))
+        self.storage.keys[0][~kept], self.key[~whole] = LARGE, LARGE
+        self.storage.values[0][~kept], self.value[~whole] = torch.nan, torch.nan
+        return whole
 
     def codes(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the keys and values that the storage must hold after a step, as bytes if in fp8."""

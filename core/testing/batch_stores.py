@@ -30,7 +30,7 @@ from .stores import (
 OpenBatches = Callable[[Path], BatchStore]
 
 UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
-STRANGE_IDS = ("", "batch_2", "batch_1\0", "../batch_1", "\udcff", "%")
+STRANGE_IDS = ("", "batch_2", "batch_1\0", "../batch_1", "\udcff", "%", "BATCH_1", " batch_1", "batch_1\n")
 COUNTED = {"num_completed": st.just(0), "num_failed": st.just(0)}  # counts that the store maintains itself
 
 

@@ -33,7 +33,43 @@ CHATS: dict[str, list[Message]] = {
         {"role": "assistant", "content": "It is sunny."},
         {"role": "user", "content": "And so?"},
     ],
+    "a long conversation": [
+        {"role": ("user", "assistant")[number % 2], "content": f"Line {number:03}."} for number in range(301)
+    ],
 }
+GIVEN: list[list[Message]] = [
+    [{"role": "system", "content": " \n Be brief. "}, {"role": "user", "content": "\n What is new? \n"}],
+    [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": " What is "}, {"type": "text", "text": "new? "}],
+            "name": " x ",
+        }
+    ],
+    [
+        {"role": "user", "content": " Which time is it? "},
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": " Hm. ",
+            "tool_calls": [
+                {
+                    "id": "1",
+                    "type": "function",
+                    "function": {"name": "get_time", "arguments": '{"zone": "x"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": " 9 "}]},
+    ],
+    [
+        {"role": "user", "content": "Hello."},
+        {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nHello. "},
+        {"role": "user", "content": "And so? "},
+    ],
+]
+"""Conversations with white space and nested parts, which templates may be tempted to put in order."""
+
 TOOLS: list[Mapping[str, Any]] = [
     {
         "type": "function",
@@ -136,14 +172,29 @@ class ChatTemplateTests:
         assert rendered(built_as(template, source, special_tokens), chat) == first
 
     def test_rendering_does_not_change_its_input(self, built: ChatTemplate) -> None:
-        calls = [
-            {"id": "1", "type": "function", "function": {"name": "get_time", "arguments": '{"zone": "x"}'}}
-        ]
-        called: Message = {"role": "assistant", "content": None, "tool_calls": calls}
-        for chat in (*CHATS.values(), [ASK, called, {"role": "tool", "tool_call_id": "1", "content": "9"}]):
-            before = copy.deepcopy((chat, TOOLS))
-            outcome(built, chat, tools=TOOLS)
-            assert (chat, TOOLS) == before
+        for chat in (*CHATS.values(), *GIVEN, *WRONG):
+            given, tools = copy.deepcopy((chat, TOOLS))
+            outcome(built, given, tools=tools)
+            assert (given, tools) == (chat, TOOLS)
+
+    def test_no_text_of_earlier_conversations_comes_back(
+        self,
+        built: ChatTemplate,
+        template: type[ChatTemplate],
+        source: str,
+        special_tokens: Mapping[str, str],
+    ) -> None:
+        """Neither from the same object nor from another one of its class."""
+        for number in range(2):
+            secrets = [f"{role} secret {number}" for role in ("system", "user", "assistant")]
+            said: list[Message] = [{"role": secret.split()[0], "content": secret} for secret in secrets]
+            system, user, assistant = said
+            for chat in ([system, user], [user, assistant, user], [system, user, assistant, user]):
+                outcome(built, chat, tools=[{"type": "function", "function": {"name": f"secret_{number}"}}])
+            for later in (built, built_as(template, source, special_tokens)):
+                for chat in CHATS.values():
+                    prompt = outcome(later, chat)
+                    assert not isinstance(prompt, str) or "secret" not in prompt
 
     def test_add_generation_prompt_appends_the_assistant_turn(
         self, built: ChatTemplate, has_generation_prompt: bool

@@ -31,7 +31,10 @@ from .stores import (
 
 MIB = 2**20
 LARGE = random.Random(1).randbytes(3 * MIB + 9)
-STRANGE_IDS = ("", "file-2", "../file-1", "/etc/passwd", "file-1\0", "file-1/", "\udcff", "%", "é" * 500)
+STRANGE_IDS = (
+    *("", "file-2", "../file-1", "/etc/passwd", "file-1\0", "file-1/", "\udcff", "%", "é" * 500),
+    *("FILE-1", " file-1", "file-1\n", "file-１"),
+)
 
 OpenFiles = Callable[[Path], FileStore]
 

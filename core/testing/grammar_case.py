@@ -40,7 +40,13 @@ class GrammarExample(NamedTuple):
         return GrammarSpec(self.kind, self.source)
 
 
+LONG = "yes, I have read all of it and agree", "no, I have read none of it; I am busy"
+
 EXAMPLES = (
+    GrammarExample("regex", "|".join(LONG), LONG, ("yes", LONG[0][:-1], LONG[1] + "y", "".join(LONG))),
+    GrammarExample(
+        "json_schema", json.dumps({"enum": LONG}), [json.dumps(text) for text in LONG], ('"yes"', LONG[0])
+    ),
     GrammarExample("regex", "yes|no", ("yes", "no"), ("", "y", "yesno", "maybe", " yes")),
     GrammarExample("regex", "[0-9]{2,4}", ("12", "1234", "007"), ("1", "12345", "1a")),
     GrammarExample("regex", "ab*", ("a", "ab", "abbbb"), ("", "b", "aa")),
@@ -56,7 +62,7 @@ EXAMPLES = (
         ("", "ok", "ok!!"),
     ),
 )
-"""Simple grammars of each kind."""
+"""Simple grammars of each kind, some with texts that are longer than what a backend may look ahead."""
 
 BROKEN = (
     GrammarSpec("regex", "("),
@@ -153,7 +159,7 @@ class GrammarCase:
             token = self.eos if self.eos in choices and draw.random() < 1 / 3 else draw.choice(choices)
             if token == self.eos:
                 return states, self.tokenizer.decode(tokens, skip_special_tokens=False)
-            state.accept(token)
+            assert takes(state, token), f"the mask allows token {token}, and accept refuses it after {tokens}"
             states.append(state)
             tokens.append(token)
         return states, None

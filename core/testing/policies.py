@@ -25,6 +25,8 @@ from .policy_views import (
 )
 
 MANY = 5000
+NUM_REPEATS = 400
+DAY = 86_400.0
 
 
 class SchedulePolicyTests:
@@ -100,6 +102,9 @@ class SchedulePolicyTests:
         first = answers()
         policy.order(draw_waiting(rng, 7), figures)
         assert answers() == first
+        if num == 20:  # the faults of long runs, too: each method is called hundreds of times
+            for repeat in range(NUM_REPEATS):
+                assert answers() == first, f"another answer after {repeat} equal ones"
 
     @pytest.mark.parametrize("num", [2, 3, 20, 300])
     def test_ordering_does_not_depend_on_column_order(self, policy: SchedulePolicy, num: int) -> None:
@@ -108,6 +113,48 @@ class SchedulePolicyTests:
         places = check_order(policy.order(waiting, figures), num).places
         other = check_order(policy.order(rearranged(waiting, shuffle), figures), num).places
         assert shuffle[other].tolist() == places.tolist()
+
+    @pytest.mark.parametrize("num", [2, 3, 20, 300])
+    def test_ties_do_not_depend_on_column_order(self, policy: SchedulePolicy, num: int) -> None:
+        """Requests may be equal in all but their arrival, which is different for each."""
+        rng, figures = np.random.default_rng(num), make_figures(num_running=num)
+        tied = {"priority": rng.integers(0, 2, num), "num_to_come": rng.integers(5, 7, num)}
+        for columns in ({}, tied):
+            waiting, running = make_waiting(num, **columns), make_running(num, **columns)
+            shuffle = rng.permutation(num)
+            mixed, mixed_running = rearranged(waiting, shuffle), rearranged(running, shuffle)
+            order, other = (check_order(policy.order(given, figures), num) for given in (waiting, mixed))
+            assert shuffle[other.places].tolist() == order.places.tolist()
+            assert other.num_held == order.num_held
+            retracted, others = (
+                check_places("retraction_order", policy.retraction_order(given, figures), num)
+                for given in (running, mixed_running)
+            )
+            assert shuffle[others].tolist() == retracted.tolist()
+            gone = policy.give_way(waiting, int(shuffle[0]), running, figures)
+            other_gone = policy.give_way(mixed, 0, mixed_running, figures)
+            assert shuffle[other_gone].tolist() == gone.tolist()
+
+    @pytest.mark.parametrize("num_tokens", [1, 20, 60, 1000, 50_000])
+    @pytest.mark.parametrize("num_fresh", [0, 1, 20])
+    def test_no_request_is_held_back_for_ever(
+        self, policy: SchedulePolicy, num_fresh: int, num_tokens: int
+    ) -> None:
+        """After a day, there is nothing more to wait for: others always run on a busy server."""
+        waiting = make_waiting(
+            1 + num_fresh,
+            waited=[DAY] + [0.0] * num_fresh,
+            num_tokens=[num_tokens] + [10] * num_fresh,
+            num_to_come=[1000] + [10] * num_fresh,
+            served=[5000.0] + [0.0] * num_fresh,
+            tenant=[1] + [0] * num_fresh,
+            overtaken=[100_000] + [0] * num_fresh,
+        )
+        for num_running in (1, 100):
+            figures = make_figures(num_waiting=len(waiting), num_running=num_running)
+            order = check_order(policy.order(waiting, figures), len(waiting))
+            admitted = order.places[: len(waiting) - order.num_held].tolist()
+            assert 0 in admitted, f"held back although it has waited for a day ({num_running} others run)"
 
     def test_ordering_thousands_costs_a_few_sorts(self, policy: SchedulePolicy, max_sorts: float) -> None:
         waiting = draw_waiting(np.random.default_rng(1), MANY)

@@ -20,7 +20,14 @@ from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, object_of, res
 from .stores import Operation, StoreTests, drawn, fresh, on_a_loop, opened, outcome, structs
 
 MIB = 2**20
-STRANGE_IDS = ("", "resp_2", "resp_1\0", "../resp_1", "\udcff", "%", "é" * 500)
+STRANGE_IDS = (
+    *("", "resp_2", "resp_1\0", "../resp_1", "\udcff", "%", "é" * 500),
+    *("RESP_1", "Resp_1", " resp_1", "resp_1 ", "\tresp_1\n", "resp_1/", "resp_%", "resp__", "resp_01"),
+    *("resp_１", "ｒesp_1", "resp_1\u200b", "resp_", "resp_11", "1", "0", "None"),
+)
+"""Ids of no response, of which some become `resp_1` if they are put in order."""
+
+MANY_TURNS = 150
 
 values = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
 objects = st.dictionaries(st.text(), values, max_size=4).map(lambda value: json.dumps(value).encode())
@@ -102,6 +109,18 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert [*await store.conversation("resp_5")] == [turns[0], turns[2], turns[4]]
             assert [*await store.conversation("resp_4")] == [turns[0], turns[3]]
             assert [*await store.conversation("resp_2")] == [turns[1]]
+
+    @on_a_loop
+    async def test_a_long_conversation_is_returned_completely(self, open_large: Open, tmp_path: Path) -> None:
+        async with opened(open_large, tmp_path) as store:
+            turns = [
+                response(f"resp_{number}", f"resp_{number - 1}" if number else None, created_at=float(number))
+                for number in range(MANY_TURNS)
+            ]
+            for turn in turns:
+                await store.put(turn)
+            assert [*await store.conversation(turns[-1].id)] == turns
+            assert [*await store.conversation(turns[70].id)] == turns[:71]
 
     @on_a_loop
     async def test_deleting_a_response_removes_no_other(self, open_large: Open, tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ class Group:
 
     Attributes:
         members: index of each sequence's token in the batch: [G]. None: the first G tokens.
-        slots: slots of the keys: [G * L]. L is the length of the longest sequence, rounded up; the others are
-            padded to it.
+        slots: slots of the keys: [G * L]. L is the length of the longest sequence, rounded up; all are padded
+            to it by their first slot.
         distance: number of tokens from each slot's token to the sequence's newest token: [G, L]. It is 0 for
             the newest token, and negative for padding.
     """
@@ -239,6 +239,8 @@ def _make_group(batch: ForwardBatch, members: np.ndarray | None) -> Group:
     rows = batch.rows[: batch.num_single] if index is None else batch.rows[index]
     slots = _slots(batch, rows, int(batch.kv_lens[chosen].max()))
     distance = (lengths - 1)[:, None] - torch.arange(slots.shape[1], device=device)[None, :]
+    # Beyond its end a row may name others' pages. They may hold NaN, which no mask hides.
+    slots = torch.where(distance >= 0, slots, slots[:, :1])
     return Group(index, slots.reshape(-1), distance)
 
 
@@ -260,13 +262,14 @@ def _make_spans(batch: ForwardBatch) -> list[Span]:
 
 
 def _slots(batch: ForwardBatch, rows: torch.Tensor, length: int) -> torch.Tensor:
-    """Return the slots of each row's first `length` tokens, zero-padded: [rows, length rounded up]."""
+    """Return the slots of each row's first `length` tokens, padded by the first one: [rows, length rounded up]."""
     page_size = batch.page_size
     slots = batch.page_table[:, : -(-length // page_size)].index_select(0, rows).long()
     if page_size > 1:
         offsets = torch.arange(page_size, device=batch.device)
         slots = (slots[:, :, None] * page_size + offsets).reshape(len(rows), -1)[:, :length]
-    return functional.pad(slots, (0, _round_up(length, KEY_BLOCK) - length))
+    padding = slots[:, :1].expand(-1, _round_up(length, KEY_BLOCK) - length)
+    return torch.cat([slots, padding], dim=1)
 
 
 def _pad_rows(rows: torch.Tensor) -> torch.Tensor:

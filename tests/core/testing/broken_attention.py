@@ -76,6 +76,70 @@ class PlansOnce(TorchAttention):
         self._planned = True
 
 
+class PlansOnceForEachShape(TorchAttention):
+    """Takes two steps of equal lengths for one."""
+
+    _planned: tuple[bytes, bytes] | None = None
+
+    def plan(self, batch: ForwardBatch) -> None:
+        shape = (batch.query_lens.tobytes(), batch.kv_lens.tobytes())
+        if shape != self._planned:
+            super().plan(batch)
+        self._planned = shape
+
+
+class PlansOnceForEachSize(TorchAttention):
+    """Keeps the places of the last step of as many sequences."""
+
+    _pages: dict[tuple[int, ...], Any]
+
+    def plan(self, batch: ForwardBatch) -> None:
+        self._pages = getattr(self, "_pages", {})
+        rows, table = self._pages.setdefault(
+            (len(batch.rows), len(batch.slots)), (batch.rows.clone(), batch.page_table.clone())
+        )
+        super().plan(replace(batch, rows=rows, page_table=table))
+
+
+class KeepsPagesOfRows(TorchAttention):
+    """Reads only those pages of a row that it has not read before."""
+
+    _known: dict[int, tuple[int, torch.Tensor]]
+
+    def plan(self, batch: ForwardBatch) -> None:
+        self._known = getattr(self, "_known", {})
+        table = batch.page_table.clone()
+        for row, length in zip(batch.rows.tolist(), batch.kv_lens.tolist(), strict=True):
+            before, pages = self._known.get(row, (0, table[row]))
+            if before < length:
+                count = -(-before // batch.page_size)
+                table[row, :count] = pages[:count]
+            self._known[row] = length, table[row].clone()
+        super().plan(replace(batch, page_table=table))
+
+
+class ForgetsTheBeginning(TorchAttention):
+    """Reads the last 300 tokens of a sequence only."""
+
+    def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
+        layer = replace(layer, sliding_window=min(layer.sliding_window or 300, 300))
+        return super().forward(query, key, value, layer, *rest)
+
+
+class ReadsNeighbours(TorchAttention):
+    """Reads one slot of the next sequence, where a length is a multiple of 64."""
+
+    def plan(self, batch: ForwardBatch) -> None:
+        super().plan(batch)
+        first = batch.page_table[batch.rows.roll(-1), 0] * batch.page_size
+        for group in self._groups:
+            members = range(batch.num_single) if group.members is None else group.members.tolist()
+            slots = group.slots.view(len(members), -1)
+            for place, member in enumerate(members):
+                if batch.kv_lens[member] % 64 == 0:
+                    slots[place, 0] = first[member]
+
+
 class CapturesLengths(TorchAttention):
     def graph_unsupported(self) -> None:
         return None

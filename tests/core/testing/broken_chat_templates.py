@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -63,6 +63,40 @@ class ChangesMessages(GoodTemplate):
         if isinstance(message, dict):
             message.setdefault("name", "nobody")
         return super().turn(message)
+
+
+class StripsInPlace(GoodTemplate):
+    def turn(self, message: Message) -> str:
+        if isinstance(message.get("content"), str):
+            cast("dict[str, Any]", message)["content"] = message["content"].strip()
+        return super().turn(message)
+
+
+class StripsPartsInPlace(GoodTemplate):
+    def turn(self, message: Message) -> str:
+        if isinstance(parts := message.get("content"), list):
+            for part in parts:
+                part["text"] = part.get("text", "").strip()
+            message = {**message, "content": "".join(part["text"] for part in parts)}
+        return super().turn(message)
+
+
+class RemembersSystem(GoodTemplate):
+    """Puts the last system message of all into conversations without one."""
+
+    known: ClassVar[list[Message]] = []
+
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        if messages and messages[0]["role"] == "system":
+            self.known[:] = messages[:1]
+        else:
+            messages = [*self.known, *messages]
+        return super().render(messages, **kwargs)
+
+
+class KeepsTwentyMessages(GoodTemplate):
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        return super().render(messages[-20:], **kwargs)
 
 
 class NeverAppendsTurn(GoodTemplate):

@@ -127,6 +127,33 @@ class HastensToEmptyMask(LlguidanceBackend):
         return True
 
 
+class AllowsAnythingEarly(LlguidanceBackend):
+    """Masks nothing while more than 20 bytes of a regular expression are left."""
+
+    class made(Own):  # noqa: N801
+        left = 0
+
+        def copy(self) -> LlguidanceGrammar:
+            twin: Any = super().copy()
+            twin.left = self.left
+            return twin
+
+        def accept(self, token_id: int) -> None:
+            super().accept(token_id)
+            self.left -= 1
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        grammar = self.made(super().compile(spec).matcher, frozenset(self._eos))
+        grammar.left = len(spec.source) if spec.kind == "regex" else 0
+        return grammar
+
+    def fill_masks(self, grammars: Sequence[Grammar], masks: Any) -> None:
+        super().fill_masks(grammars, masks)
+        for grammar, row in zip(grammars, masks, strict=True):
+            if isinstance(grammar, self.made) and grammar.left > 20:
+                row[:-2] = -1
+
+
 class MatchesPrefixes(LlguidanceBackend):
     """Reads a regular expression as the beginning of one."""
 

@@ -46,6 +46,36 @@ class NotDeterministic(ByArrival):
         return Ordering(np.roll(super().order(waiting, figures).places, self.turn))
 
 
+class FlipsEachFiftiethCall(ByArrival):
+    turn = 0
+
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        self.turn += 1
+        return Ordering(super().order(waiting, figures).places[:: -1 if self.turn % 50 == 0 else 1])
+
+
+class BreaksTiesByColumn(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering.by(waiting.priority, waiting.num_tokens)
+
+
+class RetractsTiesByColumn(ByArrival):
+    def retraction_order(self, running: Running, figures: Figures) -> Places:
+        return running.num_output.argsort(kind="stable")
+
+
+class HoldsWhileOthersRun(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        held = len(waiting) if figures.num_running else 0
+        return Ordering(super().order(waiting, figures).places, held)
+
+
+class HoldsLongPrompts(ByArrival):
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        is_long = waiting.num_tokens > 50
+        return Ordering(Ordering.by(is_long.astype(np.int64), waiting.arrival).places, int(is_long.sum()))
+
+
 class ReturnsColumnOrder(ByArrival):
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         return Ordering(np.arange(len(waiting)))

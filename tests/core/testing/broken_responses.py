@@ -42,6 +42,16 @@ class MixesBranches(MemoryResponses):
         return [self._records[id] for id in sorted(self._conversations[self._roots[response_id]])]
 
 
+class ReturnsTheLastTen(MemoryResponses):
+    async def conversation(self, response_id: str) -> Sequence[ResponseRecord]:
+        return (await super().conversation(response_id))[-10:]
+
+
+class NormalisesIds(MemoryResponses):
+    async def get(self, response_id: str) -> ResponseRecord:
+        return await super().get(response_id.strip().lower())
+
+
 class DeletesConversation(MemoryResponses):
     async def delete(self, response_id: str) -> None:
         self._forget(self._roots[response_id])

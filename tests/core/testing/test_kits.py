@@ -56,6 +56,11 @@ ATTENTION = {
     "OverflowsFP8": "test_fp8_values_saturate_at_the_largest_number",
     "PlansOnce": "test_one_backend_runs_consecutive_steps",
     "CapturesLengths": "test_static_steps_are_planned_again_correctly",
+    "PlansOnceForEachShape": "test_each_step_reads_its_own_pages",
+    "PlansOnceForEachSize": "test_each_step_reads_its_own_pages",
+    "KeepsPagesOfRows": "test_each_step_reads_its_own_pages",
+    "ForgetsTheBeginning": "test_long_sequences_are_attended_to_completely",
+    "ReadsNeighbours": "test_pages_of_others_do_not_matter",
 }
 PASSES = {
     "ForgetsEps": "test_the_logits_stay_the_same",
@@ -78,6 +83,11 @@ POLICIES = {
     "RetractsWaiting": "test_give_way_retracts_each_request_at_most_once",
     "QuadraticTime": "test_ordering_thousands_costs_a_few_sorts",
     "ParsesIdsAsNumbers": "test_each_request_finishes_once_under_load",
+    "HoldsWhileOthersRun": "test_no_request_is_held_back_for_ever",
+    "HoldsLongPrompts": "test_no_request_is_held_back_for_ever",
+    "FlipsEachFiftiethCall": "test_the_same_input_gives_the_same_answer",
+    "BreaksTiesByColumn": "test_ties_do_not_depend_on_column_order",
+    "RetractsTiesByColumn": "test_ties_do_not_depend_on_column_order",
 }
 
 TOOL_PARSERS = {
@@ -113,6 +123,10 @@ CHAT_TEMPLATES = {
     "IgnoresTools": "test_all_tool_definitions_are_in_the_prompt",
     "LeaksExceptions": "test_invalid_messages_raise_a_request_error",
     "RejectsUnknownArguments": "test_unknown_arguments_are_ignored",
+    "StripsInPlace": "test_rendering_does_not_change_its_input",
+    "StripsPartsInPlace": "test_rendering_does_not_change_its_input",
+    "RemembersSystem": "test_no_text_of_earlier_conversations_comes_back",
+    "KeepsTwentyMessages": "test_messages_are_rendered_in_order",
 }
 GRAMMARS = {
     "MasksTooMuch": "test_the_mask_allows_exactly_the_accepted_tokens",
@@ -129,6 +143,7 @@ GRAMMARS = {
     "HastensToEmptyMask": "test_hasten_keeps_a_token_and_adds_none",
     "PreparesAnotherGrammar": "test_a_prepared_grammar_compiles_to_the_same",
     "MatchesPrefixes": "test_texts_that_do_not_match_are_refused",
+    "AllowsAnythingEarly": "test_the_mask_allows_exactly_the_accepted_tokens",
 }
 DRAFTERS = {
     "IgnoresLimit": "test_a_draft_has_valid_tokens_within_the_limit",
@@ -171,6 +186,8 @@ RESPONSES = {
     "NeverEvicts": "test_the_least_recently_continued_conversation_is_evicted",
     "IgnoresInputSize": "test_the_least_recently_continued_conversation_is_evicted",
     "WritesInTwoSteps": "test_concurrent_puts_lose_nothing",
+    "ReturnsTheLastTen": "test_a_long_conversation_is_returned_completely",
+    "NormalisesIds": "test_an_unknown_id_raises_key_error",
     "LosesDataOnClose": "test_responses_survive_reopening",
 }
 
