@@ -167,25 +167,24 @@ class Generation:
         A choice's text processes an event only when the event is yielded, so that `choice.text` never runs
         ahead of the events that the caller has seen.
         """
-        with self._places.joined() if self._places else contextlib.nullcontext():
-            flight = ChoicesInFlight(self._client, self.choices, self._places)
+        flight = ChoicesInFlight(self._client, self.choices, self._places)
+        held: deque[tuple[Choice, TokenEvent | Exception | None]] = deque()
+        try:
             unheard = {i for i in flight.first if self.choices[i].request.tell_wait}
-            held: deque[tuple[Choice, TokenEvent | Exception | None]] = deque()
-            try:
-                while held or flight.is_open:
-                    choice, item = await flight.next() if unheard or not held else held.popleft()
-                    if isinstance(item, Exception):
-                        raise item
-                    if unheard:
-                        unheard.discard(choice.index)
-                        held.append((choice, item))
-                    elif item is not None and choice.text.finish_reason is None:
-                        deltas = choice.feed(item)
-                        if choice.text.finish_reason is not None:
-                            flight.end(choice)
-                        yield choice, deltas
-            finally:
-                await flight.close()
+            while held or flight.is_open:
+                choice, item = await flight.next() if unheard or not held else held.popleft()
+                if isinstance(item, Exception):
+                    raise item
+                if unheard:
+                    unheard.discard(choice.index)
+                    held.append((choice, item))
+                elif item is not None and choice.text.finish_reason is None:
+                    deltas = choice.feed(item)
+                    if choice.text.finish_reason is not None:
+                        flight.end(choice)
+                    yield choice, deltas
+        finally:
+            await flight.close()
 
 
 class Generator:
@@ -197,7 +196,7 @@ class Generator:
         served_name: name of the model for clients.
         grammar_checker: checker of grammars; None: no structured output.
         sampling_defaults: SamplingParams field → the model's default, for requests that leave it unset.
-        places: limit on the choices of one client request that are in the engine at once; None: no limit.
+        places: limit on the choices of client requests with several choices in the engine; None: no limit.
         max_biases: maximum number of entries of logit_bias.
 
     Attributes:

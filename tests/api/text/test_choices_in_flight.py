@@ -71,17 +71,28 @@ async def test_a_quarter_of_the_places_stays_free() -> None:
 
 
 async def test_several_requests_share_the_places() -> None:
-    places = EnginePlaces(16)
-    with places.joined(), places.joined(), places.joined():
-        client = CountingClient()
-        assert len(await ended(ChoicesInFlight(client, choices(20), places))) == 20  # type: ignore[arg-type]
-        assert client.most == 4
+    client, places = CountingClient(delay_s=0.001), EnginePlaces(16)
+    flights = [ChoicesInFlight(client, choices(40), places) for _ in range(3)]  # type: ignore[arg-type]
+    assert [len(flight.first) for flight in flights] == [12, 1, 1]
+    assert [len(found) for found in await asyncio.gather(*map(ended, flights))] == [40, 40, 40]
+    assert client.most <= 14
+    assert places.num_held == 0
 
 
 async def test_more_requests_than_places_still_finish() -> None:
     places = EnginePlaces(2)
-    with places.joined(), places.joined(), places.joined():
-        assert len(await ended(ChoicesInFlight(CountingClient(), choices(3), places))) == 3  # type: ignore[arg-type]
+    flights = [ChoicesInFlight(CountingClient(), choices(3), places) for _ in range(5)]  # type: ignore[arg-type]
+    assert [len(found) for found in await asyncio.gather(*map(ended, flights))] == [3] * 5
+
+
+async def test_a_closed_request_leaves_its_places() -> None:
+    client, places = CountingClient(delay_s=10), EnginePlaces(16)
+    flights = [ChoicesInFlight(client, choices(40), places) for _ in range(2)]  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    await flights[0].close()
+    assert client.num_running == places.num_held == 12
+    await flights[1].close()
+    assert client.num_running == places.num_held == 0
 
 
 async def test_long_prompts_are_sent_a_few_at_once() -> None:
