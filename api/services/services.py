@@ -26,7 +26,7 @@ from llmfw.api.native.service import NativeService
 from llmfw.api.responses.memory import ResponseMemory
 from llmfw.api.responses.service import ResponseService
 from llmfw.api.server.limits import body_limits
-from llmfw.api.text.choice_limit import ChoiceLimit
+from llmfw.api.text.engine_places import EnginePlaces
 from llmfw.api.text.generation import Generator
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.api.tokenize.tokenization import TokenizationService
@@ -81,7 +81,7 @@ class Answering:
             config.served_model_name,
             components.grammar_checker,
             components.sampling_defaults,
-            limit=ChoiceLimit(client.info.max_running_requests),
+            places=EnginePlaces(client.info.max_running_requests),
             max_biases=config.max_logit_bias,
         )
         parsers = (components.reasoning_parser, components.tool_parser)

@@ -1,4 +1,4 @@
-"""Sends the choices of one client request to the engine, as many at a time as its share allows.
+"""Sends the choices of one client request to the engine, as many at a time as it has places.
 
 Handles requests and their token events; `generation` turns the events into text.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from llmfw.core.base.errors import DeadlineError, OverloadedError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 
-from .choice_limit import ChoiceLimit
+from .engine_places import EnginePlaces, Holder
 
 if TYPE_CHECKING:
     from .choice import Choice
@@ -37,24 +38,31 @@ Item = tuple["Choice", "TokenEvent | Exception | None"]
 class ChoicesInFlight:
     """Runs the choices of one client request and returns their events in order of arrival.
 
+    Holds places from the start until `close`.
+
     Args:
         choices: one or more choices, sent in this order.
-        limit: limit on the choices that are in the engine at once; None: no limit.
+        places: limit on the choices that are in the engine at once; None: no limit.
 
     Attributes:
         first: indexes of the choices that the constructor sent, before any event had arrived.
     """
 
-    def __init__(self, client: EngineClient, choices: Sequence[Choice], limit: ChoiceLimit | None) -> None:
+    def __init__(self, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None) -> None:
         self._client = client
-        self._limit = limit
+        self._is_limited = places is not None
+        self._places = places or EnginePlaces(sys.maxsize)
         self._waiting = deque(choices)
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._unanswered: dict[int, Sequence[int]] = {}
         self._started: float | None = None  # when the first choice was sent
-        self._send_some()
+        request = choices[0].request
+        self._holder = Holder(
+            request.tenant if request.tenant_is_key else "", self._wants_place, self._send_one
+        )
+        self._places.join(self._holder)
         self.first = frozenset(self._tasks)
 
     @property
@@ -70,13 +78,12 @@ class ChoicesInFlight:
                 continue  # the event arrived after its choice had ended
             if item is None or isinstance(item, Exception):
                 self.end(choice)
-            elif self._unanswered and item.wait is None:
-                self._unanswered.pop(choice.index, None)
-                self._send_some()
+            elif item.wait is None and self._unanswered.pop(choice.index, None) is not None:
+                self._places.fill(self._holder)
             return choice, item
 
     def end(self, choice: Choice) -> None:
-        """End a choice that needs no more events: abort it if it still runs, and send waiting choices."""
+        """End a choice that needs no more events: abort it if it still runs, and free its place."""
         task = self._tasks.pop(choice.index, None)
         if task is None:
             return
@@ -84,26 +91,27 @@ class ChoicesInFlight:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         self._unanswered.pop(choice.index, None)
-        self._send_some()
+        self._places.release(self._holder)
 
     async def close(self) -> None:
-        """Abort all choices that still run."""
+        """Abort all choices that still run, and free their places."""
         tasks = [*self._tasks.values(), *self._ending]
         for task in tasks:
             task.cancel()
+        self._waiting.clear()
+        self._tasks.clear()
+        self._places.leave(self._holder)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _send_some(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0].request.prompt):
-            choice = self._waiting.popleft()
-            self._unanswered[choice.index] = choice.request.prompt
-            self._tasks[choice.index] = asyncio.create_task(self._pump(choice))
+    def _send_one(self) -> None:
+        choice = self._waiting.popleft()
+        self._unanswered[choice.index] = choice.request.prompt
+        self._tasks[choice.index] = asyncio.create_task(self._pump(choice))
 
-    def _has_room(self, prompt: Sequence[int]) -> bool:
-        if not self._tasks or self._limit is None:
-            return True
-        if len(self._tasks) >= self._limit.share:
-            return False
+    def _wants_place(self) -> bool:
+        if not self._waiting or not self._is_limited or not self._tasks:
+            return bool(self._waiting)
+        prompt = self._waiting[0].request.prompt
         prompts = {id(each): len(each) for each in (*self._unanswered.values(), prompt)}
         return sum(prompts.values()) <= MAX_UNANSWERED_TOKENS
 

@@ -29,9 +29,9 @@ from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from .choice import Choice, MakeText
-from .choice_limit import ChoiceLimit
 from .choices_in_flight import ChoicesInFlight
 from .encoder import PromptEncoder
+from .engine_places import EnginePlaces
 from .grammar_check import GrammarChecker
 from .prompt_fit import check_settings, check_token_ids, fitted_sampling
 from .reply_extras import NO_EXTRAS
@@ -80,14 +80,14 @@ class Generation:
     """
 
     def __init__(
-        self, id: str, client: EngineClient, choices: Sequence[Choice], limit: ChoiceLimit | None = None
+        self, id: str, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None = None
     ) -> None:
         self.id = id
         self.created = int(time.time())
         self.choices = choices
         self.extras = NO_EXTRAS
         self._client = client
-        self._limit = limit
+        self._places = places
 
     def rename(self, id: str) -> None:
         """Give the generation and its requests another id. Call it before any request is sent."""
@@ -143,26 +143,24 @@ class Generation:
         A choice's text processes an event only when the event is yielded, so that `choice.text` never runs
         ahead of the events that the caller has seen.
         """
-        with self._limit.joined() if self._limit else contextlib.nullcontext():
-            flight = ChoicesInFlight(self._client, self.choices, self._limit)
+        flight = ChoicesInFlight(self._client, self.choices, self._places)
+        held: deque[tuple[Choice, TokenEvent | Exception | None]] = deque()
+        try:
             unheard = {i for i in flight.first if self.choices[i].request.tell_wait}
-            held: deque[tuple[Choice, TokenEvent | Exception | None]] = deque()
-            try:
-                while held or flight.is_open:
-                    choice, item = await flight.next() if unheard or not held else held.popleft()
-                    if isinstance(item, Exception):
-                        raise item
-                    if unheard:
-                        unheard.discard(choice.index)
-                        held.append((choice, item))
-                    elif item is not None and choice.text.finish_reason is None:
-                        deltas = choice.feed(item)
-                        self._note_end(choice, item)
-                        if choice.text.finish_reason is not None:
-                            flight.end(choice)
-                        yield choice, deltas
-            finally:
-                await flight.close()
+            while held or flight.is_open:
+                choice, item = await flight.next() if unheard or not held else held.popleft()
+                if isinstance(item, Exception):
+                    raise item
+                if unheard:
+                    unheard.discard(choice.index)
+                    held.append((choice, item))
+                elif item is not None and choice.text.finish_reason is None:
+                    deltas = choice.feed(item)
+                    if choice.text.finish_reason is not None:
+                        flight.end(choice)
+                    yield choice, deltas
+        finally:
+            await flight.close()
 
 
 class Generator:
@@ -174,7 +172,7 @@ class Generator:
         served_name: name of the model for clients.
         grammar_checker: checker of grammars; None: no structured output.
         sampling_defaults: SamplingParams field → the model's default, for requests that leave it unset.
-        limit: limit on the choices of one client request that are in the engine at once; None: no limit.
+        places: limit on the choices of client requests with several choices in the engine; None: no limit.
         max_biases: maximum number of entries of logit_bias.
 
     Attributes:
@@ -190,7 +188,7 @@ class Generator:
         served_name: str,
         grammar_checker: GrammarChecker | None = None,
         sampling_defaults: Mapping[str, float] | None = None,
-        limit: ChoiceLimit | None = None,
+        places: EnginePlaces | None = None,
         max_biases: int = MAX_BIASES,
     ) -> None:
         self.client = client
@@ -198,7 +196,7 @@ class Generator:
         self.served_name = served_name
         self.sampling_defaults = dict(sampling_defaults or {})
         self._grammar_checker = grammar_checker
-        self._limit = limit
+        self._places = places
         self._max_biases = max_biases
         self.threads = TextThreads()
         self.slices = Slices()
@@ -337,7 +335,7 @@ class Generator:
                 index = len(choices)
                 request = self._request(f"{id}-{index}", prompt, sampling, i, priority, terms or Terms())
                 choices.append(Choice(index, request, prompt.make_text))
-        return Generation(id, self.client, choices, self._limit)
+        return Generation(id, self.client, choices, self._places)
 
     def _request(
         self, id: str, prompt: GenerationPrompt, sampling: SamplingParams, i: int, priority: int, terms: Terms

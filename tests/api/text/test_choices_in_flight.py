@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from llmfw.api.text.choice_limit import ChoiceLimit
 from llmfw.api.text.choices_in_flight import MAX_UNANSWERED_TOKENS, ChoicesInFlight
+from llmfw.api.text.engine_places import EnginePlaces
 from llmfw.core.base.errors import DeadlineError, OverloadedError
 from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenEvent
 
@@ -65,29 +65,40 @@ async def ended(flight: ChoicesInFlight) -> set[int]:
 
 async def test_a_quarter_of_the_places_stays_free() -> None:
     client = CountingClient()
-    flight = ChoicesInFlight(client, choices(100), ChoiceLimit(16))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(100), EnginePlaces(16))  # type: ignore[arg-type]
     assert await ended(flight) == set(range(100))
     assert client.most == 12
 
 
 async def test_several_requests_share_the_places() -> None:
-    limit = ChoiceLimit(16)
-    with limit.joined(), limit.joined(), limit.joined():
-        client = CountingClient()
-        assert len(await ended(ChoicesInFlight(client, choices(20), limit))) == 20  # type: ignore[arg-type]
-        assert client.most == 4
+    client, places = CountingClient(delay_s=0.001), EnginePlaces(16)
+    flights = [ChoicesInFlight(client, choices(40), places) for _ in range(3)]  # type: ignore[arg-type]
+    assert [len(flight.first) for flight in flights] == [12, 1, 1]
+    assert [len(found) for found in await asyncio.gather(*map(ended, flights))] == [40, 40, 40]
+    assert client.most <= 14
+    assert places.num_held == 0
 
 
 async def test_more_requests_than_places_still_finish() -> None:
-    limit = ChoiceLimit(2)
-    with limit.joined(), limit.joined(), limit.joined():
-        assert len(await ended(ChoicesInFlight(CountingClient(), choices(3), limit))) == 3  # type: ignore[arg-type]
+    places = EnginePlaces(2)
+    flights = [ChoicesInFlight(CountingClient(), choices(3), places) for _ in range(5)]  # type: ignore[arg-type]
+    assert [len(found) for found in await asyncio.gather(*map(ended, flights))] == [3] * 5
+
+
+async def test_a_closed_request_leaves_its_places() -> None:
+    client, places = CountingClient(delay_s=10), EnginePlaces(16)
+    flights = [ChoicesInFlight(client, choices(40), places) for _ in range(2)]  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    await flights[0].close()
+    assert client.num_running == places.num_held == 12
+    await flights[1].close()
+    assert client.num_running == places.num_held == 0
 
 
 async def test_long_prompts_are_sent_a_few_at_once() -> None:
     prompts = [[i] * (MAX_UNANSWERED_TOKENS // 2) for i in range(6)]
     client = CountingClient(delay_s=0.01)
-    flight = ChoicesInFlight(client, choices(6, prompts), ChoiceLimit(100))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(6, prompts), EnginePlaces(100))  # type: ignore[arg-type]
     assert len(flight.first) == 2
     assert len(await ended(flight)) == 6
 
@@ -96,14 +107,14 @@ async def test_a_shared_prompt_counts_once() -> None:
     flight = ChoicesInFlight(
         CountingClient(),  # type: ignore[arg-type]
         choices(10, [[1] * MAX_UNANSWERED_TOKENS]),
-        ChoiceLimit(100),
+        EnginePlaces(100),
     )
     assert len(flight.first) == 10
     await flight.close()
 
 
 async def test_the_first_choice_s_refusal_is_raised() -> None:
-    flight = ChoicesInFlight(CountingClient([OverloadedError("full")]), choices(3), ChoiceLimit(4))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(CountingClient([OverloadedError("full")]), choices(3), EnginePlaces(4))  # type: ignore[arg-type]
     with pytest.raises(OverloadedError):
         await ended(flight)
     await flight.close()
@@ -116,13 +127,13 @@ async def test_later_refused_choices_are_sent_again() -> None:
         OverloadedError("full", retry_after_s=0.001),
     ]
     client = CountingClient(refusals)
-    assert len(await ended(ChoicesInFlight(client, choices(3), ChoiceLimit(1)))) == 3  # type: ignore[arg-type]
+    assert len(await ended(ChoicesInFlight(client, choices(3), EnginePlaces(1)))) == 3  # type: ignore[arg-type]
     assert len(client.sent) == 5
 
 
 async def test_a_timeout_counts_from_the_first_choice() -> None:
     client = CountingClient(delay_s=0.02)
-    flight = ChoicesInFlight(client, choices(50, timeout_s=0.1), ChoiceLimit(1))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(50, timeout_s=0.1), EnginePlaces(1))  # type: ignore[arg-type]
     with pytest.raises(DeadlineError, match=r"timeout of 0\.1 s"):
         await ended(flight)
     assert client.sent[0].timeout_s == 0.1
@@ -132,7 +143,7 @@ async def test_a_timeout_counts_from_the_first_choice() -> None:
 
 async def test_closing_aborts_running_choices() -> None:
     client = CountingClient(delay_s=10)
-    flight = ChoicesInFlight(client, choices(50), ChoiceLimit(8))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(50), EnginePlaces(8))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     assert client.num_running == 6
     await flight.close()
@@ -143,7 +154,7 @@ async def test_closing_aborts_running_choices() -> None:
 
 async def test_a_finished_choice_frees_its_place() -> None:
     client = CountingClient(delay_s=0.01)
-    flight = ChoicesInFlight(client, choices(3), ChoiceLimit(1))  # type: ignore[arg-type]
+    flight = ChoicesInFlight(client, choices(3), EnginePlaces(1))  # type: ignore[arg-type]
     choice, _ = await flight.next()
     flight.end(choice)
     assert (await flight.next())[0].index == 1

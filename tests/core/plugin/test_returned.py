@@ -39,7 +39,7 @@ class Parser(ToolParser):
 
 def feed(answer: Any) -> Any:
     made = guarded(Parser, ToolParser, ComponentCalls(TOOLS), per_request=True)
-    parser = made([])
+    parser = made([{"type": "function", "function": {"name": "f", "parameters": {}}}])
     parser.answer = answer
     return parser.feed("x")
 

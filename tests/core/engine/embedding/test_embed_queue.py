@@ -50,6 +50,17 @@ def test_tenants_take_turns():
     assert [queue.take()[0].request.id for _ in range(3)] == ["0", "last", "1"]
 
 
+def test_one_input_waits_for_one_batch_of_thousands():
+    """Another tenant's input comes after the batch that runs and the next one."""
+    queue = EmbedQueue(512, batch_size=128, window_tokens=16384)
+    for i in range(6):
+        queue.add(EmbedRequest(id=str(i), prompts=[[7] * 3] * 2047, tenant="ann"))
+    queue.take()
+    queue.add(EmbedRequest(id="one", prompts=[[7] * 2], tenant="bob"))
+    begun = [waiting.request.id for _ in range(2) for waiting in queue.take()]
+    assert begun.index("one") <= 128
+
+
 @given(LENGTHS)
 def test_batches_keep_the_budget_and_pad_little(lengths):
     queue = queue_of(lengths)

@@ -1,0 +1,92 @@
+"""Limits how many choices of client requests with several choices are in the engine at once.
+
+One request may ask for thousands of choices. If the engine got all of them at once, the next client's single
+choice would wait behind them. This module only counts: it sends nothing to the engine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(eq=False, slots=True)
+class Holder:
+    """A client request with several choices, each of which takes a place while it is in the engine.
+
+    Attributes:
+        key: name of the API key; "" for all requests without one.
+        wants: whether the request has a choice that it may send now.
+        send: sends the next choice.
+        num: number of places that the request holds.
+    """
+
+    key: str
+    wants: Callable[[], bool]
+    send: Callable[[], None]
+    num: int = 0
+
+
+class EnginePlaces:
+    """Hands out the engine's places (sequences it runs at once) to client requests with several choices.
+
+    At most `limit` places are held, three quarters of all. There is one exception: a request that holds none
+    gets one at once, so that it waits in the engine's queue as a request with one choice does. So at most
+    `limit` places and one per further request are held. A free place goes to the API key that holds the
+    fewest, and there to the request that holds the fewest.
+
+    Args:
+        num_places: number of the engine's places.
+
+    Attributes:
+        limit: number of places above which a request that holds one gets no other; at least 1.
+        num_held: number of places that are held now.
+    """
+
+    def __init__(self, num_places: int) -> None:
+        self.limit = max(1, num_places * 3 // 4)
+        self.num_held = 0
+        self._holders: dict[Holder, None] = {}
+        self._of_key: Counter[str] = Counter()
+
+    def join(self, holder: Holder) -> None:
+        """Add a request, and give it the places that it may have now."""
+        self._holders[holder] = None
+        self.fill(holder)
+
+    def leave(self, holder: Holder) -> None:
+        """Remove a request, and hand out its places. A request that has left is ignored."""
+        if holder in self._holders:
+            del self._holders[holder]
+            self._count(holder, -holder.num)
+            self._hand_out()
+
+    def release(self, holder: Holder) -> None:
+        """Take back the place of a choice that has ended, and hand it out again."""
+        self._count(holder, -1)
+        self.fill(holder)
+
+    def fill(self, holder: Holder) -> None:
+        """Give a request a place if it has none, and hand out the free places to all requests."""
+        if not holder.num and holder.wants():
+            self._give(holder)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self.num_held < self.limit:
+            wanting = [holder for holder in self._holders if holder.wants()]
+            if not wanting:
+                return
+            self._give(min(wanting, key=lambda holder: (self._of_key[holder.key], holder.num)))
+
+    def _give(self, holder: Holder) -> None:
+        self._count(holder, 1)
+        holder.send()
+
+    def _count(self, holder: Holder, num: int) -> None:
+        holder.num += num
+        self.num_held += num
+        self._of_key[holder.key] += num
+        if not self._of_key[holder.key]:
+            del self._of_key[holder.key]
