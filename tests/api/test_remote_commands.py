@@ -130,7 +130,10 @@ def test_a_server_error_is_one_line(server: Served) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (f"data: {json.dumps(CHUNK)}\n\n", "the server closed the connection before the answer ended"),
+        (
+            f"data: {json.dumps(CHUNK)}\n\n",
+            "the server closed the connection before the answer ended; see its log",
+        ),
         ('data: {"error": {"message": "the engine\\nhas ended"}}\n\n', "the engine has ended"),
     ],
 )

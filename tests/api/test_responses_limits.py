@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from llmfw.api.responses import loads, memory
+from llmfw.api.responses import loads, stored
 from llmfw.api.responses.loads import SMALL_BYTES, Loads
 
 from ..doubles.echo_engine import EchoEngine
@@ -33,7 +33,7 @@ def test_turns_too_large_are_refused_before_decoding(
     first = sdk.responses.create(model=SERVED_NAME, input="a" * 100)
     second = sdk.responses.create(model=SERVED_NAME, input="b" * 100, previous_response_id=first.id)
     monkeypatch.setattr(loads, "MAX_BYTES", 2000)
-    monkeypatch.setattr(memory, "_decode_items", never)
+    monkeypatch.setattr(stored, "_decode_items", never)
     with pytest.raises(
         openai.BadRequestError, match=r"previous_response_id leads to .* may load 2000"
     ) as info:

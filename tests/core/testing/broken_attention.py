@@ -126,7 +126,7 @@ class ForgetsTheBeginning(TorchAttention):
         return super().forward(query, key, value, layer, *rest)
 
 
-class ReadsNeighbours(TorchAttention):
+class ReadsNeighbors(TorchAttention):
     """Reads one slot of the next sequence, where a length is a multiple of 64."""
 
     def plan(self, batch: ForwardBatch) -> None:

@@ -47,7 +47,7 @@ class ReturnsTheLastTen(MemoryResponses):
         return (await super().conversation(response_id))[-10:]
 
 
-class NormalisesIds(MemoryResponses):
+class NormalizesIds(MemoryResponses):
     async def get(self, response_id: str) -> ResponseRecord:
         return await super().get(response_id.strip().lower())
 

@@ -60,7 +60,7 @@ ATTENTION = {
     "PlansOnceForEachSize": "test_each_step_reads_its_own_pages",
     "KeepsPagesOfRows": "test_each_step_reads_its_own_pages",
     "ForgetsTheBeginning": "test_long_sequences_are_attended_to_completely",
-    "ReadsNeighbours": "test_pages_of_others_do_not_matter",
+    "ReadsNeighbors": "test_pages_of_others_do_not_matter",
 }
 PASSES = {
     "ForgetsEps": "test_the_logits_stay_the_same",
@@ -187,7 +187,7 @@ RESPONSES = {
     "IgnoresInputSize": "test_the_least_recently_continued_conversation_is_evicted",
     "WritesInTwoSteps": "test_concurrent_puts_lose_nothing",
     "ReturnsTheLastTen": "test_a_long_conversation_is_returned_completely",
-    "NormalisesIds": "test_an_unknown_id_raises_key_error",
+    "NormalizesIds": "test_an_unknown_id_raises_key_error",
     "LosesDataOnClose": "test_responses_survive_reopening",
 }
 

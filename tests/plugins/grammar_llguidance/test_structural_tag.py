@@ -104,7 +104,7 @@ def test_the_older_form_is_accepted() -> None:
     ("tag", "reason"),
     [
         ("{", "not JSON"),
-        ([1], "is an object"),
+        ([1], "must be an object"),
         ({}, "structural_tag.format has to be an object"),
         ({"format": {"type": "verse"}}, "format.type is 'verse'"),
         (

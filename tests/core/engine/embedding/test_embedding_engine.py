@@ -103,7 +103,7 @@ def test_an_aborted_request_is_dropped_without_answer(tmp_path):
         ([], None, "empty"),
         ([[1], []], None, "empty"),
         ([[VOCAB_SIZE]], None, f"0 to {VOCAB_SIZE - 1}"),
-        ([[-1]], None, "token ids"),
+        ([[-1]], None, "token id -1; they go from 0"),
         ([[1]], 65, "65; this model has 64"),
         ([[1]], 0, "dimensions is 0"),
     ],
