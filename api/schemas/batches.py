@@ -48,7 +48,7 @@ class BatchErrors(msgspec.Struct, kw_only=True):
 
 
 class RequestCounts(msgspec.Struct, kw_only=True):
-    """Numbers of a batch's requests; each line of the input file is one request."""
+    """How many requests of a batch exist, succeeded and failed; each line of the input file is one request."""
 
     total: int
     completed: int

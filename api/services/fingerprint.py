@@ -30,8 +30,8 @@ def system_fingerprint(
 ) -> str:
     """Return "fp_" and a hash of the engine's properties, the API's components, and the library versions.
 
-    The size of the KV cache, the scheduling policy, and the name of a model with known weights are left out,
-    because they do not change replies.
+    Leaves out what does not change replies: the size of the KV cache, the maximum number of running requests,
+    the scheduling policy, and the model's name if `weight_version` identifies its weights.
 
     Args:
         components: classes of components, and texts such as the chat template's source.

@@ -1,6 +1,6 @@
 """Starts child processes, makes them end with their parent, and sets up their signal handling.
 
-Used for every process that llmfw starts, whatever its task.
+Used for the engine process and the processes that compile grammars. Does not depend on their tasks.
 """
 
 from __future__ import annotations

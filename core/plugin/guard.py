@@ -1,6 +1,8 @@
-"""Creates subclasses of component classes that record the calls of interface methods in `ComponentCalls`.
+"""Creates subclasses of component classes that record and check the calls of interface methods.
 
-Apart from that, a subclass behaves like the component's own class.
+A call fails if it raises an unexpected exception, returns a wrong value, or breaks a rule of the interface.
+`ComponentCalls` counts and logs the failure, and raises its own error instead. Apart from that, a subclass
+behaves like the component's own class.
 """
 
 from __future__ import annotations

@@ -99,9 +99,11 @@ class MeteredCode(CodeGenerator):
         self._made(node, super().visit_Getitem, frame, is_plain=not isinstance(node.arg, nodes.Slice))
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
-        """Write code that counts values before they are compared.
+        """Write code that counts values before they are compared or searched.
 
-        Comparisons with a literal are not counted, because they take only as long as the shorter operand.
+        Comparisons with a literal are not counted, because they take only as long as the shorter operand. Nor
+        are searches (`in`, `not in`) in a literal. A search for a literal is counted, because it may go
+        through the whole other operand.
         """
         left = node.expr
         for operand in node.ops:

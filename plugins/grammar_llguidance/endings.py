@@ -74,7 +74,12 @@ def _in_place(schema: Any) -> Iterator[str]:
 
 
 def _ends(schema: Any, finite: set[str]) -> bool:
-    """Return whether a finite value may match a schema, given that the definitions in `finite` have one."""
+    """Return whether a finite value may match a schema.
+
+    Args:
+        finite: names of definitions that finite values are known to match. A reference to any other
+            definition counts as `false`.
+    """
     if isinstance(schema, bool):
         return schema
     if "$ref" in schema and _target(schema) not in finite:

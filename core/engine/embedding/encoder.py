@@ -151,7 +151,7 @@ def _check_outputs(module: PreTrainedModel) -> int:
 
 
 def _check_guess(model: str, module: PreTrainedModel) -> None:
-    """Refuse a decoder whose files specify no pooling; for other models, warn that the mean is used."""
+    """Check a model whose files specify no pooling: refuse a decoder, else warn that the mean is used."""
     if any(getattr(child, "is_causal", False) is True for child in module.modules()):
         raise ModelError(
             f"model {model!r} is a decoder, and has no modules.json of sentence-transformers that says how its outputs "

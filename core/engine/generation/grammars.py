@@ -170,8 +170,10 @@ class Grammars:
             self._calls.timed(self._backend.fill_masks, grammars, masks)
 
     def hasten(self, mask: npt.NDArray[np.int32]) -> bool:
-        """Remove tokens from a mask that do not bring the output nearer to its end; see
-        `GrammarBackend.hasten`."""
+        """Restrict a mask to tokens that bring the output nearer to its end; return whether it changed.
+
+        See `GrammarBackend.hasten`.
+        """
         assert self._backend is not None
         return self._backend.hasten(mask)
 

@@ -27,7 +27,7 @@ class StreamInterval:
         self._held: dict[str, TokenEvent | None] = {}  # held event of each request whose first event was sent
 
     def begin(self, request: Request | EmbedRequest) -> None:
-        """Record the interval that a request sets itself, if any."""
+        """Record the request's own interval, if it sets one."""
         if isinstance(request, Request) and request.stream_interval is not None:
             self._asked[request.id] = request.stream_interval
 

@@ -114,9 +114,9 @@ class Connections:
             self._selector.register(client.sock, selectors.EVENT_READ, client)
 
     def poll(self, timeout_s: float | None) -> list[tuple[Client, list[bytes]]]:
-        """Wait for payloads; return them by client.
+        """Wait for payloads; return (client, payloads) pairs.
 
-        A client's list may be empty, for example if the client has closed its connection (`Client.is_gone`).
+        A client may occur in several pairs. A list may be empty, for example if the client has closed its connection (`Client.is_gone`).
 
         Args:
             timeout_s: maximum number of seconds to wait for the first payload or a wake-up call; None: no

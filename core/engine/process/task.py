@@ -1,4 +1,4 @@
-"""Detects from a model's files whether it generates text or computes embeddings."""
+"""Chooses whether to generate text or compute embeddings, from `--task` and the model's files."""
 
 from __future__ import annotations
 
