@@ -10,10 +10,8 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from llmfw.core.base.control import Answer, Command
-from llmfw.core.base.engine_info import EngineInfo, EngineStats
-from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
-from llmfw.core.client.client import EngineClient
+from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
+from llmfw.core.client.forwarding import ForwardingEngineClient
 
 from .work_marks import Mark, current_mark
 
@@ -21,22 +19,8 @@ INTERVAL = 32  # tokens per event; no client reads them as they are generated, s
 STOP_INTERVAL = 8  # smaller, because tokens that are generated after a stop string are wasted
 
 
-class DeferringClient(EngineClient):
+class DeferringClient(ForwardingEngineClient):
     """Passes requests to another client, marked as deferrable. Does not start or close the other client."""
-
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
-
-    @property
-    def info(self) -> EngineInfo:
-        return self._client.info
-
-    @property
-    def failure(self) -> str | None:
-        return self._client.failure
-
-    async def start(self) -> None:
-        pass
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         interval = STOP_INTERVAL if request.sampling.stop else INTERVAL
@@ -46,9 +30,6 @@ class DeferringClient(EngineClient):
         mark = current_mark.get()
         return stream if mark is None or self.failure is not None else _clear_mark_while_waiting(stream, mark)
 
-    def note_end(self, request_id: str, reason: FinishReason) -> None:
-        self._client.note_end(request_id, reason)
-
     async def embed(self, request: EmbedRequest) -> bytes:
         deferrable = msgspec.structs.replace(request, deferrable=True)
         mark = current_mark.get()
@@ -56,15 +37,6 @@ class DeferringClient(EngineClient):
             return await self._client.embed(deferrable)
         with mark.stream(), mark.waiting():
             return await self._client.embed(deferrable)
-
-    async def stats(self) -> EngineStats:
-        return await self._client.stats()
-
-    async def control(self, command: Command) -> Answer:
-        return await self._client.control(command)
-
-    async def close(self) -> None:
-        pass
 
 
 async def _clear_mark_while_waiting(

@@ -6,7 +6,7 @@ Does not depend on HTTP, so that routes and batch jobs use it in the same way.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -68,11 +68,7 @@ class CompletionService:
         prompts, sampling = await self._prompts(body, sampling)
         _check_number(len(prompts), best_of)
         skip = body.skip_special_tokens is not False
-        if given and scores_only:
-            raise RequestError(
-                "logprob_token_ids is given, and max_tokens is 0; they are of generated tokens only: leave one out",
-                param="logprob_token_ids",
-            )
+        _check_given(given, scores_only=scores_only)
         output = Output(
             logprobs=0 if given or (num_top is None and best_of > n) else num_top,
             logprob_token_ids=given,
@@ -215,6 +211,15 @@ def _numbers_of_choices(body: CompletionRequest) -> tuple[int, int]:
             param="best_of",
         )
     return n, best_of
+
+
+def _check_given(given: Sequence[int], *, scores_only: bool) -> None:
+    """Raise RequestError for named tokens in a request that generates none."""
+    if given and scores_only:
+        raise RequestError(
+            "logprob_token_ids is given, and max_tokens is 0; they are of generated tokens only: leave one out",
+            param="logprob_token_ids",
+        )
 
 
 def _check_number(num_prompts: int, best_of: int) -> None:

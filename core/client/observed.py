@@ -6,48 +6,28 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 
-from llmfw.core.base.control import Answer, Command
-from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
 from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFirstToken, RequestStarted
 
 from .client import EngineClient
+from .forwarding import ForwardingEngineClient
 
 Report = Callable[[RequestEvent], None]
 """Takes an event; returns at once."""
 
 
-class ObservedEngineClient(EngineClient):
+class ObservedEngineClient(ForwardingEngineClient):
     """Passes requests to another client, and reports what happens to them.
 
     Args:
-        client: the other client, which is started and closed by its owner.
+        client: the other client.
         report: called on the event loop with each event.
     """
 
     def __init__(self, client: EngineClient, report: Report) -> None:
-        self._client = client
+        super().__init__(client)
         self._report = report
         self._running: dict[str, _Watch] = {}
-
-    @property
-    def info(self) -> EngineInfo:
-        return self._client.info
-
-    @property
-    def failure(self) -> str | None:
-        return self._client.failure
-
-    @property
-    def outage(self) -> str | None:
-        return self._client.outage
-
-    @property
-    def num_restarts(self) -> int:
-        return self._client.num_restarts
-
-    async def start(self) -> None:
-        pass
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._events(request)
@@ -55,21 +35,13 @@ class ObservedEngineClient(EngineClient):
     def note_end(self, request_id: str, reason: FinishReason) -> None:
         if (watch := self._running.get(request_id)) is not None:
             watch.finish = reason
+        super().note_end(request_id, reason)
 
     async def embed(self, request: EmbedRequest) -> bytes:
         with self._watching(request) as watch:
             vectors = await self._client.embed(request)
             watch.finish = FinishReason.STOP
             return vectors
-
-    async def stats(self) -> EngineStats:
-        return await self._client.stats()
-
-    async def control(self, command: Command) -> Answer:
-        return await self._client.control(command)
-
-    async def close(self) -> None:
-        pass
 
     async def _events(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         with self._watching(request) as watch:

@@ -46,6 +46,9 @@ class ObserverThread:
         self._num_put = self._num_taken = 0  # each written by one thread
         self._closing = threading.Event()
         self._warned_at = -_WARN_S
+        self._dropping = (
+            threading.Lock()
+        )  # the event loop and the observer's thread both count what is dropped
         self._thread = threading.Thread(target=self._work, name=f"llmfw-observer-{self.name}", daemon=True)
         self._thread.start()
 
@@ -102,14 +105,16 @@ class ObserverThread:
         return True
 
     def _drop(self, num: int, why: str) -> None:
-        self._calls.dropped += num
-        now = time.monotonic()
-        if now - self._warned_at >= _WARN_S:
+        with self._dropping:
+            self._calls.dropped += num
+            now = time.monotonic()
+            if now - self._warned_at < _WARN_S:
+                return
             self._warned_at = now
-            logger.warning(
-                "Observer %r did not get %d events, %d since the start: %s",
-                *(self.name, num, self._calls.dropped, why),
-            )
+        logger.warning(
+            "Observer %r did not get %d events, %d since the start: %s",
+            *(self.name, num, self._calls.dropped, why),
+        )
 
 
 class Observers:

@@ -1,4 +1,4 @@
-"""The interface of an observer, which is told what happens to the requests of a server.
+"""The interface of an observer: it receives an event when a request of the server starts, answers or ends.
 
 An observer runs in the process of the API, in a thread of its own. Requests never wait for it: it gets the
 events of up to a tenth of a second at once, and events are dropped, and counted, if it cannot keep up.
@@ -85,7 +85,7 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 RequestEvent = RequestStarted | RequestFirstToken | RequestEnded
-"""What an observer is told."""
+"""The events that an observer receives."""
 
 
 class RequestObserver(ABC):

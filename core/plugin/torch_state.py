@@ -107,7 +107,7 @@ _SETTERS: dict[str, Callable[[Any, Any], object]] = {
 
 
 def _default_device(torch: Any) -> Any:
-    """Return this thread's default device; None if none is set, which means the CPU."""
+    """Return this thread's default device, or None for the CPU, which is torch's own default."""
     if not torch._C._len_torch_function_stack():  # a default device is kept there
         return None
     device = torch.get_default_device()

@@ -1,8 +1,8 @@
 """Notices that a component writes to the inputs of a step.
 
-Tensors cannot be made read-only. The host's arrays are compared with copies, whoever writes to them. A tensor
-counts the writes of torch's operations (`_version`). Not noticed: writes of other code to a tensor, such as a
-Triton kernel or a view as an array of numpy, and writes during the replay of a CUDA graph.
+Tensors cannot be made read-only. So arrays on the host are compared with copies after the step, and for tensors the
+watch reads torch's count of writes (`_version`). It does not notice writes to a tensor by other code than torch's
+operations, such as a Triton kernel or a numpy view, nor writes during the replay of a CUDA graph.
 """
 
 from __future__ import annotations

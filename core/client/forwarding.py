@@ -1,0 +1,59 @@
+"""A base class for engine clients that do something to the requests of another client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
+from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
+
+from .client import EngineClient
+
+
+class ForwardingEngineClient(EngineClient):
+    """Passes everything to another client, which its owner starts and closes.
+
+    Args:
+        client: the other client.
+    """
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._client.info
+
+    @property
+    def failure(self) -> str | None:
+        return self._client.failure
+
+    @property
+    def outage(self) -> str | None:
+        return self._client.outage
+
+    @property
+    def num_restarts(self) -> int:
+        return self._client.num_restarts
+
+    async def start(self) -> None:
+        """Do nothing: the other client's owner starts it."""
+
+    def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        return self._client.generate(request)
+
+    def note_end(self, request_id: str, reason: FinishReason) -> None:
+        self._client.note_end(request_id, reason)
+
+    async def embed(self, request: EmbedRequest) -> bytes:
+        return await self._client.embed(request)
+
+    async def stats(self) -> EngineStats:
+        return await self._client.stats()
+
+    async def control(self, command: Command) -> Answer:
+        return await self._client.control(command)
+
+    async def close(self) -> None:
+        """Do nothing: the other client's owner closes it."""
