@@ -134,14 +134,14 @@ def _is_rotary(field: tuple[str, ...]) -> bool:
 
 
 def check_experts(path: str, text_config: Any) -> None:
-    """Refuse a config whose number of experts per token is negative, or exceeds the number of experts.
+    """Refuse a config whose number of experts per token is below 1, or exceeds the number of experts.
 
     Raises:
         ModelError: the number of experts per token is wrong; the message names both numbers.
     """
     for chosen_name, total_name in product(CHOSEN_EXPERTS, ALL_EXPERTS):
         chosen, total = (getattr(text_config, name, None) for name in (chosen_name, total_name))
-        if type(chosen) is int and type(total) is int and total > 0 and not 0 <= chosen <= total:
+        if type(chosen) is int and type(total) is int and total > 0 and not 1 <= chosen <= total:
             raise ModelError(
                 f"model {path!r} cannot be served: {chosen_name} is {chosen} in its config; it must be 1 to {total}, its "
                 f"{total_name}"

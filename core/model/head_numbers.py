@@ -1,4 +1,4 @@
-"""Refuses a config whose numbers of heads, or widths of heads, contradict each other.
+"""Refuses a config whose numbers of heads, widths of heads or sliding window attention cannot use.
 
 transformers would build such a model. Its first forward pass would fail with an error about shapes that are
 in no file, or compute with keys and values that belong to no query.
@@ -17,10 +17,10 @@ says."""
 
 
 def check_heads(path: str, text_config: Any) -> None:
-    """Refuse a config with a number of key heads, or a width of heads, that attention cannot use.
+    """Refuse a config with a number of key heads, a width of heads, or a window that attention cannot use.
 
     The number of key heads must divide the number of query heads. A width must be even if the rotary
-    embedding rotates all of it.
+    embedding rotates all of it. A sliding window must have a token.
 
     Args:
         path: name of the model for the message.
@@ -31,7 +31,7 @@ def check_heads(path: str, text_config: Any) -> None:
     """
     if getattr(text_config, "is_heterogeneous", False):
         return  # heads differ between layers, and transformers gives no number for all of them
-    for reason in (_uneven_groups(text_config), _odd_rotary(text_config)):
+    for reason in (_uneven_groups(text_config), _odd_rotary(text_config), _empty_window(text_config)):
         if reason:
             raise ModelError(f"model {path!r} cannot be served: {reason}")
 
@@ -66,6 +66,15 @@ def _odd_rotary(text_config: Any) -> str | None:
     if width is None or width % 2 == 0 or not any(int(width * part) == width for part in _parts(rotary)):
         return None
     return f"{source} in its config; {wanted}"
+
+
+def _empty_window(text_config: Any) -> str | None:
+    window = getattr(text_config, "sliding_window", None)
+    types = getattr(text_config, "layer_types", None)
+    is_used = types is None or "sliding_attention" in types
+    if type(window) is not int or window > 0 or not is_used:
+        return None
+    return f"sliding_window is {window} in its config; it must be 1 or more, or null for no window"
 
 
 def _head_width(text_config: Any) -> tuple[int | None, str]:

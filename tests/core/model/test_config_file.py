@@ -204,8 +204,8 @@ def test_wrong_layer_types_are_named(tmp_path: Path, types: list[str], expected:
     assert expected in refusal(tmp_path, layer_types=types)
 
 
-@pytest.mark.parametrize("value", [9, -1])
-def test_more_active_experts_than_exist_are_refused(tmp_path: Path, value: int) -> None:
+@pytest.mark.parametrize("value", [9, 0, -1])
+def test_impossible_counts_of_active_experts_are_refused(tmp_path: Path, value: int) -> None:
     tiny_config("mixtral", num_local_experts=4).save_pretrained(tmp_path)
     expected = f"num_experts_per_tok is {value} in its config; it must be 1 to 4, its num_local_experts"
     assert expected in refusal(tmp_path, num_experts_per_tok=value)

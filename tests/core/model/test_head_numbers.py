@@ -38,9 +38,11 @@ from ...models.tiny_config import tiny_config
             {"num_key_value_heads": 8},
             "num_key_value_heads is 8 in its config; it must divide 4, its",
         ),
+        ("mistral", {"sliding_window": 0}, "sliding_window is 0 in its config; it must be 1 or more, or null"),
+        ("gemma2", {"sliding_window": -1}, "sliding_window is -1 in its config; it must be 1 or more, or"),
     ],
 )
-def test_contradicting_numbers_of_heads(
+def test_numbers_that_attention_cannot_use(
     tmp_path: Any, model_type: str, changes: dict[str, int], expected: str
 ) -> None:
     tiny_config(model_type, **changes).save_pretrained(tmp_path)
@@ -57,6 +59,7 @@ def test_contradicting_numbers_of_heads(
         ("glm4", {"head_dim": 3}),
         ("llama", {"num_key_value_heads": 1}),
         ("gpt2", {"num_key_value_heads": 3}),
+        ("qwen2", {"sliding_window": 0, "use_sliding_window": False}),
     ],
 )
 def test_numbers_that_a_model_can_compute_with(model_type: str, changes: dict[str, int]) -> None:
