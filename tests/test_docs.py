@@ -66,6 +66,13 @@ def test_each_section_shows_a_tested_scaffold_example():
         assert f"<!-- made: example_{kind} -->" in section_of(hook)
 
 
+@pytest.mark.parametrize("name", HOOKS)
+def test_each_section_says_when_and_where_it_runs(name):
+    section = section_of(name)
+    assert "\n| when | process and thread | how often | what a raise costs |\n" in section
+    assert " may keep " in section
+
+
 def test_every_interface_is_shown_completely():
     shown = text_of("interfaces.md")
     for path in INTERFACES.values():

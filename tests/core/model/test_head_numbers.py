@@ -38,7 +38,11 @@ from ...models.tiny_config import tiny_config
             {"num_key_value_heads": 8},
             "num_key_value_heads is 8 in its config; it must divide 4, its",
         ),
-        ("mistral", {"sliding_window": 0}, "sliding_window is 0 in its config; it must be 1 or more, or null"),
+        (
+            "mistral",
+            {"sliding_window": 0},
+            "sliding_window is 0 in its config; it must be 1 or more, or null",
+        ),
         ("gemma2", {"sliding_window": -1}, "sliding_window is -1 in its config; it must be 1 or more, or"),
     ],
 )
