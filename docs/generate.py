@@ -133,7 +133,7 @@ def example(kind: str) -> str:
 
     A command's declaration belongs to it: there the arguments are.
     """
-    files = dict(package_files(KINDS[kind], PackageNames("example")))
+    files = dict(package_files([KINDS[kind]], PackageNames("example")))
     places = [f"llmfw_example/{name}.py" for name in (("__init__", kind) if kind == "command" else (kind,))]
     return "\n".join(f"`{place}`\n\n```python\n{files[place].decode()}```\n" for place in places)
 

@@ -87,7 +87,7 @@ def test_the_wheel_registers_command_and_plugins(wheel):
 
 
 def test_the_scaffold_requires_this_package(wheel, tmp_path):
-    write_package(KINDS["policy"], PackageNames("quick"), tmp_path)
+    write_package([KINDS["policy"]], PackageNames("quick"), tmp_path)
     asked = tomllib.loads((tmp_path / "llmfw-quick" / "pyproject.toml").read_text("utf-8"))["project"][
         "dependencies"
     ]

@@ -1,13 +1,15 @@
-"""`llmfw plugin new`: every package that it writes installs, is well formed, and passes its own tests at once."""
+"""`llmfw plugin`: every package that it writes installs, is well formed, and passes its own tests at once."""
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,8 +26,19 @@ TESTS = Path(__file__).parents[1]
 NAMES = {kind: f"my-{kind.replace('_', '-')}" for kind in KINDS}
 
 
+SEVERAL = ("policy", "command", "attention", "route")
+
+
+def plugin(*arguments: str) -> Result:
+    return CliRunner().invoke(build_cli(), ["plugin", *arguments], prog_name="llmfw")
+
+
 def plugin_new(*arguments: str) -> Result:
-    return CliRunner().invoke(build_cli(), ["plugin", "new", *arguments], prog_name="llmfw")
+    return plugin("new", *arguments)
+
+
+def kinds(*names: str) -> list[str]:
+    return [text for name in names for text in ("--kind", name)]
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +48,10 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind, name in NAMES.items():
         done = plugin_new(name, "--kind", kind, "--path", str(folder))
         assert done.exit_code == 0, done.output
+    assert plugin_new("both", *kinds(*SEVERAL), "--path", str(folder)).exit_code == 0
+    assert plugin_new("grown", "--kind", "policy", "--path", str(folder)).exit_code == 0
+    done = plugin("add", *kinds(*SEVERAL[1:]), "--path", str(folder / "llmfw-grown"))
+    assert done.exit_code == 0, done.output
     return folder
 
 
@@ -42,7 +59,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all of them are installed into: pip does no more with a wheel without scripts."""
     folder = tmp_path_factory.mktemp("installed")
-    for name in NAMES.values():
+    for name in (*NAMES.values(), "both", "grown"):
         for wheel in WheelBuilder(str(packages / f"llmfw-{name}")).build(directory=str(folder / "wheels")):
             zipfile.ZipFile(wheel).extractall(folder)
     return folder
@@ -53,12 +70,12 @@ def test_every_kind_has_a_package_template():
 
 
 @pytest.mark.parametrize(
-    "kinds",
+    "chosen",
     [pytest.param(tuple(KINDS), marks=pytest.mark.long, id="all"), ("policy", "tool_parser", "route")],
 )
-def test_new_packages_pass_their_tests(kinds: tuple[str, ...], packages: Path, installed: Path):
+def test_new_packages_pass_their_tests(chosen: tuple[str, ...], packages: Path, installed: Path):
     # One run for all, and one dtype of three: the import of torch takes longer than most of the tests.
-    places = [str(packages / f"llmfw-{name}" / "tests") for name in (NAMES[kind] for kind in kinds)]
+    places = [str(packages / f"llmfw-{name}" / "tests") for name in (NAMES[kind] for kind in chosen)]
     options = ["-p", "length", "--hypothesis-profile", LENGTH]
     options += ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "not bf16 and not fp16"]
     done = subprocess.run(
@@ -70,7 +87,91 @@ def test_new_packages_pass_their_tests(kinds: tuple[str, ...], packages: Path, i
         check=False,
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
-    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 8 * len(kinds)
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 8 * len(chosen)
+
+
+@pytest.mark.parametrize("name", ["both", "grown"])
+def test_a_package_brings_each_of_its_kinds(name: str, installed: Path) -> None:
+    show = (
+        "from llmfw.core import load_plugins; from sys import argv\n"
+        "[plugin] = [each for each in load_plugins().loaded if each.name == argv[1]]\n"
+        "print([each.kind for each in plugin.components], len(plugin.commands), len(plugin.routes))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", show, name],
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "['attention', 'policy'] 1 1\n"
+
+
+def test_adding_kinds_gives_the_same_package(packages: Path) -> None:
+    """Only the README and the description are the author's own by then."""
+    grown, both = packages / "llmfw-grown", packages / "llmfw-both"
+    texts = {file.relative_to(both): file.read_text("utf-8") for file in both.rglob("*.py")}
+    expected = {
+        str(place).replace("both", "grown"): text.replace("both", "grown").replace("Both", "Grown")
+        for place, text in texts.items()
+    }
+    assert {str(file.relative_to(grown)): file.read_text("utf-8") for file in grown.rglob("*.py")} == expected
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    assert plugin_new("quick", "--kind", "policy", "--path", str(tmp_path)).exit_code == 0
+    return tmp_path / "llmfw-quick"
+
+
+def test_an_author_s_own_declarations_stay(package: Path) -> None:
+    module = package / "llmfw_quick" / "__init__.py"
+    own = "import os  # mine\n\nfrom llmfw.core import hookimpl  # all of it\n\nX = os.sep  # keep\n"
+    module.write_text(own)
+    assert plugin("add", "--kind", "route", "--path", str(package)).exit_code == 0
+    for line in own.splitlines():
+        assert line in module.read_text().splitlines()
+    assert {"X", "register_routes", "RegisterRoute"} <= set(runpy.run_path(str(module)))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (
+            lambda folder: (folder / "llmfw_quick" / "route.py").write_text("mine"),
+            "route.py is there already",
+        ),
+        (
+            lambda folder: (folder / "llmfw_quick" / "__init__.py").write_text("def"),
+            "is not valid Python: line 1",
+        ),
+        (lambda folder: (folder / "llmfw_quick" / "__init__.py").unlink(), "cannot be read"),
+        (lambda folder: (folder / "pyproject.toml").unlink(), "give the folder of your package with --path"),
+        (
+            lambda folder: (folder / "pyproject.toml").write_text("[project]"),
+            "has 0 entry points in the group",
+        ),
+        (lambda folder: (folder / "pyproject.toml").write_text("["), "cannot be read"),
+    ],
+)
+def test_a_refused_addition_changes_no_file(
+    package: Path, spoil: Callable[[Path], object], expected: str
+) -> None:
+    spoil(package)
+    before = {file: file.read_bytes() for file in package.rglob("*") if file.is_file()}
+    done = plugin("add", "--kind", "route", "--path", str(package))
+    assert done.exit_code == 1
+    assert expected in " ".join(done.output.split())
+    assert {file: file.read_bytes() for file in package.rglob("*") if file.is_file()} == before
+
+
+def test_a_kind_that_is_there_is_refused(package: Path) -> None:
+    (package / "llmfw_quick" / "policy.py").unlink()
+    done = plugin("add", "--kind", "policy", "--path", str(package))
+    assert done.exit_code == 1
+    assert "it has register_schedule_policies() already; call register a second" in " ".join(
+        done.output.split()
+    )
 
 
 def test_every_package_passes_ruff(packages: Path):

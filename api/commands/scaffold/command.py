@@ -1,8 +1,9 @@
-"""`llmfw plugin new`: writes a package with a working plugin and its tests as a starting point."""
+"""`llmfw plugin new` and `add`: write working components and their tests as a starting point."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,16 @@ class KindName(click.Choice[str]):
         return str(choice).replace("-", "_")
 
 
+_kinds = click.option(
+    "--kind",
+    "kind_names",
+    type=KindName(),
+    required=True,
+    multiple=True,
+    help="Kind of component that the package brings. May be given several times.",
+)
+
+
 @click.group("plugin")
 def plugin_group() -> None:
     """Write a plugin of your own."""
@@ -34,9 +45,7 @@ def plugin_group() -> None:
 
 @plugin_group.command("new")
 @click.argument("name")
-@click.option(
-    "--kind", "kind_name", type=KindName(), required=True, help="Kind of component that the plugin brings."
-)
+@_kinds
 @click.option(
     "--path",
     type=click.Path(file_okay=False, path_type=Path),
@@ -45,31 +54,66 @@ def plugin_group() -> None:
     help="Folder in which to create the package's folder.",
 )
 @click.pass_context
-def new_command(ctx: click.Context, name: str, kind_name: str, path: Path) -> None:
+def new_command(ctx: click.Context, name: str, kind_names: tuple[str, ...], path: Path) -> None:
     """Write the package llmfw-NAME: a simple plugin that works, its tests, a README and a CI file.
 
-    Users choose the component by NAME. Existing files are never overwritten.
+    Users choose the component by NAME. With several kinds, the package has one component of each, all called
+    NAME. Existing files are never overwritten.
     """
-    import shlex
-
     from .kinds import KINDS
     from .package import PackageNames, write_package
 
-    kind, names = KINDS[kind_name], PackageNames(name)
-    note = _check_free(kind, names, ctx)
-    folder = write_package(kind, names, path)
-    click.echo(
-        f"{folder} holds a {kind.spoken} that works. Yours goes into {names.module}/{kind.name}.py. Next:\n"
-    )
+    kinds, names = [KINDS[kind] for kind in dict.fromkeys(kind_names)], PackageNames(name)
+    _check_plugin_name(names, ctx)
+    notes = [_check_component_name(kind, names, ctx) for kind in kinds]
+    folder = write_package(kinds, names, path)
+    _tell_next(folder, kinds, names, notes)
+
+
+@plugin_group.command("add")
+@_kinds
+@click.option(
+    "--path",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    show_default="this one",
+    help="Folder of the package, with its pyproject.toml.",
+)
+@click.pass_context
+def add_command(ctx: click.Context, kind_names: tuple[str, ...], path: Path) -> None:
+    """Add a component of another kind, which works, and its tests to a package.
+
+    Adds the hook to the module that the package's entry point names. Other existing files stay as they are.
+    """
+    from .added import ExistingPackage
+    from .kinds import KINDS
+
+    kinds, package = [KINDS[kind] for kind in dict.fromkeys(kind_names)], ExistingPackage(path)
+    notes = [_check_component_name(kind, package.names, ctx) for kind in kinds]
+    package.add(kinds)
+    _tell_next(path, kinds, package.names, notes)
+
+
+def _tell_next(folder: Path, kinds: Sequence[Kind], names: PackageNames, notes: Sequence[str | None]) -> None:
+    """Print what has been written, and the commands that try it."""
+    import shlex
+
+    for kind in kinds:
+        article = "an" if kind.spoken[0] in "aeiou" else "a"
+        click.echo(
+            f"{folder} holds {article} {kind.spoken} that works. Yours goes into {names.module}/{kind.name}.py."
+        )
+    click.echo("Next:\n")
     click.echo(f"  cd {shlex.quote(os.fspath(folder))}")
     click.echo("  pip install -e '.[test]' && pytest")
-    click.echo(f"  {kind.use.format(name=names.component)}")
-    if note:
+    for kind in kinds:
+        click.echo(f"  {kind.use.format(name=names.component)}")
+    for note in filter(None, notes):
         click.echo(f"\n{note}")
 
 
-def _check_free(kind: Kind, names: PackageNames, ctx: click.Context) -> str | None:
-    """Return a note if another component has this name; raise ConfigError if that prevents loading."""
+def _check_plugin_name(names: PackageNames, ctx: click.Context) -> None:
+    """Raise ConfigError if another package's plugin has this name."""
     plugins = plugins_of(ctx)
     others = [(loaded.name, loaded.distribution) for loaded in plugins.loaded]
     others += [(broken.name, broken.distribution) for broken in plugins.broken]
@@ -79,9 +123,13 @@ def _check_free(kind: Kind, names: PackageNames, ctx: click.Context) -> str | No
                 f"the package {package} brings a plugin {plugin!r} already, and two of one name cannot be loaded; "
                 "choose another name"
             )
+
+
+def _check_component_name(kind: Kind, names: PackageNames, ctx: click.Context) -> str | None:
+    """Return a note if another component has this name; raise ConfigError if the command cannot have it."""
     if kind.name == "command" and names.component in _own_commands(ctx):
         raise ConfigError(f"llmfw has a command {names.component!r} of its own; choose another name")
-    return _same_name(plugins, kind, names)
+    return _same_name(plugins_of(ctx), kind, names)
 
 
 def _own_commands(ctx: click.Context) -> list[str]:

@@ -1,17 +1,19 @@
-"""Writes a package with one plugin from templates, which are files with placeholders such as `$name`."""
+"""Writes a package with a plugin from templates, which are files with placeholders such as `$name`."""
 
 from __future__ import annotations
 
+import functools
 import keyword
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
 from llmfw.core import ConfigError
 from llmfw.core.base.about import DISTRIBUTION
 
+from .declaration import add_hook
 from .kinds import Kind
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -59,7 +61,7 @@ class PackageNames:
         return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
+def write_package(kinds: Sequence[Kind], names: PackageNames, parent: Path) -> Path:
     """Write a package into a new folder in `parent`, as a whole or not at all; return the folder.
 
     Raises:
@@ -76,7 +78,7 @@ def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"the folder {folder} cannot be made: {error}") from error
     try:
-        for place, content in package_files(kind, names):
+        for place, content in package_files(kinds, names):
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
             (folder / place).write_bytes(content)
     except BaseException as error:
@@ -87,9 +89,43 @@ def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
     return folder
 
 
-def package_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]]:
-    """Yield the path (relative to the package's folder) and the content of each file of a package."""
-    values = {
+def package_files(kinds: Sequence[Kind], names: PackageNames) -> Iterator[tuple[str, bytes]]:
+    """Yield the path (relative to the package's folder) and the content of each file of a package.
+
+    Args:
+        kinds: kinds of the components in the package, at least one, each at most once.
+    """
+    values = _package_values(kinds, names)
+    yield "pyproject.toml", _filled(TEMPLATES / "package" / "pyproject.txt", values)
+    yield "README.md", _filled(TEMPLATES / "package" / "readme.txt", values)
+    yield ".gitignore", _filled(TEMPLATES / "package" / "gitignore.txt", values)
+    yield ".github/workflows/ci.yml", _filled(TEMPLATES / "package" / "ci.txt", values)
+    declarations = [declaration(kind, names) for kind in kinds]
+    yield f"{names.module}/__init__.py", functools.reduce(add_hook, declarations).encode()
+    yield f"{names.module}/py.typed", b""
+    for kind in kinds:
+        yield from component_files(kind, names)
+
+
+def declaration(kind: Kind, names: PackageNames) -> str:
+    """Return the text of a module that declares one component, command or route."""
+    own, common = TEMPLATES / kind.name / "declaration.txt", TEMPLATES / "package" / "declaration.txt"
+    return _filled(own if own.exists() else common, _values(kind, names)).decode()
+
+
+def component_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the content of each file that a package has for one kind, but for the declaration."""
+    own, values = TEMPLATES / kind.name, _values(kind, names)
+    yield f"{names.module}/{kind.name}.py", _filled(own / "component.txt", values)
+    for file in sorted((own / "data").rglob("*")):
+        if file.is_file():
+            yield f"{names.module}/{file.relative_to(own / 'data').as_posix()}", file.read_bytes()
+    yield f"tests/test_{kind.name}.py", _filled(own / "test.txt", values)
+
+
+def _values(kind: Kind, names: PackageNames) -> dict[str, str]:
+    """Return the values of the placeholders in the templates of one kind."""
+    return {
         "name": names.component,
         "distribution": names.distribution,
         "module": names.module,
@@ -98,26 +134,37 @@ def package_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]
         "class_name": names.class_stem + kind.class_suffix,
         "function": names.function,
         "summary": kind.summary,
-        "description": f"{kind.spoken.capitalize()} for llmfw: {kind.summary}",
-        "spoken": kind.spoken,
-        "use": kind.use.format(name=names.component),
-        "checking": f"\n$ llmfw check {kind.name} {names.component}",
-        "promises": kind.promises,
     }
-    own = TEMPLATES / kind.name
-    declaration = own / "declaration.txt"
-    yield "pyproject.toml", _filled(TEMPLATES / "package" / "pyproject.txt", values)
-    yield "README.md", _filled(TEMPLATES / "package" / "readme.txt", values)
-    yield ".gitignore", _filled(TEMPLATES / "package" / "gitignore.txt", values)
-    yield ".github/workflows/ci.yml", _filled(TEMPLATES / "package" / "ci.txt", values)
-    common = TEMPLATES / "package" / "declaration.txt"
-    yield f"{names.module}/__init__.py", _filled(declaration if declaration.exists() else common, values)
-    yield f"{names.module}/py.typed", b""
-    yield f"{names.module}/{kind.name}.py", _filled(own / "component.txt", values)
-    for file in sorted((own / "data").rglob("*")):
-        if file.is_file():
-            yield f"{names.module}/{file.relative_to(own / 'data').as_posix()}", file.read_bytes()
-    yield f"tests/test_{kind.name}.py", _filled(own / "test.txt", values)
+
+
+def _package_values(kinds: Sequence[Kind], names: PackageNames) -> dict[str, str]:
+    """Return the values of the placeholders in the templates of a package."""
+    name = names.component
+    if len(kinds) == 1:
+        description = f"{kinds[0].spoken.capitalize()} for llmfw: {kinds[0].summary}"
+        brings = f"{_with_article(kinds[0])} for llmfw: {kinds[0].summary}."
+    else:
+        spoken = " and ".join([", ".join(kind.spoken for kind in kinds[:-1]), kinds[-1].spoken])
+        description = f"{spoken.capitalize()} for llmfw"
+        brings = "For llmfw:\n\n" + "\n".join(f"- {_with_article(kind)}: {kind.summary}" for kind in kinds)
+    return {
+        "name": name,
+        "distribution": names.distribution,
+        "module": names.module,
+        "description": description,
+        "brings": brings,
+        "uses": "\n".join(f"$ {kind.use.format(name=name)}" for kind in kinds),
+        "checks": "\n".join(f"$ llmfw check {kind.name} {name}" for kind in kinds),
+        "files": "\n".join(
+            f"- `{names.module}/{kind.name}.py` is the {kind.spoken}.\n"
+            f"- `tests/test_{kind.name}.py` holds it to {kind.promises}."
+            for kind in kinds
+        ),
+    }
+
+
+def _with_article(kind: Kind) -> str:
+    return f"{'An' if kind.spoken[0] in 'aeiou' else 'A'} {kind.spoken}"
 
 
 def _filled(template: Path, values: Mapping[str, str]) -> bytes:
