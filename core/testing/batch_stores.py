@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from .batch_model import HOUR, OPERATIONS, BatchModel, StoreAdapter, counts, job
 from .stores import (
     Operation,
     StoreTests,
+    assert_loop_stays_free,
     assert_same_results,
     drawn,
     fresh,
@@ -167,6 +169,23 @@ class BatchStoreTests(StoreTests[BatchStore]):
             await asyncio.gather(*map(work, range(6)))
             assert await counts(store) == (180, 20)
             assert [*await lines(store)] == [line(n).data for n in range(1, 201) if n % 10]
+
+    @on_a_loop
+    async def test_no_call_holds_up_the_event_loop(self, open_store: OpenBatches, tmp_path: Path) -> None:
+        async with opened(open_store, tmp_path) as store:
+            await store.create(job())
+            numbers = itertools.count(1)
+
+            async def use() -> None:
+                results = store.results("batch_1")
+                for _ in range(10):
+                    await results.add([line(next(numbers)) for _ in range(20)])
+                assert await lines(store)
+                await store.list(limit=10)
+                await store.get("batch_1")
+                assert await store.lease("batch_1", "one", HOUR)
+
+            await assert_loop_stays_free(use)
 
     @on_a_loop
     async def test_each_job_has_separate_results(self, open_store: OpenBatches, tmp_path: Path) -> None:

@@ -17,7 +17,17 @@ from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
 
 from .declared import built
 from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, object_of, response
-from .stores import Operation, StoreTests, drawn, fresh, on_a_loop, opened, outcome, structs
+from .stores import (
+    Operation,
+    StoreTests,
+    assert_loop_stays_free,
+    drawn,
+    fresh,
+    on_a_loop,
+    opened,
+    outcome,
+    structs,
+)
 
 MIB = 2**20
 STRANGE_IDS = (
@@ -190,6 +200,21 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert await self.there(store, 6) == [4, 5, 6]
             await store.put(response("resp_6", created_at=6.0, response=object_of(49)))
             assert await self.there(store, 6) == [5, 6]
+
+    @on_a_loop
+    async def test_no_call_holds_up_the_event_loop(self, open_large: Open, tmp_path: Path) -> None:
+        async with opened(open_large, tmp_path) as store:
+
+            async def use() -> None:
+                await store.put(response("resp_1"))
+                for number in range(2, 20):
+                    await store.put(response(f"resp_{number}", f"resp_{number - 1}"))
+                await store.get("resp_9")
+                await store.conversation("resp_19")
+                await store.unfinished()
+                await store.delete("resp_1")
+
+            await assert_loop_stays_free(use)
 
     @on_a_loop
     async def test_concurrent_puts_lose_nothing(self, open_large: Open, tmp_path: Path) -> None:

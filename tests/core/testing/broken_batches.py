@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,13 @@ class ReturnsArrivalOrder(WithResults):
     class made(MemoryResults):  # noqa: N801
         async def lines(self, *, failed: bool) -> AsyncIterator[Sequence[bytes]]:
             yield [result.data for result in self._kept().values() if result.failed == failed]
+
+
+class SleepsInAdd(WithResults):
+    class made(MemoryResults):  # noqa: N801
+        async def add(self, results: Sequence[LineResult]) -> None:
+            time.sleep(0.2)  # noqa: ASYNC251
+            await super().add(results)
 
 
 class DropsLastLine(WithResults):
@@ -135,6 +143,10 @@ class TestKeepsLastResult(OfKind):
 
 class TestReturnsArrivalOrder(OfKind):
     kind = ReturnsArrivalOrder
+
+
+class TestSleepsInAdd(OfKind):
+    kind = SleepsInAdd
 
 
 class TestDropsLastLine(OfKind):

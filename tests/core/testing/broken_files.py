@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 from llmfw.core.interfaces.file_store import Describe, FileRecord
 from llmfw.core.testing import FileStoreTests
 from llmfw.plugins.store_memory.files import MemoryFiles
+from llmfw.plugins.store_sqlite.files import SqliteFiles
 
 
 class DropsLastChunk(MemoryFiles):
@@ -83,6 +87,49 @@ class SanitisesNames(MemoryFiles):
         return await super().put(chunks, cleaned)
 
 
+class SleepsInPut(MemoryFiles):
+    async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
+        time.sleep(0.3)  # noqa: ASYNC251
+        return await super().put(chunks, describe)
+
+
+class ReadsWholeFiles(SqliteFiles):
+    async def read(self, file_id: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        whole = b"".join([piece async for piece in super().read(file_id, start, end)])
+        for place in range(0, len(whole), 2**18):
+            yield whole[place : place + 2**18]
+
+
+class CollectsUploads(SqliteFiles):
+    async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
+        whole = [chunk async for chunk in chunks]
+
+        async def again() -> AsyncIterator[bytes]:
+            for chunk in whole:
+                yield chunk
+
+        return await super().put(again(), describe)
+
+
+class KeepsBytesOfCancelledUploads(SqliteFiles):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._own = folder
+
+    async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
+        draft = self._own / f"draft-{uuid.uuid4().hex}"
+
+        async def copied() -> AsyncIterator[bytes]:
+            async for chunk in chunks:
+                draft.write_bytes(chunk)
+                yield chunk
+                await asyncio.sleep(0.01)
+
+        record = await super().put(copied(), describe)
+        draft.unlink(missing_ok=True)
+        return record
+
+
 class AcceptsUnknownIds(MemoryFiles):
     async def delete(self, file_id: str) -> None:
         self._files.pop(file_id, None)
@@ -130,6 +177,34 @@ class TestSanitisesNames(OfKind):
 
 class TestAcceptsUnknownIds(OfKind):
     kind = AcceptsUnknownIds
+
+
+class TestSleepsInPut(OfKind):
+    kind = SleepsInPut
+
+
+class OfDisk(FileStoreTests):
+    kind: type[SqliteFiles]
+
+    @pytest.fixture
+    def open_store(self) -> Callable[[Path], SqliteFiles]:
+        return type(self).kind
+
+    @pytest.fixture
+    def survives_reopening(self) -> bool:
+        return True
+
+
+class TestReadsWholeFiles(OfDisk):
+    kind = ReadsWholeFiles
+
+
+class TestCollectsUploads(OfDisk):
+    kind = CollectsUploads
+
+
+class TestKeepsBytesOfCancelledUploads(OfDisk):
+    kind = KeepsBytesOfCancelledUploads
 
 
 class TestLosesDataOnClose(OfKind):

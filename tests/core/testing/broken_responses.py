@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,12 @@ class NeverEvicts(MemoryResponses):
 class IgnoresInputSize(MemoryResponses):
     async def put(self, record: ResponseRecord) -> None:
         self._max_bytes += len(record.input)
+        await super().put(record)
+
+
+class SleepsInPut(MemoryResponses):
+    async def put(self, record: ResponseRecord) -> None:
+        time.sleep(0.2)  # noqa: ASYNC251
         await super().put(record)
 
 
