@@ -186,7 +186,8 @@ class ChatService:
             reply.prompt_token_ids = first.request.prompt
         if extras.prompt_logprobs is not None:
             tokenizer = self._generator.tokenizer
-            reply.prompt_logprobs = prompt_logprobs_of(first, extras.prompt_logprobs, tokenizer)
+            slices = self._generator.slices
+            reply.prompt_logprobs = await prompt_logprobs_of(first, extras.prompt_logprobs, tokenizer, slices)
         return reply
 
     async def stream(self, generation: Generation, *, include_usage: bool) -> AsyncGenerator[bytes, None]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from llmfw.api.schemas.common import Usage
 from llmfw.api.schemas.logprobs import CompletionLogprobs
-from llmfw.api.schemas.token_fields import PromptLogprobs
 from llmfw.api.text.choice import Choice
 from llmfw.api.text.endings import Ending, ending_of
 from llmfw.api.text.extras import prompt_logprobs_of
@@ -67,7 +67,7 @@ class CompletionGeneration:
         self._slices = slices
         self._per_prompt = len(generation.choices) // len(prompts)
         self._texts = [self._text(prompt) for prompt in prompts] if echo or logprobs else [""] * len(prompts)
-        self._scored_prompts: dict[int, PromptLogprobs] = {}  # by index of the prompt
+        self._scored_prompts: dict[int, Any] = {}  # by index of the prompt
         self._echo_logprobs: dict[int, CompletionLogprobs] = {}  # by index of the prompt
 
     @property
@@ -80,14 +80,17 @@ class CompletionGeneration:
         """Whether the generated tokens are part of the reply."""
         return not self._scores_only
 
-    def prompt_logprobs(self, choice: Choice) -> PromptLogprobs | UnsetType:
-        """Return the log probabilities of a choice's prompt in vLLM's format; UNSET if not requested."""
+    async def prompt_logprobs(self, choice: Choice) -> Any:
+        """Return the log probabilities of a choice's prompt in vLLM's format as a `msgspec.Raw`; UNSET: none."""
         num_top = self.generation.extras.prompt_logprobs
         if num_top is None:
             return UNSET
         index = self.prompt_index(choice)
         if index not in self._scored_prompts:
-            self._scored_prompts[index] = prompt_logprobs_of(self.first(choice), num_top, self._tokenizer)
+            first = self.first(choice)
+            self._scored_prompts[index] = await prompt_logprobs_of(
+                first, num_top, self._tokenizer, self._slices
+            )
         return self._scored_prompts[index]
 
     def best(self) -> list[Choice]:
@@ -132,6 +135,16 @@ class CompletionGeneration:
         text = "".join([delta.text for delta in deltas if isinstance(delta, ContentDelta)])
         tokens = tokens_of(deltas) if self._logprobs else []
         return text, self._entries(tokens, self._offset(choice)) if tokens else None
+
+    async def whole(self, choice: Choice, deltas: Sequence[Delta]) -> tuple[str, CompletionLogprobs | None]:
+        """Return what `piece` does, for the deltas of a whole choice; other requests can run in between."""
+        if self._scores_only or not self._logprobs:
+            return self.piece(choice, deltas)
+        text = "".join([delta.text for delta in deltas if isinstance(delta, ContentDelta)])
+        tokens = tokens_of(deltas)
+        weight = 1 + len(tokens[0].top) + len(tokens[0].given) if tokens else 1
+        entries = await self._entries_in_slices(tokens, self._offset(choice), weight)
+        return text, entries if tokens else None
 
     def last(self, choice: Choice) -> CompletionLogprobs | None:
         """Return the log probabilities of a choice's last tokens without text; None if there are none."""
@@ -182,9 +195,14 @@ class CompletionGeneration:
         k = self._num_top or 0  # `prompt_logprobs` may have asked for more
         records = [TokenLogprob(r.logprob, r.top_ids[:k], r.top_logprobs[:k]) for r in logprobs]
         tokens = prompt_tokens(prompt, records, self._tokenizer, self._texts[self.prompt_index(choice)])
+        return await self._entries_in_slices(tokens, 0, 1 + k)
+
+    async def _entries_in_slices(
+        self, tokens: Iterable[ScoredToken], offset: int, weight: int
+    ) -> CompletionLogprobs:
         whole = CompletionLogprobs([], [], [], [])
-        async for some in self._slices.of(tokens, 1 + k):
-            part = self._entries(some, 0)
+        async for some in self._slices.of(tokens, weight):
+            part = self._entries(some, offset)
             whole.tokens += part.tokens
             whole.token_logprobs += part.token_logprobs
             whole.top_logprobs += part.top_logprobs

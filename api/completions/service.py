@@ -16,6 +16,7 @@ from llmfw.api.schemas.completions import DEFAULT_MAX_TOKENS, Completion, Comple
 from llmfw.api.text.extras import extras_of
 from llmfw.api.text.generation import Generator, Output
 from llmfw.api.text.given_ids import given_ids
+from llmfw.api.text.prompt_values import check_prompt_values
 from llmfw.api.text.stops import stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
@@ -67,6 +68,7 @@ class CompletionService:
         grammar = await self._grammar(body)
         prompts, sampling = await self._prompts(body, sampling)
         _check_number(len(prompts), best_of)
+        _check_prompt_values(prompts, n, extras.prompt_logprobs, num_top if body.echo else None)
         skip = body.skip_special_tokens is not False
         _check_given(given, scores_only=scores_only)
         output = Output(
@@ -128,7 +130,7 @@ class CompletionService:
         reply, extras = self._empty(running), running.generation.extras
         for index, choice in enumerate(running.best()):
             echo, echo_logprobs = await running.echo_of(choice)
-            text, logprobs = running.piece(choice, deltas[choice.index])
+            text, logprobs = await running.whole(choice, deltas[choice.index])
             ending = running.ending(choice)
             token_ids = choice.text.token_ids if running.returns_text else []
             reply.choices.append(
@@ -141,7 +143,7 @@ class CompletionService:
                     stop_reason=ending.stop_reason,
                     token_ids=token_ids if extras.token_ids else UNSET,
                     prompt_token_ids=choice.request.prompt if extras.token_ids else UNSET,
-                    prompt_logprobs=running.prompt_logprobs(choice),
+                    prompt_logprobs=await running.prompt_logprobs(choice),
                 )
             )
         reply.usage = running.usage()
@@ -230,6 +232,15 @@ def _check_number(num_prompts: int, best_of: int) -> None:
             f"at most {MAX_TOGETHER} are allowed: send several requests",
             param="n",
         )
+
+
+def _check_prompt_values(
+    prompts: Sequence[Prompt], n: int, num_scored: int | None, num_echoed: int | None
+) -> None:
+    """Raise RequestError if the reply would have too many log probabilities of prompt tokens."""
+    for param, num_top in (("prompt_logprobs", num_scored), ("echo", num_echoed)):
+        if num_top is not None:
+            check_prompt_values([prompt.token_ids for prompt in prompts], 1 + num_top, n, param)
 
 
 def _check_whole(body: CompletionRequest) -> None:

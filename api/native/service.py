@@ -12,15 +12,17 @@ from llmfw.api.completions.service import MAX_TOGETHER
 from llmfw.api.http.sse import DONE, comment_on, frame
 from llmfw.api.schemas.native import GenerateReply, GenerateRequest
 from llmfw.api.text.generation import Generation, Generator
+from llmfw.api.text.prompt_values import check_prompt_values
 from llmfw.api.text.terms import terms_of
 from llmfw.api.text.text_stream import Delta
 from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.parsers import ContentDelta, ReasoningParser
 
-from .logprobs import LogprobForm, check_start
+from .logprobs import LogprobForm, check_start, num_prompt_top
 from .prompt_maker import PromptMaker, counts_reasoning, scores_only, with_given_ids
 from .prompts import Prompts, given_ids_of, ids_of, prompts_of, sampling_of
 from .run import NativeGeneration
+from .spacing import EventSpacing
 
 
 class NativeService:
@@ -51,6 +53,9 @@ class NativeService:
         ids = ids_of(body, prompts, n)
         check_start(body, prompts.token_ids)
         named = given_ids_of(body, prompts, self._generator.info)
+        if (top := num_prompt_top(body)) is not None:
+            width = 1 + top + max(map(len, named), default=0)
+            check_prompt_values(prompts.token_ids, width, n, "logprob_start_len")
         maker = PromptMaker(body, self._generator, terms, self._reasoning)
 
         generation = self._generator.start_prompts(
@@ -85,10 +90,12 @@ class NativeService:
     async def stream(self, running: NativeGeneration) -> AsyncGenerator[bytes, None]:
         """Run a generation and yield server-sent events, each with the whole output of one choice so far.
 
+        When a choice's events have become large, it has fewer of them (`EventSpacing`).
+
         If an engine event adds no text, yields a comment on the choice's wait, or b"" if the choice does not
         wait.
         """
-        texts = [""] * len(running.generation.choices)
+        texts, spacing = [""] * len(running.generation.choices), EventSpacing()
         async with contextlib.aclosing(running.generation.events()) as events:
             async for choice, deltas in events:
                 new = "" if running.is_unread(choice) else _text_of(deltas)
@@ -98,10 +105,14 @@ class NativeService:
                     continue
                 data = b""
                 for ready in running.ready(choice):
+                    if not spacing.is_due(ready):
+                        continue
                     reply = await running.reply(ready, texts[ready.index])
                     if running.is_list:
                         reply.index = ready.index
-                    data += frame(msgspec.json.encode(reply))
+                    event = frame(msgspec.json.encode(reply))
+                    spacing.count(ready, len(event))
+                    data += event
                 yield data
         yield DONE
 

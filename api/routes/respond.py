@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive
 
+from llmfw.api.http.reply_encoding import encode_reply
 from llmfw.api.http.sse import EventStreamResponse
 from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, BodyReader, check_encoding
 from llmfw.api.text.terms import key_name
@@ -51,9 +52,11 @@ def json_response(
     body: msgspec.Struct | Sequence[msgspec.Struct], headers: Mapping[str, str] | None = None
 ) -> ASGIResponse:
     """Return a JSON reply with status 200."""
-    return ASGIResponse(
-        body=msgspec.json.encode(body), media_type="application/json", headers=dict(headers or {})
-    )
+    return _encoded_response(msgspec.json.encode(body), headers)
+
+
+def _encoded_response(body: bytes, headers: Mapping[str, str] | None) -> ASGIResponse:
+    return ASGIResponse(body=body, media_type="application/json", headers=dict(headers or {}))
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, ResultT]) -> ResultT:
@@ -99,12 +102,12 @@ async def answer(
     async def frames() -> AsyncGenerator[bytes, None]:
         return stream(await starting)
 
-    async def whole() -> BodyT:
-        return await reply(await starting)
+    async def whole() -> bytes:
+        return await encode_reply(await reply(await starting))
 
     if streams:
         return await event_stream(receive, frames(), headers)
-    return json_response(await while_connected(receive, whole()), headers)
+    return _encoded_response(await while_connected(receive, whole()), headers)
 
 
 async def event_stream(

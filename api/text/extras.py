@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llmfw.api.schemas.common import GenerationRequest, UsageOptions
-from llmfw.api.schemas.token_fields import PromptLogprob, PromptLogprobs
+from llmfw.api.schemas.token_fields import PromptLogprob
 from llmfw.core.base.errors import EngineError, RequestError
+from llmfw.core.base.request import TokenLogprob
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from .choice import Choice
 from .reply_extras import Extras
 from .scored_tokens import LOWEST_LOGPROB
+from .slices import ListWriter, Slices
 
 
 def extras_of(body: GenerationRequest, echo: str = "") -> Extras:
@@ -57,11 +61,12 @@ class NewTokenIds:
         return token_ids[start:]
 
 
-def prompt_logprobs_of(choice: Choice, num_top: int, tokenizer: Tokenizer) -> PromptLogprobs:
-    """Return the log probabilities of a prompt's tokens, and of the most likely tokens at each position.
+async def prompt_logprobs_of(choice: Choice, num_top: int, tokenizer: Tokenizer, slices: Slices) -> Any:
+    """Return the `PromptLogprobs` of a prompt as a `msgspec.Raw`: its tokens, and the likely tokens at each position.
 
     Args:
         choice: the prompt's first choice, after its end.
+        slices: scheduler of the work on large lists, shared by all requests.
 
     Raises:
         EngineError: the engine did not return log probabilities for every token after the first.
@@ -74,11 +79,15 @@ def prompt_logprobs_of(choice: Choice, num_top: int, tokenizer: Tokenizer) -> Pr
         text = tokenizer.token_bytes(token_id).decode("utf-8", "replace")
         return PromptLogprob(max(logprob, LOWEST_LOGPROB), rank, text)
 
-    found: PromptLogprobs = [None]
-    for token_id, record in zip(prompt[1:], records, strict=True):
-        place = {str(token_id): entry(token_id, record.logprob, record.rank or None)}
+    def place(scored: tuple[int, TokenLogprob]) -> dict[str, PromptLogprob]:
+        token_id, record = scored
+        found = {str(token_id): entry(token_id, record.logprob, record.rank or None)}
         likely = zip(record.top_ids[:num_top], record.top_logprobs, strict=False)
         for rank, (top_id, logprob) in enumerate(likely, 1):
-            place.setdefault(str(top_id), entry(top_id, logprob, rank))
-        found.append(place)
-    return found
+            found.setdefault(str(top_id), entry(top_id, logprob, rank))
+        return found
+
+    written = ListWriter(slices)
+    await written.extend([None], lambda item: item)
+    await written.extend(zip(prompt[1:], records, strict=True), place, 1 + num_top)
+    return written.json()

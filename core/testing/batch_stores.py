@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from llmfw.core.interfaces.batch_store import ENDED, BatchRecord, BatchStore
 
 from .batch_model import HOUR, OPERATIONS, BatchModel, StoreAdapter, counts, job, line, lines
+from .resources import assert_loop_stays_free
 from .stores import (
     Operation,
     StoreTests,
-    assert_loop_stays_free,
     assert_same_results,
     drawn,
     fresh,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Any
 
@@ -23,6 +24,27 @@ async def stream(*chunks: bytes) -> AsyncIterator[bytes]:
         yield chunk
 
 
+class BrokenError(Exception):
+    """Exception that tests raise to interrupt an upload."""
+
+
+async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
+    """Yield chunks, then raise BrokenError."""
+    for chunk in chunks:
+        yield chunk
+    raise BrokenError
+
+
+def undescribed(size: int) -> FileRecord:
+    """Raise BrokenError, as a `describe` callback does if an upload form lacks fields."""
+    raise BrokenError
+
+
+def record_of(id: str, size: int) -> FileRecord:
+    """Return a file's record with default fields."""
+    return FileRecord(id=id, filename="name", purpose="batch", bytes=size, created_at=1)
+
+
 async def put(store: FileStore, id: str, data: bytes = b"data", **fields: Any) -> FileRecord:
     """Store a file in one chunk, with default values for all fields not given; return the file's record."""
     given = {"filename": "name.jsonl", "purpose": "batch", "created_at": 1, **fields}
@@ -37,6 +59,16 @@ async def read(store: FileStore, id: str, start: int = 0, end: int | None = None
 def ids(records: Iterable[FileRecord]) -> Sequence[str]:
     """Return the ids of records."""
     return [record.id for record in records]
+
+
+def brief(found: Any) -> Any:
+    """Replace long bytes by a text with their length and hash; return other values unchanged.
+
+    pytest compares the text faster.
+    """
+    if not isinstance(found, bytes) or len(found) < 200:
+        return found
+    return f"{len(found)} bytes with sha256 {hashlib.sha256(found).hexdigest()}"
 
 
 class FileModel:

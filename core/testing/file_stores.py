@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import random
-import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -17,14 +14,26 @@ from hypothesis import strategies as st
 
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
 
-from .file_model import OPERATIONS, FileModel, StoreAdapter, ids, put, read, stream
+from .file_model import (
+    OPERATIONS,
+    BrokenError,
+    FileModel,
+    StoreAdapter,
+    breaking,
+    brief,
+    ids,
+    put,
+    read,
+    record_of,
+    stream,
+    undescribed,
+)
+from .resources import assert_loop_stays_free, folder_bytes, peak_memory
 from .stores import (
     Operation,
     StoreTests,
-    assert_loop_stays_free,
     assert_same_results,
     drawn,
-    folder_bytes,
     fresh,
     on_a_loop,
     opened,
@@ -40,44 +49,6 @@ STRANGE_IDS = (
 )
 
 OpenFiles = Callable[[Path], FileStore]
-
-
-class BrokenError(Exception):
-    """Exception that tests raise to interrupt an upload."""
-
-
-async def breaking(*chunks: bytes) -> AsyncIterator[bytes]:
-    """Yield chunks, then raise BrokenError."""
-    for chunk in chunks:
-        yield chunk
-    raise BrokenError
-
-
-@contextlib.contextmanager
-def peak_memory() -> Iterator[list[int]]:
-    """Context manager whose list has the most bytes of Python objects in the block, after the block."""
-    peaks: list[int] = []
-    tracemalloc.start()
-    try:
-        yield peaks
-    finally:
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-
-
-def brief(found: Any) -> Any:
-    """Replace long bytes by a text with their length and hash; return other values unchanged.
-
-    pytest compares the text faster.
-    """
-    if not isinstance(found, bytes) or len(found) < 200:
-        return found
-    return f"{len(found)} bytes with sha256 {hashlib.sha256(found).hexdigest()}"
-
-
-def undescribed(size: int) -> FileRecord:
-    """Raise BrokenError, as a `describe` callback does if an upload form lacks fields."""
-    raise BrokenError
 
 
 class FileStoreTests(StoreTests[FileStore]):
@@ -422,8 +393,3 @@ class FileStoreTests(StoreTests[FileStore]):
         await assert_same_results(
             open_store, tmp_path, StoreAdapter, model, operations, reopening=survives_reopening
         )
-
-
-def record_of(id: str, size: int) -> FileRecord:
-    """Return a file's record with default fields."""
-    return FileRecord(id=id, filename="name", purpose="batch", bytes=size, created_at=1)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from llmfw.core.interfaces.response_store import ResponseRecord, ResponseStore
 
 from .declared import built
+from .resources import assert_loop_stays_free
 from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, object_of, response
 from .stores import (
     Operation,
     StoreTests,
-    assert_loop_stays_free,
     drawn,
     fresh,
     on_a_loop,

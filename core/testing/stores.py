@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import tempfile
-import time
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,9 +29,6 @@ class Closable(Protocol):
 P = ParamSpec("P")
 StoreT = TypeVar("StoreT", bound=Closable)
 StructT = TypeVar("StructT", bound=msgspec.Struct)
-
-MAX_STOP_S = 0.1
-"""Seconds for which one call of a store may stop the event loop, on which all requests are answered."""
 
 Operation = tuple[str, Mapping[str, Any]]
 """(name of a method, its arguments)."""
@@ -116,48 +111,6 @@ async def outcome(call: Awaitable[Any]) -> Any:
         return await call
     except KeyError:
         return KeyError
-
-
-async def assert_loop_stays_free(use: Callable[[], Awaitable[Any]]) -> None:
-    """Assert that no part of `use` stops the event loop for longer than MAX_STOP_S in each of three runs.
-
-    The best of three runs counts, because a busy machine stops the loop, too.
-    """
-    longest = [await _longest_stop_s(use()) for _ in range(3)]
-    assert min(longest) <= MAX_STOP_S, "the store's methods block the event loop; do their work in a thread"
-
-
-async def _longest_stop_s(use: Awaitable[Any]) -> float:
-    """Await `use`; return the longest time, in seconds, in which the event loop ran nothing else."""
-    longest, last = 0.0, time.perf_counter()
-
-    def note() -> None:
-        nonlocal longest, last
-        now = time.perf_counter()
-        longest, last = max(longest, now - last), now
-
-    async def tick() -> None:
-        while True:
-            note()
-            await asyncio.sleep(0.001)
-
-    ticking = asyncio.create_task(tick())
-    await asyncio.sleep(0)
-    try:
-        await use
-        note()
-    finally:
-        ticking.cancel()
-    return longest
-
-
-def folder_bytes(folder: Path) -> int:
-    """Return the size of all files in a folder."""
-    sizes = 0
-    for file in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # a store may be removing it
-            sizes += file.stat().st_size
-    return sizes
 
 
 async def assert_same_results(

@@ -43,3 +43,77 @@ def test_scored_prompts_delay_no_other_client(
         until = time.monotonic() + ATTACK_S
         while time.monotonic() < until:
             assert http.post(path, json=body).status_code == 200
+
+
+LONG = [5] * 1900
+NAMED = list(range(128))
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": LONG, "max_tokens": 1, "n": 128, "prompt_logprobs": 20}),
+        ("/v1/completions", {"prompt": [LONG] * 4, "max_tokens": 0, "n": 128, "echo": True, "logprobs": 20}),
+        (
+            "/generate",
+            {
+                "input_ids": LONG,
+                "sampling_params": {"max_new_tokens": 1, "n": 128},
+                "top_logprobs_num": 20,
+                **SCORED,
+            },
+        ),
+    ],
+)
+def test_copies_of_scored_prompts_are_limited(
+    server: ServerProcess, http: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    """Before, such a request had a reply of 358 MB to 1.4 GB, and another client waited 1.3 to 8.5 s."""
+    with unhurt(server):
+        reply = http.post(path, json=body)
+        assert reply.status_code == 400
+        assert "in one reply" in reply.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": LONG, "max_tokens": 1, "n": 24, "prompt_logprobs": 20}),
+        (
+            "/v1/completions",
+            {"prompt": "a", "max_tokens": 100, "n": 64, "logprobs": 0, "logprob_token_ids": NAMED},
+        ),
+        (
+            "/v1/chat/completions",
+            {
+                "messages": [{"role": "user", "content": "a"}],
+                "max_tokens": 100,
+                "n": 64,
+                "logprobs": True,
+                "top_logprobs": 20,
+            },
+        ),
+    ],
+)
+def test_large_replies_delay_no_other_client(
+    server: ServerProcess, http: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    with unhurt(server):
+        assert http.post(path, json=body).status_code == 200
+
+
+def test_streamed_scores_are_not_repeated_without_end(server: ServerProcess, http: httpx.Client) -> None:
+    """Before, this reply had 6.85 GB, because each event has all tokens so far."""
+    sampling = {"max_new_tokens": 1900, "ignore_eos": True}
+    body = {
+        "text": "a",
+        "sampling_params": sampling,
+        "return_logprob": True,
+        "token_ids_logprob": NAMED,
+        "stream": True,
+    }
+    size = 0
+    with unhurt(server), http.stream("POST", "/generate", json=body) as reply:
+        for piece in reply.iter_bytes():
+            size += len(piece)
+    assert size < 400 * 2**20

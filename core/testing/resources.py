@@ -1,0 +1,68 @@
+"""Measures what a store takes from others: the event loop, memory and disk space."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+MAX_STOP_S = 0.1
+"""Seconds for which one call of a store may stop the event loop, on which all requests are answered."""
+
+
+async def assert_loop_stays_free(use: Callable[[], Awaitable[Any]]) -> None:
+    """Assert that no part of `use` stops the event loop for longer than MAX_STOP_S in each of three runs.
+
+    The best of three runs counts, because a busy machine stops the loop, too.
+    """
+    longest = [await _longest_stop_s(use()) for _ in range(3)]
+    assert min(longest) <= MAX_STOP_S, "the store's methods block the event loop; do their work in a thread"
+
+
+async def _longest_stop_s(use: Awaitable[Any]) -> float:
+    """Await `use`; return the longest time, in seconds, in which the event loop ran nothing else."""
+    longest, last = 0.0, time.perf_counter()
+
+    def note() -> None:
+        nonlocal longest, last
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+
+    async def tick() -> None:
+        while True:
+            note()
+            await asyncio.sleep(0.001)
+
+    ticking = asyncio.create_task(tick())
+    await asyncio.sleep(0)
+    try:
+        await use
+        note()
+    finally:
+        ticking.cancel()
+    return longest
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the size of all files in a folder."""
+    sizes = 0
+    for file in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a store may be removing it
+            sizes += file.stat().st_size
+    return sizes
+
+
+@contextlib.contextmanager
+def peak_memory() -> Iterator[list[int]]:
+    """Context manager whose list has the most bytes of Python objects in the block, after the block."""
+    peaks: list[int] = []
+    tracemalloc.start()
+    try:
+        yield peaks
+    finally:
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
