@@ -7,6 +7,7 @@ request schema.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 import uuid
@@ -37,7 +38,7 @@ from .prompt_fit import check_settings, check_token_ids, fitted_sampling
 from .reply_extras import NO_EXTRAS
 from .sampling import MAX_BIASES, to_sampling, with_own_seed
 from .served_name import is_name_of
-from .slices import Slices
+from .slices import SLICE, Slices, num_values
 from .stops import Stops
 from .terms import Terms
 from .text_stream import NO_STOPS, Delta, TextStream
@@ -141,10 +142,12 @@ class Generation:
         """Run the choices concurrently, and yield their events as they arrive.
 
         A choice's text processes an event only when the event is yielded, so that `choice.text` never runs
-        ahead of the events that the caller has seen.
+        ahead of the events that the caller has seen. The events of one step are processed in slices, so that
+        other requests run in between.
         """
         flight = ChoicesInFlight(self._client, self.choices, self._places)
         held: deque[tuple[Choice, TokenEvent | Exception | None]] = deque()
+        spent = 0
         try:
             unheard = {i for i in flight.first if self.choices[i].request.tell_wait}
             while held or flight.is_open:
@@ -155,6 +158,10 @@ class Generation:
                     unheard.discard(choice.index)
                     held.append((choice, item))
                 elif item is not None and choice.text.finish_reason is None:
+                    spent += num_values(item)
+                    if spent > SLICE:
+                        await asyncio.sleep(0)
+                        spent = 0
                     deltas = choice.feed(item)
                     if choice.text.finish_reason is not None:
                         flight.end(choice)

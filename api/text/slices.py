@@ -14,12 +14,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from llmfw.core.base.request import TokenEvent
+
 ItemT = TypeVar("ItemT")
 
 SLICE = 512
 """Work of one slice, in formatted numbers (each with some text): about a millisecond."""
 
 _encode = msgspec.json.Encoder().encode
+
+
+def num_values(event: TokenEvent) -> int:
+    """Return the work of formatting an event: its tokens and their log probabilities."""
+    scored = event.logprobs or ()
+    width = 1 + len(scored[0].top_ids) + len(scored[0].given_ids) if scored else 1
+    return width * len(event.token_ids)
 
 
 class Slices:

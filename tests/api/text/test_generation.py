@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from llmfw.api.text.generation import Generator
+from llmfw.api.text.slices import SLICE
 from llmfw.api.text.text_stream import TextStream
-from llmfw.core.base.request import SamplingParams
+from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprob
 from llmfw.core.client.inproc import InprocEngineClient
 
 from ...doubles.echo_engine import EchoEngine
@@ -35,3 +37,38 @@ async def test_a_slow_reader_sees_each_choice_end(tmp_path: Path) -> None:
             ("c", None),
             ("", "stop"),
         ]
+
+
+class EventsAtOnce(InprocEngineClient):
+    """A client whose engine has all events of a request ready."""
+
+    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        scored = TokenLogprob(-1.0, [*range(20)], [-1.0] * 20)
+        for _ in range(request.sampling.max_tokens or 0):
+            yield TokenEvent(request.id, [97], logprobs=[scored])
+        yield TokenEvent(request.id, [], FinishReason.LENGTH)
+
+
+async def test_others_run_between_events_of_choices(tmp_path: Path) -> None:
+    tokenizer, turns = byte_tokenizer(tmp_path), 0
+    client = EventsAtOnce(EchoEngine())
+    await client.start()
+    generation = Generator(client, tokenizer, "echo").start(
+        "x-",
+        [tokenizer.encode("abc")],
+        SamplingParams(max_tokens=50),
+        lambda _: TextStream(tokenizer.detokenizer()),
+        n=8,
+    )
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    await generation.finish()
+    running.cancel()
+    await client.close()
+    assert turns >= 8 * 50 * 21 // SLICE
