@@ -15,7 +15,11 @@ from litestar.types import Receive
 from llmfw.api.http.reply_encoding import encode_reply
 from llmfw.api.http.sse import EventStreamResponse
 from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, BodyReader, check_encoding
+from llmfw.api.server.memory import Memory
 from llmfw.api.text.terms import key_name
+
+LARGE_REPLY_BYTES = 2**20
+"""Size of a reply above which memory is returned to the system afterwards."""
 
 ResultT = TypeVar("ResultT")
 StartedT = TypeVar("StartedT")
@@ -107,7 +111,10 @@ async def answer(
 
     if streams:
         return await event_stream(receive, frames(), headers)
-    return _encoded_response(await while_connected(receive, whole()), headers)
+    body = await while_connected(receive, whole())
+    if len(body) > LARGE_REPLY_BYTES:
+        Memory().used()
+    return _encoded_response(body, headers)
 
 
 async def event_stream(

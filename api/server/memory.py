@@ -34,8 +34,8 @@ class Memory:
     def used(self) -> None:
         """Schedule the return of memory in QUIET_S seconds.
 
-        Call it when a large body has been received and when its turn has come; each call
-        restarts the time.
+        Call it when a large body has been received, when its turn has come, and when a large reply is encoded;
+        each call restarts the time.
         """
         if self._libc is None:
             return

@@ -78,17 +78,17 @@ def test_copies_of_scored_prompts_are_limited(
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/v1/completions", {"prompt": LONG, "max_tokens": 1, "n": 24, "prompt_logprobs": 20}),
+        ("/v1/completions", {"prompt": LONG, "max_tokens": 1, "n": 16, "prompt_logprobs": 20}),
         (
             "/v1/completions",
-            {"prompt": "a", "max_tokens": 100, "n": 64, "logprobs": 0, "logprob_token_ids": NAMED},
+            {"prompt": "a", "max_tokens": 100, "n": 32, "logprobs": 0, "logprob_token_ids": NAMED},
         ),
         (
             "/v1/chat/completions",
             {
                 "messages": [{"role": "user", "content": "a"}],
                 "max_tokens": 100,
-                "n": 64,
+                "n": 32,
                 "logprobs": True,
                 "top_logprobs": 20,
             },
