@@ -70,6 +70,12 @@ if TYPE_CHECKING:
     from .interfaces.kv_storage import KVStorage as KVStorage
     from .interfaces.layers import LayerSpec as LayerSpec
     from .interfaces.lazy_command import LazyCommand as LazyCommand
+    from .interfaces.middleware import ASGIApplication as ASGIApplication
+    from .interfaces.middleware import ASGIMessage as ASGIMessage
+    from .interfaces.middleware import ASGIReceive as ASGIReceive
+    from .interfaces.middleware import ASGIScope as ASGIScope
+    from .interfaces.middleware import ASGISend as ASGISend
+    from .interfaces.middleware import HTTPMiddleware as HTTPMiddleware
     from .interfaces.model_source import ModelSource as ModelSource
     from .interfaces.module_pass import ModulePass as ModulePass
     from .interfaces.observer import RequestEnded as RequestEnded
@@ -186,6 +192,14 @@ _HOMES = {
     ".interfaces.kv_storage": ("KVStorage",),
     ".interfaces.layers": ("LayerSpec",),
     ".interfaces.lazy_command": ("LazyCommand",),
+    ".interfaces.middleware": (
+        "ASGIApplication",
+        "ASGIMessage",
+        "ASGIReceive",
+        "ASGIScope",
+        "ASGISend",
+        "HTTPMiddleware",
+    ),
     ".interfaces.model_source": ("ModelSource",),
     ".interfaces.module_pass": ("ModulePass",),
     ".interfaces.parsers": (

@@ -213,6 +213,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:Tokenizer",
     ),
     "drafter": ("llmfw.core:Drafter", "llmfw.core:SequenceDrafter"),
+    "middleware": ("llmfw.core:HTTPMiddleware",),
     "observer": (
         "llmfw.core:RequestObserver",
         "llmfw.core:RequestStarted",

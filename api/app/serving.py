@@ -10,7 +10,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import uvicorn
@@ -24,6 +24,7 @@ from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
 from llmfw.api.services.components import start_engine
+from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.observing import observed
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -156,6 +157,7 @@ class Serving:
         stores: open stores, which this closes at the end.
         keys: API keys of the clients.
         observers: observers of the requests.
+        middleware: middleware of plugins, from the outside inward.
     """
 
     def __init__(
@@ -167,9 +169,11 @@ class Serving:
         stores: Stores,
         keys: Keyring,
         observers: Observers,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         self._client = client
         self._observers = observers
+        self._middleware = middleware
         self._stores = stores
         self._engine_config = engine
         self._config = server
@@ -266,6 +270,7 @@ class Serving:
             self._config,
             keys=self._keys,
             plugin_routes=usable_routes(self._plugins.routes),
+            middleware=self._middleware,
             ledger=registry.ledger,
         )
         prepare_process(self._config, has_keys=self._keys.has_keys)

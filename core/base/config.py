@@ -180,6 +180,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     observers: Annotated[str, Setting(
         "Tell these components what happens to each request, separated by commas.",
         kind="observer", words=("none",))] = "none"
+    middleware: Annotated[str, Setting(
+        "Pass HTTP requests through these components, from the outside inward, separated by commas.",
+        kind="middleware", words=("none",))] = "none"
 
     api_key: Annotated[tuple[tuple[str, str], ...], Setting(
         "Require this bearer token from clients; repeatable. Each name is a tenant.",

@@ -37,6 +37,7 @@ pytest.register_assert_rewrite(
             "drafters",
             "model_sources",
             "observers",
+            "middleware",
             "response_stores",
             "response_model",
         )
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .file_stores import FileStoreTests
     from .grammar_case import GrammarExample
     from .grammars import GrammarBackendTests
+    from .middleware import HTTPMiddlewareTests
     from .model_sources import ModelSourceTests
     from .module_pass import ModulePassTests
     from .observers import RequestObserverTests
@@ -68,6 +70,7 @@ _HOMES = {
     "FileStoreTests": "file_stores",
     "GrammarBackendTests": "grammars",
     "GrammarExample": "grammar_case",
+    "HTTPMiddlewareTests": "middleware",
     "ModelSourceTests": "model_sources",
     "ModulePassTests": "module_pass",
     "ReasoningExample": "parsing",
@@ -94,6 +97,7 @@ __all__ = [
     "FileStoreTests",
     "GrammarBackendTests",
     "GrammarExample",
+    "HTTPMiddlewareTests",
     "ModelSourceTests",
     "ModulePassTests",
     "ReasoningExample",

@@ -80,6 +80,12 @@ KINDS: Mapping[str, Kind] = {
             "Reasoning",
         ),
         Kind("model", "a model of random weights", "llmfw serve {name}", "Model"),
+        Kind(
+            "middleware",
+            "the time until a reply, as a header",
+            "llmfw serve --middleware {name}",
+            "Middleware",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "command",

@@ -204,6 +204,22 @@ OBSERVERS = {
     "KeepsEveryId": "test_ended_requests_are_forgotten",
 }
 
+MIDDLEWARE = {
+    "HidesErrors": "test_a_reply_passes",
+    "GrowsBody": "test_bodies_of_any_size_pass",
+    "DropsTheBody": "test_bodies_of_any_size_pass",
+    "BuffersStreams": "test_streams_are_not_held_back",
+    "SwallowsErrors": "test_errors_of_the_application_pass",
+    "EndsBrokenStreams": "test_errors_in_a_stream_pass",
+    "IgnoresCancelling": "test_a_cancelled_request_ends",
+    "SharesOneSend": "test_concurrent_requests_stay_apart",
+    "ReadsAscii": "test_odd_headers_break_nothing",
+    "TakesHeadersForADict": "test_repeated_headers_of_replies_are_kept",
+    "NormalizesPaths": "test_the_path_stays_after_authentication",
+    "Computes": "test_a_request_costs_little",
+    "KeepsPaths": "test_ended_requests_are_forgotten",
+}
+
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -218,6 +234,7 @@ BROKEN = {
     "broken_models": MODELS,
     "broken_responses": RESPONSES,
     "broken_observers": OBSERVERS,
+    "broken_middleware": MIDDLEWARE,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 TRIED = {module: dict(list(broken.items())[:NUM_TRIED]) for module, broken in BROKEN.items()}
