@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from .base.request import TokenLogprob as TokenLogprob
     from .client.client import EngineClient as EngineClient
     from .interfaces.attention import AttentionBackend as AttentionBackend
+    from .interfaces.authenticator import Authenticator as Authenticator
+    from .interfaces.authenticator import Credentials as Credentials
+    from .interfaces.authenticator import Principal as Principal
+    from .interfaces.authenticator import Refusal as Refusal
     from .interfaces.batch_store import ENDED as ENDED
     from .interfaces.batch_store import BatchError as BatchError
     from .interfaces.batch_store import BatchRecord as BatchRecord
@@ -162,6 +166,12 @@ _HOMES = {
     ),
     ".client.client": ("EngineClient",),
     ".interfaces.attention": ("AttentionBackend",),
+    ".interfaces.authenticator": (
+        "Authenticator",
+        "Credentials",
+        "Principal",
+        "Refusal",
+    ),
     ".interfaces.batch_store": (
         "BatchError",
         "BatchRecord",

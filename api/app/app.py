@@ -14,6 +14,7 @@ from litestar.types import ASGIApp, ControllerRouterHandler
 
 from llmfw.api.access.access_log import AccessLog
 from llmfw.api.access.authentication import AdminOnly, ApiKey
+from llmfw.api.access.authenticators import Authenticators
 from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.redaction import Redaction
@@ -67,6 +68,7 @@ def create_app(
     keys: Keyring | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
     middleware: Sequence[Middleware] = (),
+    authenticators: Authenticators | None = None,
     ledger: ComponentLedger | None = None,
 ) -> ASGIApp:
     """Build the HTTP application.
@@ -80,6 +82,7 @@ def create_app(
             controllers. The application's state gives them `api`, `client`, `generator`, `chat`,
             `completions`, `responses` and `config`.
         middleware: middleware of plugins, from the outside inward.
+        authenticators: authenticators of plugins, which `config` must name; None: there are none.
         ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
 
     Raises:
@@ -110,7 +113,7 @@ def create_app(
     for plugin, path in plugin_routes:
         _register(app, plugin, path, ledger)
     inner = wrapped(HeadFollowsGet(app), middleware, outside_checks=False)
-    return _guarded(inner, config, keys, middleware)
+    return _guarded(inner, config, keys, middleware, authenticators)
 
 
 def _state_for_plugins(
@@ -178,21 +181,29 @@ def _without_keys(config: ServerConfig) -> ServerConfig:
     )
 
 
-def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring, middleware: Sequence[Middleware]) -> ASGIApp:
+def _guarded(
+    app: ASGIApp,
+    config: ServerConfig,
+    keys: Keyring,
+    middleware: Sequence[Middleware],
+    others: Authenticators | None,
+) -> ASGIApp:
     """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, plugins' middleware that
     stands before these checks, ids, access log."""
-    guarded = ApiKey(app, keys, OPEN_PATHS) if keys.has_keys else app
+    guarded = ApiKey(app, keys, OPEN_PATHS, others) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
-    checked = AdminPaths(known, _for_admins(app, keys))
+    checked = AdminPaths(known, _for_admins(app, keys, others))
     return AccessLog(RequestId(wrapped(checked, middleware, outside_checks=True)), redact)
 
 
-def _for_admins(app: ASGIApp, keys: Keyring) -> ASGIApp:
+def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:
     """Wrap an application in the checks for /admin.
 
     Clients need the administrator's key (see `AdminOnly`). If the server has no keys at all, they must be on
     this machine.
     """
-    return ApiKey(AdminOnly(app, keys), keys) if keys.has_keys or keys.has_admin else FromThisMachine(app)
+    if not (keys.has_keys or keys.has_admin):
+        return FromThisMachine(app)
+    return ApiKey(AdminOnly(app, keys), keys, others=others)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from llmfw.api.anthropic.errors import anthropic_error, anthropic_status
-from llmfw.api.http.errors import body_of, retry_advice, status_of
+from llmfw.api.access.error_reply import send_error
 from llmfw.api.services.middleware import Middleware
 from llmfw.core.interfaces.middleware import ASGIMessage
 from llmfw.core.plugin.calls import EXPECTED_ERRORS
@@ -143,14 +141,3 @@ def _alone(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
-
-
-async def send_error(send: Send, path: str, error: Exception) -> None:
-    """Send the reply for an exception, in the format of the API that the path belongs to."""
-    is_anthropic = path.startswith("/v1/messages")
-    status = anthropic_status(error) if is_anthropic else status_of(error)
-    body = msgspec.json.encode(anthropic_error(error) if is_anthropic else body_of(error))
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    headers += [(name.encode(), str(value).encode()) for name, value in retry_advice(error, status).items()]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

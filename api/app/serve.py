@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from llmfw.api.access.authenticators import build_authenticators
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.server.announcement import settings_line
 from llmfw.api.services.middleware import build_middleware
@@ -52,6 +53,7 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
                 lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
             )
             check_options(engine_config, server_config, plugins.registry)
+            authenticators = build_authenticators(server_config, plugins.registry)
             middleware = build_middleware(server_config, plugins.registry)
 
             async def run() -> int:
@@ -64,6 +66,7 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
                         serving = Serving(
                             *(client, engine_config, server_config, plugins, stores, keys, observers),
                             middleware=middleware,
+                            authenticators=authenticators,
                         )
                         return await serving.run(sock, signals)
 

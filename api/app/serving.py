@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 from litestar.types import ASGIApp
 
+from llmfw.api.access.authenticators import Authenticators
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.server.announcement import ready_text
 from llmfw.api.server.connections import ConnectionTable, watching
@@ -158,6 +159,7 @@ class Serving:
         keys: API keys of the clients.
         observers: observers of the requests.
         middleware: middleware of plugins, from the outside inward.
+        authenticators: authenticators of plugins.
     """
 
     def __init__(
@@ -170,10 +172,12 @@ class Serving:
         keys: Keyring,
         observers: Observers,
         middleware: Sequence[Middleware] = (),
+        authenticators: Authenticators | None = None,
     ) -> None:
         self._client = client
         self._observers = observers
         self._middleware = middleware
+        self._authenticators = authenticators
         self._stores = stores
         self._engine_config = engine
         self._config = server
@@ -271,6 +275,7 @@ class Serving:
             keys=self._keys,
             plugin_routes=usable_routes(self._plugins.routes),
             middleware=self._middleware,
+            authenticators=self._authenticators if self._keys.has_others else None,
             ledger=registry.ledger,
         )
         prepare_process(self._config, has_keys=self._keys.has_keys)

@@ -21,11 +21,12 @@ INTERFACES: Mapping[str, str] = {
     "model": "llmfw.core:ModelSource",
     "observer": "llmfw.core:RequestObserver",
     "middleware": "llmfw.core:HTTPMiddleware",
+    "authenticator": "llmfw.core:Authenticator",
 }
 """Kind of component → the interface that its classes implement."""
 
 
-SEVERAL = frozenset({"observer", "middleware"})
+SEVERAL = frozenset({"observer", "middleware", "authenticator"})
 """Kinds of which a server uses several components at once. Their options are named "kind.name.key"."""
 
 

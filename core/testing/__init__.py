@@ -37,6 +37,7 @@ pytest.register_assert_rewrite(
             "drafters",
             "model_sources",
             "observers",
+            "authenticators",
             "middleware",
             "response_stores",
             "response_model",
@@ -46,6 +47,7 @@ pytest.register_assert_rewrite(
 
 if TYPE_CHECKING:
     from .attention import AttentionBackendTests
+    from .authenticators import AuthenticatorTests
     from .batch_stores import BatchStoreTests
     from .chat_templates import ChatTemplateTests
     from .drafters import DrafterTests
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AttentionBackendTests": "attention",
+    "AuthenticatorTests": "authenticators",
     "BatchStoreTests": "batch_stores",
     "ChatTemplateTests": "chat_templates",
     "DrafterTests": "drafters",
@@ -91,6 +94,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AttentionBackendTests",
+    "AuthenticatorTests",
     "BatchStoreTests",
     "ChatTemplateTests",
     "DrafterTests",

@@ -86,6 +86,12 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve --middleware {name}",
             "Middleware",
         ),
+        Kind(
+            "authenticator",
+            "tokens of a file",
+            "llmfw serve --authenticators {name}",
+            "Authenticator",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "command",

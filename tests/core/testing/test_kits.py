@@ -220,6 +220,22 @@ MIDDLEWARE = {
     "KeepsPaths": "test_ended_requests_are_forgotten",
 }
 
+AUTHENTICATORS = {
+    "CapitalNames": "test_header_names_are_lower_case",
+    "LetsNobodyPass": "test_nobody_is_not_recognized",
+    "TrustsUnsigned": "test_odd_credentials_are_not_recognized",
+    "ReadsAscii": "test_random_credentials_are_not_recognized",
+    "ReturnsTrue": "test_a_known_client_is_recognized",
+    "AlreadyExpired": "test_a_known_client_is_recognized",
+    "ComparesStart": "test_changed_credentials_are_not_recognized",
+    "IgnoresCase": "test_changed_credentials_are_not_recognized",
+    "TakesOneOfTwo": "test_repeated_headers_are_not_recognized",
+    "SharesTheToken": "test_concurrent_requests_stay_apart",
+    "Blocks": "test_the_event_loop_is_not_blocked",
+    "QuotesTheToken": "test_secrets_are_not_shown",
+    "LogsTheToken": "test_secrets_are_not_shown",
+}
+
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -235,6 +251,7 @@ BROKEN = {
     "broken_responses": RESPONSES,
     "broken_observers": OBSERVERS,
     "broken_middleware": MIDDLEWARE,
+    "broken_authenticators": AUTHENTICATORS,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 TRIED = {module: dict(list(broken.items())[:NUM_TRIED]) for module, broken in BROKEN.items()}
