@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from .base.request import TokenLogprob as TokenLogprob
     from .client.client import EngineClient as EngineClient
     from .interfaces.attention import AttentionBackend as AttentionBackend
+    from .interfaces.authenticator import Authenticator as Authenticator
+    from .interfaces.authenticator import Credentials as Credentials
+    from .interfaces.authenticator import Principal as Principal
+    from .interfaces.authenticator import Refusal as Refusal
     from .interfaces.batch_store import ENDED as ENDED
     from .interfaces.batch_store import BatchError as BatchError
     from .interfaces.batch_store import BatchRecord as BatchRecord
@@ -70,6 +74,12 @@ if TYPE_CHECKING:
     from .interfaces.kv_storage import KVStorage as KVStorage
     from .interfaces.layers import LayerSpec as LayerSpec
     from .interfaces.lazy_command import LazyCommand as LazyCommand
+    from .interfaces.middleware import ASGIApplication as ASGIApplication
+    from .interfaces.middleware import ASGIMessage as ASGIMessage
+    from .interfaces.middleware import ASGIReceive as ASGIReceive
+    from .interfaces.middleware import ASGIScope as ASGIScope
+    from .interfaces.middleware import ASGISend as ASGISend
+    from .interfaces.middleware import HTTPMiddleware as HTTPMiddleware
     from .interfaces.model_source import ModelSource as ModelSource
     from .interfaces.module_pass import ModulePass as ModulePass
     from .interfaces.observer import RequestEnded as RequestEnded
@@ -156,6 +166,12 @@ _HOMES = {
     ),
     ".client.client": ("EngineClient",),
     ".interfaces.attention": ("AttentionBackend",),
+    ".interfaces.authenticator": (
+        "Authenticator",
+        "Credentials",
+        "Principal",
+        "Refusal",
+    ),
     ".interfaces.batch_store": (
         "BatchError",
         "BatchRecord",
@@ -186,6 +202,14 @@ _HOMES = {
     ".interfaces.kv_storage": ("KVStorage",),
     ".interfaces.layers": ("LayerSpec",),
     ".interfaces.lazy_command": ("LazyCommand",),
+    ".interfaces.middleware": (
+        "ASGIApplication",
+        "ASGIMessage",
+        "ASGIReceive",
+        "ASGIScope",
+        "ASGISend",
+        "HTTPMiddleware",
+    ),
     ".interfaces.model_source": ("ModelSource",),
     ".interfaces.module_pass": ("ModulePass",),
     ".interfaces.parsers": (

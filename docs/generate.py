@@ -213,6 +213,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:Tokenizer",
     ),
     "drafter": ("llmfw.core:Drafter", "llmfw.core:SequenceDrafter"),
+    "authenticator": tuple(
+        f"llmfw.core:{name}" for name in ("Authenticator", "Credentials", "Principal", "Refusal")
+    ),
+    "middleware": ("llmfw.core:HTTPMiddleware",),
     "observer": (
         "llmfw.core:RequestObserver",
         "llmfw.core:RequestStarted",

@@ -11,7 +11,11 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 from llmfw.api.text.terms import key_name
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.interfaces.authenticator import Refusal
 
+from .authenticators import Authenticators
+from .error_reply import send_error
 from .key_table import ADMIN
 from .keyring import Keyring
 
@@ -24,12 +28,20 @@ class ApiKey:
     Args:
         keys: the accepted keys.
         public: paths that need no key.
+        others: authenticators of plugins, which are asked about requests without a valid key.
     """
 
-    def __init__(self, app: ASGIApp, keys: Keyring, public: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Keyring,
+        public: Collection[str] = (),
+        others: Authenticators | None = None,
+    ) -> None:
         self._app = app
         self._keys = keys
         self._public = public
+        self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
@@ -39,11 +51,22 @@ class ApiKey:
             return
         given = _given_keys(scope)
         tenant = next((found for found in map(self._keys.tenant_of, given) if found is not None), None)
+        refusal = ""
+        if tenant is None and self._others is not None:
+            try:
+                answer = await self._others.ask(scope["headers"])
+            except LLMFWError as error:
+                await _send_error(send, kind, scope["path"], error)
+                return
+            if isinstance(answer, Refusal):
+                refusal = answer.message
+            else:
+                tenant = answer
         if tenant is not None:
             key_name.set(tenant)  # visible to this connection only, because each has its own context
             await self._app(scope, receive, send)
         elif kind == "http":
-            await _send_401(send, scope["path"], bool(given))
+            await _send_401(send, scope["path"], bool(given), refusal)
         else:
             await send({"type": "websocket.close", "code": 1008, "reason": "invalid API key"})
 
@@ -62,7 +85,7 @@ class AdminOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
         kind: str = scope["type"]
-        if key_name.get() == ADMIN or (not self._keys.has_admin and len(self._keys.tenants) == 1):
+        if key_name.get() == ADMIN or (not self._keys.has_admin and self._keys.only_tenant == key_name.get()):
             await self._app(scope, receive, send)
         elif kind == "http":
             await _send_403(send, self._keys.has_admin)
@@ -94,9 +117,16 @@ def _body_401(path: str, message: str) -> AnthropicError | ErrorBody:
     return ErrorBody(ErrorDetail(message=message, type="invalid_request_error", code="invalid_api_key"))
 
 
-async def _send_401(send: Send, path: str, given: bool) -> None:
+async def _send_error(send: Send, kind: str, path: str, error: Exception) -> None:
+    if kind == "http":
+        await send_error(send, path, error)
+    else:
+        await send({"type": "websocket.close", "code": 1011, "reason": "authentication failed"})
+
+
+async def _send_401(send: Send, path: str, given: bool, refusal: str = "") -> None:
     problem = "the API key is wrong" if given else "an API key is needed"
-    message = f"{problem}; send the server's key in the header 'Authorization: Bearer KEY'"
+    message = refusal or f"{problem}; send the server's key in the header 'Authorization: Bearer KEY'"
     await _send(send, 401, _body_401(path, message), (b"www-authenticate", b"Bearer"))
 
 

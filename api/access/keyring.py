@@ -32,7 +32,8 @@ class Keyring:
         config: server settings with keys, or with paths of key files.
 
     Attributes:
-        has_keys: whether clients must send a key.
+        has_keys: whether clients must send a key, or other credentials.
+        has_others: whether authenticators of plugins know further tenants.
         has_admin: whether there is an admin key.
 
     Raises:
@@ -44,7 +45,8 @@ class Keyring:
         self._admins = [digest_of(config.admin_api_key)] if config.admin_api_key else []
         self._user_file = _path(config.api_key_file)
         self._admin_file = _path(config.admin_api_key_file)
-        self.has_keys = bool(self._users or self._user_file)
+        self.has_others = config.authenticators != "none"
+        self.has_keys = bool(self._users or self._user_file) or self.has_others
         self.has_admin = bool(self._admins or self._admin_file)
         self._signatures = self._look()
         self._keys = self._read()
@@ -55,6 +57,11 @@ class Keyring:
     def tenants(self) -> frozenset[str]:
         """Tenants that have a key now, without the administrator."""
         return self._keys.tenants
+
+    @property
+    def only_tenant(self) -> str | None:
+        """The tenant of all keys; None if there are several tenants, or could be."""
+        return next(iter(self.tenants)) if len(self.tenants) == 1 and not self.has_others else None
 
     def tenant_of(self, key: bytes) -> str | None:
         """Return the tenant of a client's key; None if the key is not valid."""

@@ -42,7 +42,7 @@ class Ownership:
         if self._keys is None or self.tenant == ADMIN:
             return None
         adopts = (
-            self._keys.tenants == {self.tenant} if self._adopter is None else self.tenant == self._adopter
+            self._keys.only_tenant == self.tenant if self._adopter is None else self.tenant == self._adopter
         )
         return frozenset({self.tenant, ""}) if adopts else frozenset({self.tenant})
 
@@ -53,7 +53,7 @@ class Ownership:
 
     def leaves_unowned(self) -> bool:
         """Return whether only the admin key sees objects without a tenant."""
-        return self._keys is not None and self._adopter is None and len(self._keys.tenants) > 1
+        return self._keys is not None and self._adopter is None and self._keys.only_tenant is None
 
 
 async def warn_of_unowned(files: FileStore, batches: BatchStore) -> None:

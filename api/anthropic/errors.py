@@ -31,14 +31,14 @@ _TYPES = {
 
 def anthropic_error(error: Exception) -> AnthropicError:
     """Return Anthropic's error body for an exception."""
-    status, detail = _status_of(error), body_of(error).error
+    status, detail = anthropic_status(error), body_of(error).error
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     refuses_thread = detail.param == "thread" and detail.code == "unsupported_parameter"
     details = UnsupportedThread(["thread"]) if refuses_thread else UNSET
     return AnthropicError(AnthropicErrorDetail(kind, detail.message, detail.param or UNSET, details))
 
 
-def _status_of(error: Exception) -> int:
+def anthropic_status(error: Exception) -> int:
     """Return the HTTP status of an exception.
 
     For an overloaded server, this is Anthropic's own status 529.
@@ -50,7 +50,7 @@ def _status_of(error: Exception) -> int:
 def handle_as_anthropic(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Return the error reply for an exception of a route. Like `handle`, but with Anthropic's error body."""
     response = handle(request, error)
-    response.status_code = _status_of(error)
+    response.status_code = anthropic_status(error)
     response.content = msgspec.json.encode(anthropic_error(error))
     return response
 

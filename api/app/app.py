@@ -14,6 +14,7 @@ from litestar.types import ASGIApp, ControllerRouterHandler
 
 from llmfw.api.access.access_log import AccessLog
 from llmfw.api.access.authentication import AdminOnly, ApiKey
+from llmfw.api.access.authenticators import Authenticators
 from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.redaction import Redaction
@@ -41,6 +42,7 @@ from llmfw.api.routes.uploads import upload_routes
 from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
+from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.services import Answering, ModelComponents, Services
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import ServerConfig
@@ -50,6 +52,7 @@ from llmfw.core.plugin.calls import ComponentLedger
 
 from .head import HeadFollowsGet
 from .middleware import RequestId
+from .plugin_middleware import wrapped
 from .plugin_routes import plugin_route, route_entry, shared_paths
 
 OPEN_PATHS = frozenset({"/", "/health", "/health_generate", "/ping"})
@@ -64,6 +67,8 @@ def create_app(
     *,
     keys: Keyring | None = None,
     plugin_routes: Sequence[tuple[str, str]] = (),
+    middleware: Sequence[Middleware] = (),
+    authenticators: Authenticators | None = None,
     ledger: ComponentLedger | None = None,
 ) -> ASGIApp:
     """Build the HTTP application.
@@ -76,6 +81,8 @@ def create_app(
         plugin_routes: pairs of plugin and import path "package.module:name" of Litestar handlers, routers or
             controllers. The application's state gives them `api`, `client`, `generator`, `chat`,
             `completions`, `responses` and `config`.
+        middleware: middleware of plugins, from the outside inward.
+        authenticators: authenticators of plugins, which `config` must name; None: there are none.
         ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
 
     Raises:
@@ -105,7 +112,8 @@ def create_app(
     )
     for plugin, path in plugin_routes:
         _register(app, plugin, path, ledger)
-    return _guarded(HeadFollowsGet(app), config, keys)
+    inner = wrapped(HeadFollowsGet(app), middleware, outside_checks=False)
+    return _guarded(inner, config, keys, middleware, authenticators)
 
 
 def _state_for_plugins(
@@ -173,19 +181,29 @@ def _without_keys(config: ServerConfig) -> ServerConfig:
     )
 
 
-def _guarded(app: ASGIApp, config: ServerConfig, keys: Keyring) -> ASGIApp:
-    """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, ids, access log."""
-    guarded = ApiKey(app, keys, OPEN_PATHS) if keys.has_keys else app
+def _guarded(
+    app: ASGIApp,
+    config: ServerConfig,
+    keys: Keyring,
+    middleware: Sequence[Middleware],
+    others: Authenticators | None,
+) -> ASGIApp:
+    """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, plugins' middleware that
+    stands before these checks, ids, access log."""
+    guarded = ApiKey(app, keys, OPEN_PATHS, others) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
-    return AccessLog(RequestId(AdminPaths(known, _for_admins(app, keys))), redact)
+    checked = AdminPaths(known, _for_admins(app, keys, others))
+    return AccessLog(RequestId(wrapped(checked, middleware, outside_checks=True)), redact)
 
 
-def _for_admins(app: ASGIApp, keys: Keyring) -> ASGIApp:
+def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:
     """Wrap an application in the checks for /admin.
 
     Clients need the administrator's key (see `AdminOnly`). If the server has no keys at all, they must be on
     this machine.
     """
-    return ApiKey(AdminOnly(app, keys), keys) if keys.has_keys or keys.has_admin else FromThisMachine(app)
+    if not (keys.has_keys or keys.has_admin):
+        return FromThisMachine(app)
+    return ApiKey(AdminOnly(app, keys), keys, others=others)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from llmfw.api.access.authenticators import build_authenticators
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.server.announcement import settings_line
+from llmfw.api.services.middleware import build_middleware
 from llmfw.api.services.observing import observing
 from llmfw.api.services.option_checks import check_options
 from llmfw.api.services.stores import open_stores
@@ -51,6 +53,8 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
                 lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
             )
             check_options(engine_config, server_config, plugins.registry)
+            authenticators = build_authenticators(server_config, plugins.registry)
+            middleware = build_middleware(server_config, plugins.registry)
 
             async def run() -> int:
                 async with observing(server_config, plugins.registry) as observers:
@@ -60,7 +64,9 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
                         from .serving import Serving  # imports Litestar
 
                         serving = Serving(
-                            client, engine_config, server_config, plugins, stores, keys, observers
+                            *(client, engine_config, server_config, plugins, stores, keys, observers),
+                            middleware=middleware,
+                            authenticators=authenticators,
                         )
                         return await serving.run(sock, signals)
 

@@ -10,12 +10,13 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import uvicorn
 from litestar.types import ASGIApp
 
+from llmfw.api.access.authenticators import Authenticators
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.server.announcement import ready_text
 from llmfw.api.server.connections import ConnectionTable, watching
@@ -24,6 +25,7 @@ from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
 from llmfw.api.services.components import start_engine
+from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.observing import observed
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -156,6 +158,8 @@ class Serving:
         stores: open stores, which this closes at the end.
         keys: API keys of the clients.
         observers: observers of the requests.
+        middleware: middleware of plugins, from the outside inward.
+        authenticators: authenticators of plugins.
     """
 
     def __init__(
@@ -167,9 +171,13 @@ class Serving:
         stores: Stores,
         keys: Keyring,
         observers: Observers,
+        middleware: Sequence[Middleware] = (),
+        authenticators: Authenticators | None = None,
     ) -> None:
         self._client = client
         self._observers = observers
+        self._middleware = middleware
+        self._authenticators = authenticators
         self._stores = stores
         self._engine_config = engine
         self._config = server
@@ -266,6 +274,8 @@ class Serving:
             self._config,
             keys=self._keys,
             plugin_routes=usable_routes(self._plugins.routes),
+            middleware=self._middleware,
+            authenticators=self._authenticators if self._keys.has_others else None,
             ledger=registry.ledger,
         )
         prepare_process(self._config, has_keys=self._keys.has_keys)

@@ -72,6 +72,8 @@ _SPECIAL: dict[str, Callable[[], dict[str, Any]]] = {
     "chat_template": lambda: {"type": Name("chat_template", or_file=True)},
     "module_passes": lambda: {"type": Names("module_pass", also=("auto", "none"))},
     "observers": lambda: {"type": Names("observer", also=("none",))},
+    "authenticators": lambda: {"type": Names("authenticator", also=("none",))},
+    "middleware": lambda: {"type": Names("middleware", also=("none",))},
     "chunked_prefill_size": lambda: {"type": ChunkSize(min=-1)},
     "log_level": lambda: {"is_eager": True, "callback": _debug},
     "options": lambda: {"type": Assignment(), "callback": collect},

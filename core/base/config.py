@@ -180,6 +180,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     observers: Annotated[str, Setting(
         "Tell these components what happens to each request, separated by commas.",
         kind="observer", words=("none",))] = "none"
+    middleware: Annotated[str, Setting(
+        "Pass HTTP requests through these components, from the outside inward, separated by commas.",
+        kind="middleware", words=("none",))] = "none"
 
     api_key: Annotated[tuple[tuple[str, str], ...], Setting(
         "Require this bearer token from clients; repeatable. Each name is a tenant.",
@@ -194,6 +197,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     admin_api_key_file: Annotated[str | None, Setting(
         "File of admin keys, KEY or sha256:HEX per line; read again when it changes.",
         unset="none is read", metavar="FILE")] = None
+    authenticators: Annotated[str, Setting(
+        "Ask these components, in this order, who sends a request that has no valid API key; separated by commas.",
+        kind="authenticator", words=("none",))] = "none"
+    authentication_timeout: Annotated[AboveZero, Setting(
+        "Reply 503 if an authenticator takes longer than this.", metavar="SECONDS")] = 5.0
     adopt_unowned: Annotated[str | None, Setting(
         "Tenant that gets the files, batches and responses made without a key.",
         unset="the only tenant; if there are several, only the admin key reaches them", metavar="NAME")] = None

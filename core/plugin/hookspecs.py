@@ -116,6 +116,14 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.RequestObserver` (`--observers NAME,NAME`)."""
 
     @hookspec
+    def register_middleware(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.HTTPMiddleware` (`--middleware NAME,NAME`)."""
+
+    @hookspec
+    def register_authenticators(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.Authenticator` (`--authenticators NAME,NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -138,6 +146,8 @@ HOOK_NAMES: dict[str, str] = {
     "reasoning_parser": "register_reasoning_parsers",
     "model": "register_models",
     "observer": "register_observers",
+    "middleware": "register_middleware",
+    "authenticator": "register_authenticators",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

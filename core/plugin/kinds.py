@@ -20,11 +20,13 @@ INTERFACES: Mapping[str, str] = {
     "reasoning_parser": "llmfw.core:ReasoningParser",
     "model": "llmfw.core:ModelSource",
     "observer": "llmfw.core:RequestObserver",
+    "middleware": "llmfw.core:HTTPMiddleware",
+    "authenticator": "llmfw.core:Authenticator",
 }
 """Kind of component → the interface that its classes implement."""
 
 
-SEVERAL = frozenset({"observer"})
+SEVERAL = frozenset({"observer", "middleware", "authenticator"})
 """Kinds of which a server uses several components at once. Their options are named "kind.name.key"."""
 
 

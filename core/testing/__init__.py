@@ -37,6 +37,8 @@ pytest.register_assert_rewrite(
             "drafters",
             "model_sources",
             "observers",
+            "authenticators",
+            "middleware",
             "response_stores",
             "response_model",
         )
@@ -45,12 +47,14 @@ pytest.register_assert_rewrite(
 
 if TYPE_CHECKING:
     from .attention import AttentionBackendTests
+    from .authenticators import AuthenticatorTests
     from .batch_stores import BatchStoreTests
     from .chat_templates import ChatTemplateTests
     from .drafters import DrafterTests
     from .file_stores import FileStoreTests
     from .grammar_case import GrammarExample
     from .grammars import GrammarBackendTests
+    from .middleware import HTTPMiddlewareTests
     from .model_sources import ModelSourceTests
     from .module_pass import ModulePassTests
     from .observers import RequestObserverTests
@@ -62,12 +66,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AttentionBackendTests": "attention",
+    "AuthenticatorTests": "authenticators",
     "BatchStoreTests": "batch_stores",
     "ChatTemplateTests": "chat_templates",
     "DrafterTests": "drafters",
     "FileStoreTests": "file_stores",
     "GrammarBackendTests": "grammars",
     "GrammarExample": "grammar_case",
+    "HTTPMiddlewareTests": "middleware",
     "ModelSourceTests": "model_sources",
     "ModulePassTests": "module_pass",
     "ReasoningExample": "parsing",
@@ -88,12 +94,14 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AttentionBackendTests",
+    "AuthenticatorTests",
     "BatchStoreTests",
     "ChatTemplateTests",
     "DrafterTests",
     "FileStoreTests",
     "GrammarBackendTests",
     "GrammarExample",
+    "HTTPMiddlewareTests",
     "ModelSourceTests",
     "ModulePassTests",
     "ReasoningExample",

@@ -1,4 +1,5 @@
-"""Every route of the OpenAPI document × no key, a wrong key, another tenant's key, the own key, the admin key.
+"""Every route of the OpenAPI document × no key, a wrong key, another tenant's key, the own key, the admin key, and
+principals of an authenticator.
 
 A route that is new has to be put into TABLE: what it asks for decides what is tested of it.
 """
@@ -14,14 +15,29 @@ import httpx
 import pytest
 from litestar import get
 
+from llmfw.api.access.authenticators import Authenticators, InUse
+from llmfw.core import Authenticator, Credentials, Principal, Refusal
+from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
 from .batches.rig import chat_line, jsonl
 
 ALICE, BOB, ROOT = (f"{name}-0123456789abcdef" for name in ("alice", "bob", "root"))
-CALLERS = {"none": "", "wrong": "wrong-0123456789abcdef", "other": BOB, "own": ALICE, "admin": ROOT}
+CALLERS = {
+    "none": "",
+    "wrong": "wrong-0123456789abcdef",
+    "refused": "refused",
+    "other": BOB,
+    "namesake": "user:alice",  # of an authenticator: not the API key "alice"
+    "own": ALICE,
+    "admin": ROOT,
+    "other_admin": "root",
+}
+REFUSED = ("none", "wrong", "refused")
+ADMINS = ("admin", "other_admin")
 
 PUBLIC = "needs no key"
 SHARED = "is the same for every key"
@@ -97,6 +113,18 @@ TABLE = {
 }
 
 
+class Words(Authenticator):
+    """Knows the words in CALLERS."""
+
+    async def authenticate(self, credentials: Credentials) -> Principal | Refusal | None:
+        word = credentials.bearer() or ""
+        if word == "refused":
+            return Refusal("no")
+        if word == "root":
+            return Principal(is_admin=True)
+        return Principal(tenant=word[5:]) if word.startswith("user:") else None
+
+
 @get("/plugin/hello", sync_to_thread=False)
 def hello() -> dict[str, str]:
     return {"hello": "world"}
@@ -104,12 +132,16 @@ def hello() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    entry = Entry("authenticator", "words", "x:Y", "words", "words", "1.0")
+    words = InUse(Words(Words.Options()), ComponentCalls(entry))
     pooling = [(plugin, path) for plugin, path in load_plugins().routes if plugin == "api_pooling"]
     with serving(
         EchoEngine(),
         byte_tokenizer(tmp_path_factory.mktemp("model")),
         api_key=(("alice", ALICE), ("bob", BOB)),
         admin_api_key=ROOT,
+        authenticators="words",
+        authenticator_objects=Authenticators([words]),
         plugin_routes=[("hello", f"{__name__}:hello"), *pooling],
     ) as served:
         yield served
@@ -216,7 +248,7 @@ def test_the_table_has_every_route(callers: dict[str, Caller]) -> None:
 def test_shared_routes_need_any_valid_key(callers: dict[str, Caller], route: str, caller: str) -> None:
     method, path, _ = request_of(route, SERVED_NAME)
     reply = callers[caller].send(method, path, **({} if method == "GET" else {"json": {}}))
-    if TABLE[route] != PUBLIC and caller in ("none", "wrong"):
+    if TABLE[route] != PUBLIC and caller in REFUSED:
         assert reply.status_code == 401
     else:
         assert reply.status_code in ((200,) if method == "GET" or path == "/ping" else (400, 415)), reply.text
@@ -227,10 +259,10 @@ def test_shared_routes_need_any_valid_key(callers: dict[str, Caller], route: str
 def test_only_the_admin_key_opens_admin_routes(callers: dict[str, Caller], route: str, caller: str) -> None:
     method, path, _ = request_of(route, "unknown")
     reply = callers[caller].send(method, path, **({"json": {}} if method in ("POST", "PUT") else {}))
-    if caller == "admin":
+    if caller in ADMINS:
         assert reply.status_code in (200, 400, 404)
     else:
-        assert reply.status_code == (401 if caller in ("none", "wrong") else 403)
+        assert reply.status_code == (401 if caller in REFUSED else 403)
 
 
 @pytest.mark.parametrize("caller", CALLERS)
@@ -247,9 +279,9 @@ def test_owned_objects_are_visible_to_their_tenant(
         wait_for_end(alice, id)
     method, path, body = request_of(route, id, part_id)
     reply = asking.send(method, path, **body)
-    if caller in ("none", "wrong"):
+    if caller in REFUSED:
         assert reply.status_code == 401
-    elif caller in ("own", "admin"):
+    elif caller in ("own", *ADMINS):
         ended = route == "POST /v1/batches/{batch_id}/cancel" and reply.status_code == 409
         assert reply.status_code == 200 or ended, reply.text
     else:

@@ -121,7 +121,7 @@ def serving(
 
     Args:
         name: of the model, for clients.
-        options: of the server's config; COMPONENT_OPTIONS, plugin_routes, ledger and stores (by their names in
+        options: of the server's config; COMPONENT_OPTIONS, plugin_routes, middleware_objects, authenticator_objects, ledger and stores (by their names in
             `Stores`) go to the application.
     """
     loop = asyncio.new_event_loop()
@@ -139,7 +139,8 @@ def serving(
     if isinstance(options.get("api_key"), str):
         options["api_key"] = (("", options["api_key"]),)
     plugin_routes, stores = options.pop("plugin_routes", ()), options.pop("stores", {})
-    ledger = options.pop("ledger", None)
+    authenticators = options.pop("authenticator_objects", None)
+    ledger, middleware = options.pop("ledger", None), options.pop("middleware_objects", ())
     config = ServerConfig(served_model_name=name, **options)
     app = create_app(
         client,
@@ -147,6 +148,8 @@ def serving(
         Stores(**(memory_stores() | stores)),
         config,
         plugin_routes=plugin_routes,
+        middleware=middleware,
+        authenticators=authenticators,
         ledger=ledger,
     )
     limits = connection_limits(config)

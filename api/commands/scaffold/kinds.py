@@ -80,6 +80,18 @@ KINDS: Mapping[str, Kind] = {
             "Reasoning",
         ),
         Kind("model", "a model of random weights", "llmfw serve {name}", "Model"),
+        Kind(
+            "middleware",
+            "the time until a reply, as a header",
+            "llmfw serve --middleware {name}",
+            "Middleware",
+        ),
+        Kind(
+            "authenticator",
+            "tokens of a file",
+            "llmfw serve --authenticators {name}",
+            "Authenticator",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "command",

@@ -210,6 +210,38 @@ OBSERVERS = {
     "KeepsEveryId": "test_ended_requests_are_forgotten",
 }
 
+MIDDLEWARE = {
+    "HidesErrors": "test_a_reply_passes",
+    "GrowsBody": "test_bodies_of_any_size_pass",
+    "DropsTheBody": "test_bodies_of_any_size_pass",
+    "BuffersStreams": "test_streams_are_not_held_back",
+    "SwallowsErrors": "test_errors_of_the_application_pass",
+    "EndsBrokenStreams": "test_errors_in_a_stream_pass",
+    "IgnoresCancelling": "test_a_cancelled_request_ends",
+    "SharesOneSend": "test_concurrent_requests_stay_apart",
+    "ReadsAscii": "test_odd_headers_break_nothing",
+    "TakesHeadersForADict": "test_repeated_headers_of_replies_are_kept",
+    "NormalizesPaths": "test_the_path_stays_after_authentication",
+    "Computes": "test_a_request_costs_little",
+    "KeepsPaths": "test_ended_requests_are_forgotten",
+}
+
+AUTHENTICATORS = {
+    "CapitalNames": "test_header_names_are_lower_case",
+    "LetsNobodyPass": "test_nobody_is_not_recognized",
+    "TrustsUnsigned": "test_odd_credentials_are_not_recognized",
+    "ReadsAscii": "test_random_credentials_are_not_recognized",
+    "ReturnsTrue": "test_a_known_client_is_recognized",
+    "AlreadyExpired": "test_a_known_client_is_recognized",
+    "ComparesStart": "test_changed_credentials_are_not_recognized",
+    "IgnoresCase": "test_changed_credentials_are_not_recognized",
+    "TakesOneOfTwo": "test_repeated_headers_are_not_recognized",
+    "SharesTheToken": "test_concurrent_requests_stay_apart",
+    "Blocks": "test_the_event_loop_is_not_blocked",
+    "QuotesTheToken": "test_secrets_are_not_shown",
+    "LogsTheToken": "test_secrets_are_not_shown",
+}
+
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -224,6 +256,8 @@ BROKEN = {
     "broken_models": MODELS,
     "broken_responses": RESPONSES,
     "broken_observers": OBSERVERS,
+    "broken_middleware": MIDDLEWARE,
+    "broken_authenticators": AUTHENTICATORS,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 TRIED = {module: dict(list(broken.items())[:NUM_TRIED]) for module, broken in BROKEN.items()}

@@ -1,0 +1,63 @@
+"""Keeps what authenticators answered, for as long as the principals allow."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from llmfw.core.interfaces.authenticator import Credentials
+
+MAX_KEPT = 10_000
+"""Maximum number of kept answers; the one that was used least recently leaves first."""
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    tenant: str
+    expires_at: float  # on the clock of the day
+    ends: float  # on the monotonic clock, in case the other one is set back
+
+
+class KeptPrincipals:
+    """Tenants by the digest of the credentials, until they expire. The credentials are not kept.
+
+    Args:
+        now: clock of the day, in seconds since the epoch.
+        clock: monotonic clock.
+    """
+
+    def __init__(
+        self, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._now, self._clock = now, clock
+        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+
+    def find(self, digest: bytes) -> str | None:
+        """Return the tenant of credentials; None if it is not known, or not any more."""
+        found = self._kept.get(digest)
+        if found is None:
+            return None
+        if self._now() >= found.expires_at or self._clock() >= found.ends:
+            del self._kept[digest]
+            return None
+        self._kept.move_to_end(digest)
+        return found.tenant
+
+    def keep(self, digest: bytes, tenant: str, expires_at: float) -> None:
+        """Keep the tenant of credentials until a time in seconds since the epoch."""
+        self._kept[digest] = _Kept(tenant, expires_at, self._clock() + expires_at - self._now())
+        self._kept.move_to_end(digest)
+        if len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+
+    def is_past(self, expires_at: float) -> bool:
+        """Return whether a time has passed."""
+        return self._now() >= expires_at
+
+
+def digest_of(credentials: Credentials) -> bytes:
+    """Return a digest that only equal credentials have."""
+    return hashlib.sha256(msgspec.msgpack.encode(credentials)).digest()

@@ -1,0 +1,143 @@
+"""Runs the middleware of plugins, and contains its failures.
+
+Layers from the outside inward: access log, request id, middleware with `before_authentication`, checks of
+hosts, origins and keys, other middleware, routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from llmfw.api.access.error_reply import send_error
+from llmfw.api.services.middleware import Middleware
+from llmfw.core.interfaces.middleware import ASGIMessage
+from llmfw.core.plugin.calls import EXPECTED_ERRORS
+from llmfw.core.plugin.containment import contained, raise_if_task_ends
+from llmfw.core.plugin.reply_rules import ReplyRules, WrongReplyError
+
+
+def wrapped(app: ASGIApp, middleware: Sequence[Middleware], *, outside_checks: bool) -> ASGIApp:
+    """Wrap an application in the middleware that stands outside, or inside, the checks of keys."""
+    for each in reversed(middleware):
+        if each.is_outside == outside_checks:
+            app = PluginMiddleware(app, each)
+    return app
+
+
+class PluginMiddleware:
+    """ASGI middleware that passes HTTP requests through a plugin's middleware.
+
+    Other connections skip it. Whatever the plugin raises or sends, the client gets one valid reply, or its
+    connection ends. What the application raises passes through.
+
+    Args:
+        app: the application inside the middleware.
+        middleware: the plugin's middleware.
+    """
+
+    def __init__(self, app: ASGIApp, middleware: Middleware) -> None:
+        self._app = app
+        self._middleware = middleware
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] != "http":  # type: ignore[comparison-overlap]
+            await self._app(scope, receive, send)
+            return
+        self._middleware.calls.count += 1
+        await _Exchange(self._app, self._middleware, scope, receive, send).run()
+
+
+class _Exchange:
+    """One request that passes through a plugin's middleware."""
+
+    def __init__(
+        self, app: ASGIApp, middleware: Middleware, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self._app = app
+        self._middleware = middleware
+        self._scope, self._receive, self._send = scope, receive, send
+        self._path: str = scope["path"]
+        self._rules = ReplyRules(str(scope.get("method")))
+        self._wrong: WrongReplyError | None = None
+        self._from_app: BaseException | None = None
+        self._is_left = self._is_over = False
+
+    async def run(self) -> None:
+        """Handle the request."""
+        handle = self._middleware.component.handle
+        try:
+            await handle(self._call_app, cast("Any", self._scope), self._read, self._reply)
+            if self._wrong is not None:
+                raise self._wrong
+            if self._from_app is not None and not self._rules.is_complete:
+                raise self._from_app
+            if not self._is_left:
+                self._rules.check_end()
+        except BaseException as error:
+            raise_if_task_ends(error)
+            if _alone(error) is self._from_app and self._wrong is None:
+                raise
+            await self._fail(contained(self._wrong or error))
+        finally:
+            self._is_over = True
+
+    async def _call_app(self, scope: Any, receive: Any, send: Any) -> None:
+        """Run the application inside the middleware."""
+        if not self._middleware.is_outside and scope.get("path") != self._path:
+            self._wrong = WrongReplyError(
+                "it changed the path after the check of keys; only middleware with before_authentication may"
+            )
+            raise self._wrong
+        try:
+            await self._app(scope, receive, send)
+        except BaseException as error:
+            if error is not self._wrong:
+                self._from_app = error
+            raise
+
+    async def _read(self) -> Any:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._is_left = True
+        return message
+
+    async def _reply(self, message: ASGIMessage) -> None:
+        if self._wrong is not None:
+            raise self._wrong
+        try:
+            if self._is_over:
+                raise WrongReplyError("it sent a message after it had returned")
+            self._rules.check(message)
+        except WrongReplyError as error:
+            self._wrong = error
+            if self._is_over:
+                self._log(error)
+            raise
+        try:
+            await self._send(cast("Any", message))
+        except BaseException as error:
+            self._from_app = error  # not the plugin's either
+            raise
+
+    async def _fail(self, error: Exception) -> None:
+        """Answer with an error; if a reply has started, end the connection unless the reply is complete."""
+        reply = error if isinstance(error, EXPECTED_ERRORS) else self._log(error)
+        if self._rules.is_complete:
+            return
+        if self._rules.is_started:
+            raise reply from error
+        await send_error(self._send, self._path, reply)
+
+    def _log(self, error: Exception) -> Exception:
+        return self._middleware.calls.failed(error, "handle()")
+
+
+def _alone(error: BaseException) -> BaseException:
+    """Return the only exception of a group, such as a task group raises, or the exception itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,362 @@
+"""Conformance tests of the `HTTPMiddleware` interface."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from llmfw.core.interfaces.middleware import (
+    ASGIApplication,
+    ASGIMessage,
+    ASGIReceive,
+    ASGIScope,
+    ASGISend,
+    HTTPMiddleware,
+)
+from llmfw.core.plugin.reply_rules import ReplyRules
+
+MAX_REQUEST_S = 2e-3
+"""Processor time that a request may take in the middleware, on average, as all requests share one thread."""
+MAX_KEPT = 1_000
+"""Blocks of memory that the middleware may keep of 2,000 requests; one that keeps all has more than 2,000."""
+TIMEOUT_S = 5.0
+JSON = (b"content-type", b"application/json")
+EVENTS = (b"content-type", b"text/event-stream")
+ODD_HEADERS = [
+    (b"accept-encoding", b"gzip;q=x, \xff,, br"),
+    (b"accept-encoding", b"*;q=0"),
+    (b"authorization", b"Bearer \xe9\xff"),
+    (b"authorization", b""),
+    (b"origin", b"null"),
+    (b"origin", b"https://[::1"),
+    (b"content-length", b"nine"),
+    (b"content-type", b"\xff;;="),
+    (b"cookie", b"a=b; =; \x80"),
+    (b"x-request-id", b"x" * 8_000),
+    (b"range", b"bytes=-"),
+    (b"host", b"@@:x"),
+]
+
+
+class ApplicationError(Exception):
+    """Raised by the application inside the middleware."""
+
+
+@dataclass
+class Reply:
+    """What came out of the middleware.
+
+    Attributes:
+        messages: the messages of the reply.
+        path: path that the application saw; None: it was not called.
+        body_read: what the application has read.
+    """
+
+    messages: list[ASGIMessage] = field(default_factory=list)
+    path: str | None = None
+    body_read: bytes = b""
+
+    @property
+    def status(self) -> int:
+        """Status of the reply."""
+        return int(self.messages[0]["status"])
+
+    @property
+    def body(self) -> bytes:
+        """Body of the reply, decoded if it is compressed."""
+        body = b"".join(bytes(message.get("body", b"")) for message in self.messages[1:])
+        return (
+            zlib.decompress(body, 47) if self.header(b"content-encoding") in (b"gzip", b"deflate") else body
+        )
+
+    def header(self, name: bytes) -> bytes:
+        """Return a header's first value; b"" if the reply has none."""
+        return next(
+            (bytes(value) for given, value in self.messages[0]["headers"] if given.lower() == name), b""
+        )
+
+
+def exchange(
+    middleware: HTTPMiddleware,
+    *,
+    method: str = "POST",
+    path: str = "/v1/chat/completions",
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    body: Sequence[bytes] = (b'{"model":', b'"m"}'),
+    status: int = 200,
+    reply: Sequence[bytes] = (b'{"object": "reply"}',),
+    reply_headers: Sequence[tuple[bytes, bytes]] = (JSON,),
+    app: ASGIApplication | None = None,
+) -> Reply:
+    """Pass one request through middleware, in an event loop of its own. Checks that the reply is valid.
+
+    Args:
+        headers, body: of the request; the body in the parts in which it arrives.
+        status, reply_headers, reply: of the application's reply; a reply in one part has a content-length.
+        app: application to use; None: one that reads the request and sends this reply.
+    """
+    made = _Application(body, status, reply, reply_headers)
+    run_in_loop(lambda: made.ask(middleware, request_scope(method, path, headers), app))
+    return made.reply
+
+
+def run_in_loop(work: Callable[[], Awaitable[None]]) -> None:
+    """Run a coroutine function on a new event loop, within TIMEOUT_S."""
+
+    async def timed() -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            await work()
+
+    asyncio.run(timed())
+
+
+def request_scope(
+    method: str = "POST", path: str = "/v1/chat/completions", headers: Sequence[tuple[bytes, bytes]] = ()
+) -> ASGIScope:
+    """Return the scope of a request."""
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": list(headers),
+        "client": ("127.0.0.1", 50_000),
+        "server": ("127.0.0.1", 30_000),
+        "state": {},
+    }
+
+
+class _Application:
+    """An application with one reply, and the client that asks it."""
+
+    def __init__(
+        self,
+        body: Sequence[bytes],
+        status: int,
+        reply: Sequence[bytes],
+        reply_headers: Sequence[tuple[bytes, bytes]],
+    ) -> None:
+        self.reply = Reply()
+        self._unread = list(body) or [b""]
+        self._status, self._parts = status, list(reply) or [b""]
+        self._headers = list(reply_headers)
+        if len(self._parts) == 1:
+            self._headers.append((b"content-length", b"%d" % len(self._parts[0])))
+
+    async def ask(
+        self, middleware: HTTPMiddleware, scope: ASGIScope, app: ASGIApplication | None = None
+    ) -> None:
+        """Pass a request through the middleware."""
+        rules = ReplyRules(scope["method"])
+
+        async def send(message: ASGIMessage) -> None:
+            rules.check(message)
+            self.reply.messages.append(message)
+            await asyncio.sleep(0)
+
+        await middleware.handle(app or self._answer, scope, self._receive, send)
+        rules.check_end()
+
+    async def _receive(self) -> ASGIMessage:
+        await asyncio.sleep(0)
+        if not self._unread:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": self._unread.pop(0), "more_body": bool(self._unread)}
+
+    async def _answer(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
+        self.reply.path = scope["path"]
+        more = True
+        while more:
+            message = await receive()
+            self.reply.body_read += message.get("body", b"")
+            more = message.get("more_body", False)
+        await send({"type": "http.response.start", "status": self._status, "headers": list(self._headers)})
+        for left, part in zip(range(len(self._parts) - 1, -1, -1), self._parts, strict=True):
+            await send({"type": "http.response.body", "body": part, "more_body": left > 0})
+
+
+class HTTPMiddlewareTests:
+    """Conformance tests of middleware.
+
+    Derive from this class and override the fixture `middleware`. If it answers requests itself, give the
+    fixture `headers`, with which it passes them on.
+    """
+
+    @pytest.fixture
+    def middleware(self) -> HTTPMiddleware:
+        """Return the middleware under test, built with its options."""
+        raise NotImplementedError(f"{type(self).__name__} has to override the fixture middleware")
+
+    @pytest.fixture
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers of a request that the middleware passes on."""
+        return [(b"content-type", b"application/json"), (b"accept-encoding", b"gzip")]
+
+    @pytest.fixture
+    def max_request_s(self) -> float:
+        """Return the processor time in seconds that a request may take, on average."""
+        return MAX_REQUEST_S
+
+    @pytest.mark.parametrize("status", [200, 204, 304, 400, 404, 500, 503])
+    @pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+    def test_a_reply_passes(self, middleware: HTTPMiddleware, headers: Any, method: str, status: int) -> None:
+        has_body = method != "HEAD" and status not in (204, 304)
+        body = b'{"text": "%s"}' % (b"again " * 1_000) if has_body else b""
+        got = exchange(middleware, method=method, headers=headers, status=status, reply=[body])
+        assert (got.status, got.body) == (status, body)
+
+    @pytest.mark.parametrize("size", [0, 1, 1_000, 70_000, 1_000_000])
+    def test_bodies_of_any_size_pass(self, middleware: HTTPMiddleware, headers: Any, size: int) -> None:
+        sent, reply = [b"x" * size, b"", b"y" * size], b"z" * size
+        got = exchange(middleware, headers=headers, body=sent, reply=[reply])
+        assert got.body_read == b"".join(sent)
+        assert got.body == reply
+
+    @pytest.mark.parametrize("kind", [EVENTS, JSON, (b"content-type", b"application/octet-stream")])
+    def test_streams_are_not_held_back(self, middleware: HTTPMiddleware, headers: Any, kind: Any) -> None:
+        """The application sends each part once the client has the one before it."""
+        parts = [b"data: %d\n\n" % i for i in range(20)]
+
+        async def check() -> None:
+            got: list[bytes] = []
+
+            async def app(scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
+                await send({"type": "http.response.start", "status": 200, "headers": [kind]})
+                for i, part in enumerate(parts):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    assert len(got) > i, "a part of a stream was held back"
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+            async def send(message: ASGIMessage) -> None:
+                if message.get("body"):
+                    got.append(bytes(message["body"]))
+
+            await middleware.handle(app, request_scope(headers=headers), _no_body, send)
+            if kind is EVENTS:
+                assert got == parts
+
+        run_in_loop(check)
+
+    def test_errors_of_the_application_pass(self, middleware: HTTPMiddleware, headers: Any) -> None:
+        async def app(scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
+            raise ApplicationError
+
+        with pytest.raises(ApplicationError):
+            exchange(middleware, headers=headers, app=app)
+
+    def test_errors_in_a_stream_pass(self, middleware: HTTPMiddleware, headers: Any) -> None:
+        async def app(scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": [EVENTS]})
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            raise ApplicationError
+
+        with pytest.raises(ApplicationError):
+            exchange(middleware, headers=headers, app=app)
+
+    def test_a_cancelled_request_ends(self, middleware: HTTPMiddleware, headers: Any) -> None:
+        async def check() -> None:
+            begun = asyncio.Event()
+
+            async def app(scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
+                begun.set()
+                await asyncio.sleep(3_600)
+
+            made = _Application((), 200, (), ())
+            task = asyncio.ensure_future(made.ask(middleware, request_scope(headers=headers), app))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        run_in_loop(check)
+
+    def test_concurrent_requests_stay_apart(self, middleware: HTTPMiddleware, headers: Any) -> None:
+        async def check() -> None:
+            made = [_Application([b"%d" % i * 50], 200, [b"%d" % i * 2_000], [JSON]) for i in range(40)]
+            await asyncio.gather(
+                *(
+                    each.ask(middleware, request_scope(path=f"/v1/files/{i}", headers=headers))
+                    for i, each in enumerate(made)
+                )
+            )
+            for i, each in enumerate(made):
+                assert each.reply.body_read == b"%d" % i * 50
+                assert each.reply.body == b"%d" % i * 2_000
+
+        run_in_loop(check)
+
+    def test_odd_headers_break_nothing(self, middleware: HTTPMiddleware) -> None:
+        for each in ([], *([header] for header in ODD_HEADERS), ODD_HEADERS):
+            for method in ("POST", "OPTIONS"):
+                assert exchange(middleware, method=method, headers=each).status < 500
+
+    def test_repeated_headers_of_replies_are_kept(self, middleware: HTTPMiddleware, headers: Any) -> None:
+        cookies = [(b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+        got = exchange(middleware, headers=headers, reply_headers=[JSON, *cookies])
+        assert [each for each in got.messages[0]["headers"] if each[0] == b"set-cookie"] == cookies
+
+    def test_the_path_stays_after_authentication(self, middleware: HTTPMiddleware, headers: Any) -> None:
+        if middleware.before_authentication:
+            pytest.skip("it stands before the check of keys, and may change the path")
+        for path in ("/v1/models", "/v1//files/", "/health", "/admin/cache", "/é"):
+            assert exchange(middleware, path=path, headers=headers).path in (path, None)
+
+    def test_a_request_costs_little(
+        self, middleware: HTTPMiddleware, headers: Any, max_request_s: float
+    ) -> None:
+        """Measures processor time for 200 requests, without that of the test's own application."""
+        plain = _timed(_Passing(HTTPMiddleware.Options()), headers, 200)
+        taken = (_timed(middleware, headers, 200) - plain) / 200
+        assert taken <= max_request_s, f"{1e6 * taken:.0f} us of processor time per request"
+
+    def test_ended_requests_are_forgotten(self, middleware: HTTPMiddleware, headers: Any) -> None:
+        """What is kept of each request grows without end."""
+        counts = []
+        for run in range(3):
+            for _ in _asked_one_by_one(middleware, headers, 2_000, f"{run}"):
+                pass
+            gc.collect()
+            counts.append(sys.getallocatedblocks())
+        kept = counts[2] - counts[1]
+        assert kept <= MAX_KEPT, f"{kept} blocks of memory more after 2,000 further requests"
+
+
+class _Passing(HTTPMiddleware):
+    async def handle(
+        self, app: ASGIApplication, scope: ASGIScope, receive: ASGIReceive, send: ASGISend
+    ) -> None:
+        await app(scope, receive, send)
+
+
+async def _no_body() -> ASGIMessage:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def _timed(middleware: HTTPMiddleware, headers: Any, num: int) -> float:
+    begun = time.thread_time()
+    for _ in _asked_one_by_one(middleware, headers, num, "t"):
+        pass
+    return time.thread_time() - begun
+
+
+def _asked_one_by_one(middleware: HTTPMiddleware, headers: Any, num: int, run: str) -> Iterator[None]:
+    """Pass requests with paths and ids of their own through the middleware, on one event loop."""
+    with asyncio.Runner() as runner:
+        for i in range(num):
+            own = [*headers, (b"x-request-id", f"{run}-{i}".encode())]
+            made = _Application([b"{}"], 200, [b'{"object": "reply"}'], [JSON])
+            runner.run(made.ask(middleware, request_scope(path=f"/v1/files/{run}-{i}", headers=own)))
+            yield

@@ -1,0 +1,119 @@
+import base64
+import json
+import time
+
+import pytest
+
+from llmfw.core import ConfigError, Principal, Refusal
+from llmfw.core.testing import AuthenticatorTests
+from llmfw.core.testing.authenticators import answer_of
+
+jwt = pytest.importorskip("jwt")
+from llmfw_jwt.authenticator import JsonWebTokens
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def known(tmp_path):
+    return made(tmp_path)
+
+
+def made(tmp_path, secret=SECRET, **options):
+    path = tmp_path / "key"
+    path.write_text(secret)
+    options = {"key_file": str(path), "audience": "llmfw", "issuer": "https://id.example"} | options
+    return JsonWebTokens(JsonWebTokens.Options(**options))
+
+
+def token(secret=SECRET, algorithm="HS256", **claims):
+    whole = {"sub": "alice", "aud": "llmfw", "iss": "https://id.example", "exp": time.time() + 60} | claims
+    present = {name: value for name, value in whole.items() if value is not None}
+    return jwt.encode(present, secret, algorithm)
+
+
+def sent(token):
+    return (("authorization", f"Bearer {token}"),)
+
+
+class TestJsonWebTokens(AuthenticatorTests):
+    @pytest.fixture
+    def authenticator(self, known):
+        return known
+
+    @pytest.fixture
+    def valid(self):
+        return sent(token())
+
+
+def test_a_valid_token_names_the_tenant(known):
+    answer = answer_of(known, sent(token()))
+    assert isinstance(answer, Principal)
+    assert (answer.tenant, answer.is_admin) == ("alice", False)
+    assert answer.expires_at <= time.time() + 66
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": 1_000_000_000},
+        {"exp": None},
+        {"aud": "other"},
+        {"aud": None},
+        {"iss": "https://evil.example"},
+        {"iss": None},
+        {"sub": None},
+        {"sub": ""},
+        {"sub": "a b"},
+        {"nbf": time.time() + 600},
+        {"secret": "f" * 32},
+        {"algorithm": "HS512"},
+    ],
+)
+def test_other_tokens_are_refused(known, claims):
+    assert isinstance(answer_of(known, sent(token(**claims))), Refusal)
+
+
+def test_unsigned_tokens_are_refused(known):
+    def part(value):
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+    claims = token().split(".")[1]
+    for algorithm in ("none", "None", "NONE", "RS256"):
+        forged = f"{part({'alg': algorithm, 'typ': 'JWT'})}.{claims}."
+        assert isinstance(answer_of(known, sent(forged)), Refusal)
+
+
+def test_administrators_need_their_claim(tmp_path):
+    claimed = sent(token(admin=True))
+    assert answer_of(made(tmp_path), claimed).tenant == "alice"
+    known = made(tmp_path, admin_claim="admin")
+    assert answer_of(known, claimed).is_admin
+    assert not answer_of(known, sent(token(admin="true"))).is_admin
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"secret": "short"}, "no secret of 32 bytes"),
+        ({"secret": "-----BEGIN PUBLIC KEY-----\n" + "x" * 40}, "algorithm=RS256"),
+        ({"algorithm": "RS256"}, "no public key"),
+        ({"audience": ""}, "jwt.audience"),
+        ({"key_file": "/no/such"}, "cannot read"),
+    ],
+)
+def test_what_cannot_work_ends_the_start(tmp_path, options, why):
+    with pytest.raises(ConfigError, match=why):
+        made(tmp_path, **options)
+
+
+def test_public_keys_verify_tokens(tmp_path):
+    rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    private = rsa.generate_private_key(65537, 2048)
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    known = made(tmp_path, public.decode(), algorithm="RS256")
+    assert answer_of(known, sent(token(private, "RS256"))).tenant == "alice"
+    assert isinstance(answer_of(known, sent(token())), Refusal)

@@ -1,0 +1,112 @@
+"""Authenticators that each break one promise. Run by test_kits.py; pytest does not collect it by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from llmfw.core import Authenticator, Credentials, Principal, Refusal
+from llmfw.core.testing import AuthenticatorTests
+
+TOKEN = "Alice-0123456789-abcdefg"
+
+
+class Broken(Authenticator):
+    """Knows one token, and does one thing wrong."""
+
+    async def authenticate(self, credentials: Credentials) -> Any:
+        return self.known(credentials.bearer() or "")
+
+    def known(self, token: str) -> Any:
+        return Principal(tenant="alice") if token == TOKEN else None
+
+
+class CapitalNames(Broken):
+    header_names = ("Authorization",)
+
+
+class LetsNobodyPass(Broken):
+    async def authenticate(self, credentials: Credentials) -> Any:
+        return self.known(credentials.bearer() or "") if credentials.headers else Principal(tenant="guest")
+
+
+class TrustsUnsigned(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(tenant="admin") if token.startswith("eyJ") else super().known(token)
+
+
+class ReadsAscii(Broken):
+    def known(self, token: str) -> Any:
+        token.encode("ascii")
+        return super().known(token)
+
+
+class ReturnsTrue(Broken):
+    def known(self, token: str) -> Any:
+        return token == TOKEN
+
+
+class AlreadyExpired(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(tenant="alice", expires_at=time.time() - 1) if token == TOKEN else None
+
+
+class ComparesStart(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(tenant="alice") if token.startswith(TOKEN) else None
+
+
+class IgnoresCase(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(tenant="alice") if token.lower() == TOKEN.lower() else None
+
+
+class TakesOneOfTwo(Broken):
+    async def authenticate(self, credentials: Credentials) -> Any:
+        return next(
+            (self.known(TOKEN) for _, value in credentials.headers if value == f"Bearer {TOKEN}"), None
+        )
+
+
+class SharesTheToken(Broken):
+    async def authenticate(self, credentials: Credentials) -> Any:
+        self.token = credentials.bearer() or ""
+        await asyncio.sleep(0.001)
+        return self.known(self.token)
+
+
+class Blocks(Broken):
+    async def authenticate(self, credentials: Credentials) -> Any:
+        time.sleep(0.1)  # noqa: ASYNC251 - the defect
+        return self.known(credentials.bearer() or "")
+
+
+class QuotesTheToken(Broken):
+    def known(self, token: str) -> Any:
+        return super().known(token) or Refusal(f"unknown token {ascii(token)[:250]}")
+
+
+class LogsTheToken(Broken):
+    def known(self, token: str) -> Any:
+        logging.getLogger("broken").debug("token %r", token)
+        return super().known(token)
+
+
+class OfKind(AuthenticatorTests):
+    kind: type[Broken]
+
+    @pytest.fixture
+    def authenticator(self) -> Authenticator:
+        return self.kind(self.kind.Options())
+
+    @pytest.fixture
+    def valid(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {TOKEN}"),)
+
+
+for _kind in Broken.__subclasses__():
+    globals()[f"Test{_kind.__name__}"] = type(f"Test{_kind.__name__}", (OfKind,), {"kind": _kind})
