@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from .interfaces.response_store import ResponseStore as ResponseStore
     from .interfaces.route_services import Caller as Caller
     from .interfaces.route_services import CallerFiles as CallerFiles
+    from .interfaces.route_services import Classifications as Classifications
     from .interfaces.route_services import ContinuationScore as ContinuationScore
     from .interfaces.route_services import Embeddings as Embeddings
     from .interfaces.route_services import GeneratedText as GeneratedText
@@ -269,6 +270,7 @@ _HOMES = {
     ".interfaces.route_services": (
         "Caller",
         "CallerFiles",
+        "Classifications",
         "ContinuationScore",
         "Embeddings",
         "GeneratedText",

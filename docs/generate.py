@@ -241,6 +241,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:Embeddings",
         "llmfw.core:Scores",
         "llmfw.core:ContinuationScore",
+        "llmfw.core:Classifications",
         "llmfw.core:ServedModel",
         "llmfw.core:Failure",
         "llmfw.core:describe",

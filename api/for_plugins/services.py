@@ -24,6 +24,7 @@ from llmfw.core.interfaces.parsers import ContentDelta
 from llmfw.core.interfaces.route_services import (
     Caller,
     CallerFiles,
+    Classifications,
     Embeddings,
     GeneratedText,
     Prompt,
@@ -78,6 +79,15 @@ class CallerServices(RouteServices):
     def task(self) -> str:
         """What the model does."""
         return self._generator.info.task
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model has a chat template."""
+        return self._answering.chat.has_template
+
+    def check_model(self, model: str | None) -> None:
+        """Check the model that a request names."""
+        self._generator.check(model, None)
 
     async def generate(
         self,
@@ -141,6 +151,12 @@ class CallerServices(RouteServices):
         start = await self._token_ids(prompt)
         added = [await self._token_ids(each, add_special_tokens=False) for each in continuations]
         return await self._scorer.score(start, added, terms_for_caller(timeout_s))
+
+    async def classify(
+        self, inputs: Sequence[str | tuple[str, str]], *, timeout_s: float | None = None
+    ) -> Classifications:
+        """Return the scores of each text or pair of texts."""
+        return await self._answering.classification.classify(inputs, terms_for_caller(timeout_s))
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> Sequence[int]:
         """Return the token ids of a text."""

@@ -225,7 +225,7 @@ class Generator:
         if model is not None and not self.is_named(model):
             raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
         if task is not None and task != self.info.task:
-            does = {"embed": "embeds", "generate": "generates"}
+            does = {"embed": "embeds", "generate": "generates", "classify": "classifies"}
             raise RequestError(
                 f"this server {does[self.info.task]}; model {self.served_name!r} cannot {task}",
                 code="unsupported_operation",

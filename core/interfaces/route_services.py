@@ -107,6 +107,24 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
 
 
+class Classifications(msgspec.Struct, frozen=True, kw_only=True):
+    """Scores of texts by a model with a classification head.
+
+    Attributes:
+        labels: names of the scores of each text.
+        activation: "sigmoid", "softmax" or "identity": what the model's files say turns logits into scores.
+        logits: a row for each text: the logit of each label.
+        scores: a row for each text: the score of each label.
+        prompt_tokens: number of tokens of all texts together.
+    """
+
+    labels: Sequence[str]
+    activation: str
+    logits: Sequence[Sequence[float]]
+    scores: Sequence[Sequence[float]]
+    prompt_tokens: int
+
+
 class CallerFiles(ABC):
     """The caller's files. Files of other tenants do not exist here; an administrator sees all files.
 
@@ -175,7 +193,21 @@ class RouteServices(ABC):
     @property
     @abstractmethod
     def task(self) -> str:
-        """What the model does: "generate" or "embed". Other methods than those of the task are refused."""
+        """What the model does: "generate", "embed" or "classify". Other methods than those of the task are refused."""
+
+    @property
+    @abstractmethod
+    def has_chat_template(self) -> bool:
+        """Whether the model has a chat template, which `render` needs."""
+
+    @abstractmethod
+    def check_model(self, model: str | None) -> None:
+        """Check the model that a request names; None: any.
+
+        Raises:
+            ModelNotFoundError: the server does not serve this model.
+            EngineDeadError: the engine is dead.
+        """
 
     @abstractmethod
     async def generate(
@@ -241,6 +273,20 @@ class RouteServices(ABC):
         Raises:
             RequestError: there are no continuations or too many, one has no tokens or does not fit into the
                 context, or the model does not generate.
+            OverloadedError, DeadlineError, EngineError: as in `generate`.
+        """
+
+    @abstractmethod
+    async def classify(
+        self, inputs: Sequence[str | tuple[str, str]], *, timeout_s: float | None = None
+    ) -> Classifications:
+        """Return the scores of each text or pair of texts, by a model with a classification head.
+
+        A cross-encoder has one label: the relevance of the second text of a pair for the first.
+
+        Raises:
+            RequestError: an input is empty or too long, or the model does not classify. `param` names it as
+                `inputs[i]`.
             OverloadedError, DeadlineError, EngineError: as in `generate`.
         """
 
