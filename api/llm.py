@@ -249,10 +249,9 @@ class LLM:
 def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:
     if unknown := sorted(settings.keys() - _SETTINGS):
         raise ConfigError(f"there is no engine setting {unknown[0]!r}; known: {', '.join(sorted(_SETTINGS))}")
-    if settings.get("task") == "embed":
-        raise ConfigError(
-            "task is 'embed'; LLM generates text, and `llmfw serve --task embed` makes embeddings"
-        )
+    if (task := settings.get("task")) in ("embed", "classify"):
+        does = "makes embeddings" if task == "embed" else "classifies"
+        raise ConfigError(f"task is {task!r}; LLM generates text, and `llmfw serve --task {task}` {does}")
     check_fields(EngineConfig, settings)
     try:
         own = {

@@ -12,6 +12,22 @@ import pluggy
 
 if TYPE_CHECKING:
     from .base.config import ServerConfig as ServerConfig
+    from .base.control import Answer as Answer
+    from .base.control import CacheView as CacheView
+    from .base.control import Command as Command
+    from .base.control import FlushCache as FlushCache
+    from .base.control import GetPolicy as GetPolicy
+    from .base.control import GetTrace as GetTrace
+    from .base.control import PinInfo as PinInfo
+    from .base.control import PinPrefix as PinPrefix
+    from .base.control import PolicyInfo as PolicyInfo
+    from .base.control import PrefixInfo as PrefixInfo
+    from .base.control import RequestTrace as RequestTrace
+    from .base.control import SetPolicy as SetPolicy
+    from .base.control import TraceEntry as TraceEntry
+    from .base.control import UnpinPrefix as UnpinPrefix
+    from .base.control import ViewCache as ViewCache
+    from .base.engine_info import ComponentUse as ComponentUse
     from .base.engine_info import EngineInfo as EngineInfo
     from .base.engine_info import EngineStats as EngineStats
     from .base.errors import ComponentError as ComponentError
@@ -41,6 +57,7 @@ if TYPE_CHECKING:
     from .base.errors import TooLargeError as TooLargeError
     from .base.errors import UnknownComponentError as UnknownComponentError
     from .base.errors import UnreadableRequestError as UnreadableRequestError
+    from .base.request import EmbedRequest as EmbedRequest
     from .base.request import FinishReason as FinishReason
     from .base.request import GrammarSpec as GrammarSpec
     from .base.request import Request as Request
@@ -48,6 +65,7 @@ if TYPE_CHECKING:
     from .base.request import Thinking as Thinking
     from .base.request import TokenEvent as TokenEvent
     from .base.request import TokenLogprob as TokenLogprob
+    from .base.request import Wait as Wait
     from .client.client import EngineClient as EngineClient
     from .interfaces.attention import AttentionBackend as AttentionBackend
     from .interfaces.authenticator import Authenticator as Authenticator
@@ -60,6 +78,7 @@ if TYPE_CHECKING:
     from .interfaces.batch_store import BatchResults as BatchResults
     from .interfaces.batch_store import BatchStore as BatchStore
     from .interfaces.batch_store import BatchUsage as BatchUsage
+    from .interfaces.batch_store import LineCrash as LineCrash
     from .interfaces.batch_store import LineResult as LineResult
     from .interfaces.chat_template import ChatTemplate as ChatTemplate
     from .interfaces.chat_template import Message as Message
@@ -104,9 +123,19 @@ if TYPE_CHECKING:
     from .interfaces.policy import Waiting as Waiting
     from .interfaces.response_store import ResponseRecord as ResponseRecord
     from .interfaces.response_store import ResponseStore as ResponseStore
+    from .interfaces.route_services import Caller as Caller
+    from .interfaces.route_services import CallerFiles as CallerFiles
+    from .interfaces.route_services import Classifications as Classifications
+    from .interfaces.route_services import ContinuationScore as ContinuationScore
+    from .interfaces.route_services import Embeddings as Embeddings
+    from .interfaces.route_services import GeneratedText as GeneratedText
+    from .interfaces.route_services import RouteServices as RouteServices
+    from .interfaces.route_services import Scores as Scores
+    from .interfaces.route_services import TextPiece as TextPiece
     from .interfaces.server_api import Failure as Failure
     from .interfaces.server_api import ServedModel as ServedModel
     from .interfaces.server_api import ServerAPI as ServerAPI
+    from .interfaces.tokenizer import IncrementalDetokenizer as IncrementalDetokenizer
     from .interfaces.tokenizer import Tokenizer as Tokenizer
     from .plugin.broken_plugin import BrokenPlugin as BrokenPlugin
     from .plugin.hookspecs import HookSpecs as HookSpecs
@@ -121,6 +150,23 @@ if TYPE_CHECKING:
 hookimpl = pluggy.HookimplMarker("llmfw")
 
 _HOMES = {
+    ".base.control": (
+        "Answer",
+        "CacheView",
+        "Command",
+        "FlushCache",
+        "GetPolicy",
+        "GetTrace",
+        "PinInfo",
+        "PinPrefix",
+        "PolicyInfo",
+        "RequestTrace",
+        "TraceEntry",
+        "PrefixInfo",
+        "SetPolicy",
+        "UnpinPrefix",
+        "ViewCache",
+    ),
     ".base.config": ("ServerConfig",),
     ".base.errors": (
         "ConfigError",
@@ -152,10 +198,13 @@ _HOMES = {
         "UnknownComponentError",
     ),
     ".base.engine_info": (
+        "ComponentUse",
         "EngineInfo",
         "EngineStats",
     ),
     ".base.request": (
+        "EmbedRequest",
+        "Wait",
         "FinishReason",
         "GrammarSpec",
         "Request",
@@ -173,6 +222,7 @@ _HOMES = {
         "Refusal",
     ),
     ".interfaces.batch_store": (
+        "LineCrash",
         "BatchError",
         "BatchRecord",
         "BatchResults",
@@ -241,12 +291,26 @@ _HOMES = {
         "RequestStarted",
     ),
     ".interfaces.operation": ("Operation", "describe"),
+    ".interfaces.route_services": (
+        "Caller",
+        "CallerFiles",
+        "Classifications",
+        "ContinuationScore",
+        "Embeddings",
+        "GeneratedText",
+        "RouteServices",
+        "Scores",
+        "TextPiece",
+    ),
     ".interfaces.server_api": (
         "Failure",
         "ServedModel",
         "ServerAPI",
     ),
-    ".interfaces.tokenizer": ("Tokenizer",),
+    ".interfaces.tokenizer": (
+        "IncrementalDetokenizer",
+        "Tokenizer",
+    ),
     ".plugin.broken_plugin": ("BrokenPlugin",),
     ".plugin.hookspecs": (
         "HookSpecs",

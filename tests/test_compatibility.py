@@ -26,6 +26,14 @@ def public() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
+def public_types() -> Iterator[Any]:
+    """The module docs/public_types.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        yield importlib.import_module("public_types")
+
+
+@pytest.fixture(scope="module")
 def recorded() -> dict[str, Any]:
     """What the last release had."""
     found: dict[str, Any] = json.loads((DOCS / "public_surface.json").read_text("utf-8"))
@@ -44,6 +52,17 @@ def today(public: Any) -> Iterator[dict[str, Any]]:
 def test_everything_in_the_last_release_exists(public, recorded, today):
     broken = public.complaints(recorded, today)
     assert broken == [], "\n".join([*broken, public.advice(recorded["version"])])
+
+
+def test_public_signatures_use_public_types(public, public_types):
+    """Fixtures of the conformance classes are left out: a test gets their values and never names their types."""
+    names = {module: names for module, names in public.PUBLIC.items() if "testing" not in module}
+    assert public_types.private_types(names) == []
+
+
+def test_a_private_type_is_reported(public_types):
+    found = public_types.private_types({"llmfw.core": ("TokenEvent", "TokenLogprob", "FinishReason")})
+    assert found == ["llmfw.core:TokenEvent.wait uses llmfw.core.base.request.Wait, which is not public"]
 
 
 CHAT = "POST /v1/chat/completions"

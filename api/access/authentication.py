@@ -16,7 +16,6 @@ from llmfw.core.interfaces.authenticator import Refusal
 
 from .authenticators import Authenticators
 from .error_reply import send_error
-from .key_table import ADMIN
 from .keyring import Keyring
 
 
@@ -72,11 +71,7 @@ class ApiKey:
 
 
 class AdminOnly:
-    """ASGI middleware inside `ApiKey` that refuses connections of tenants other than the administrator.
-
-    Without an admin key, a single tenant is the administrator. If there are several tenants, the server has
-    no administrator, because the prefix cache and the traces show what each tenant has sent.
-    """
+    """ASGI middleware inside `ApiKey` that refuses connections of tenants other than the administrator."""
 
     def __init__(self, app: ASGIApp, keys: Keyring) -> None:
         self._app = app
@@ -85,7 +80,7 @@ class AdminOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
         kind: str = scope["type"]
-        if key_name.get() == ADMIN or (not self._keys.has_admin and self._keys.only_tenant == key_name.get()):
+        if self._keys.is_admin(key_name.get()):
             await self._app(scope, receive, send)
         elif kind == "http":
             await _send_403(send, self._keys.has_admin)

@@ -12,7 +12,7 @@ from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
 
 from .key_file import Signature, read_keys, signature_of
-from .key_table import Keys
+from .key_table import ADMIN, Keys
 from .key_text import digest_of
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,14 @@ class Keyring:
     def tenant_of(self, key: bytes) -> str | None:
         """Return the tenant of a client's key; None if the key is not valid."""
         return self._keys.tenant_of(key)
+
+    def is_admin(self, tenant: str) -> bool:
+        """Return whether the key of a tenant is an administrator's.
+
+        Without an admin key, a single tenant is the administrator. If there are several tenants, the server
+        has no administrator, because the prefix cache and the traces show what each tenant has sent.
+        """
+        return tenant == ADMIN or (self.has_keys and not self.has_admin and tenant == self.only_tenant)
 
     def start(self) -> None:
         """Start to reload key files when they change.

@@ -19,7 +19,9 @@ from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.redaction import Redaction
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
+from llmfw.api.for_plugins.client import CallerEngineClient
 from llmfw.api.for_plugins.server_api import InProcessAPI
+from llmfw.api.for_plugins.services import CallerServices
 from llmfw.api.http.errors import EXCEPTION_HANDLERS
 from llmfw.api.http.query_names import QueryNames
 from llmfw.api.routes.about import about_routes
@@ -43,8 +45,9 @@ from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
 from llmfw.api.services.middleware import Middleware
-from llmfw.api.services.services import Answering, ModelComponents, Services
+from llmfw.api.services.services import ModelComponents, Services
 from llmfw.api.services.stores import Stores
+from llmfw.api.text.terms import key_name
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
 from llmfw.core.client.client import EngineClient
@@ -79,8 +82,7 @@ def create_app(
         stores: opened stores; closed when the application shuts down.
         keys: API keys of the clients; None: read them from `config`.
         plugin_routes: pairs of plugin and import path "package.module:name" of Litestar handlers, routers or
-            controllers. The application's state gives them `api`, `client`, `generator`, `chat`,
-            `completions`, `responses` and `config`.
+            controllers. The application's state gives them `api`, `services`, `client` and `config`.
         middleware: middleware of plugins, from the outside inward.
         authenticators: authenticators of plugins, which `config` must name; None: there are none.
         ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
@@ -97,7 +99,7 @@ def create_app(
     limits = body_limits(config)
     state: dict[str, Any] = {
         "bodies": BodyReader(limits),
-        **_state_for_plugins(services.live, client, components, config),
+        **_state_for_plugins(services, client, components, config, keys),
     }
     app = Litestar(
         own,
@@ -117,16 +119,17 @@ def create_app(
 
 
 def _state_for_plugins(
-    live: Answering, client: EngineClient, components: ModelComponents, config: ServerConfig
+    services: Services, client: EngineClient, components: ModelComponents, config: ServerConfig, keys: Keyring
 ) -> dict[str, Any]:
-    """Return what the application's state has for plugins' routes."""
+    """Return what the application's state has for plugins' routes. All of it acts for the request's caller."""
+
+    def is_admin() -> bool:
+        return keys.is_admin(key_name.get())
+
     return {
-        "api": InProcessAPI(live, components, strict=config.strict_params),
-        "client": client,
-        "generator": live.generator,
-        "chat": live.chat,
-        "completions": live.completions,
-        "responses": live.responses,
+        "api": InProcessAPI(services.live, components, strict=config.strict_params),
+        "services": CallerServices(services.live, services.tokenization, services.files, is_admin),
+        "client": CallerEngineClient(client, is_admin),
         "config": config,
     }
 

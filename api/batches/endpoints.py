@@ -100,7 +100,7 @@ class Endpoints:
             )
         needed, task = TASKS[path], self._answering.generator.info.task
         if needed != task:
-            does = {"embed": "embeds", "generate": "generates"}
+            does = {"embed": "embeds", "generate": "generates", "classify": "classifies"}
             raise RequestError(
                 f"endpoint is {path!r}; this server {does[task]}: model {self.model!r} cannot {needed}",
                 param="endpoint",

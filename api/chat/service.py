@@ -161,6 +161,11 @@ class ChatService:
         # A slow template must delay neither the event loop nor other large chats.
         return await threads.run(LONG, render_prompt, *args) if prompt is None else prompt
 
+    @property
+    def has_template(self) -> bool:
+        """Whether there is a chat template."""
+        return bool(self._template.source)
+
     async def render(self, body: ChatRequest) -> str:
         """Return the text of the prompt that `start` would render for a request.
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from msgspec import UNSET
 
@@ -19,7 +19,7 @@ from llmfw.api.schemas.files import DeletedFile, FileList, FileObject
 from llmfw.core.base.errors import ConflictError, NotFoundError, RequestError
 from llmfw.core.base.ids import sortable_id
 from llmfw.core.interfaces.batch_store import BatchStore
-from llmfw.core.interfaces.file_store import FileRecord, FileStore
+from llmfw.core.interfaces.file_store import Describe, FileRecord, FileStore
 
 from .disk_space import DiskSpace
 from .form import FileForm
@@ -134,22 +134,43 @@ class FileService:
             StorageError: the file cannot be stored; nothing was stored.
         """
         tenant = self._ownership.tenant
-        content = self._space.guarded(form.content()) if self._space else form.content()
-        record = await self._store.put(content, lambda size: _record_of(form, size, tenant))
+        return object_of(await self._put(form.content(), lambda size: _record_of(form, size, tenant)))
+
+    async def store(self, content: AsyncIterator[bytes], filename: str, purpose: str) -> FileRecord:
+        """Store a file that belongs to the current request's tenant, with the purpose's default lifetime.
+
+        Raises:
+            StorageError: the file cannot be stored; nothing was stored.
+        """
+        tenant = self._ownership.tenant
+        return await self._put(content, lambda size: new_record(filename, purpose, size, None, tenant))
+
+    async def _put(self, content: AsyncIterator[bytes], describe: Describe) -> FileRecord:
+        if self._space:
+            content = self._space.guarded(content)
+        record = await self._store.put(content, describe)
         log_stored(record)
-        return object_of(record)
+        return record
 
     async def list(self, query: PageQuery, purpose: str | None) -> FileList:
         """Return a page of files, of one purpose or of all (None)."""
-        found = await self._store.list(
+        found = await self.records(
+            purpose, after=query.after, limit=query.fetch, newest_first=query.newest_first
+        )
+        return FileList(**page_of([object_of(record) for record in found], query))
+
+    async def records(
+        self, purpose: str | None, *, after: str | None, limit: int, newest_first: bool
+    ) -> Sequence[FileRecord]:
+        """Return records of files that the current request may see, in the order of their ids."""
+        return await self._store.list(
             space=FILES,
             purpose=check_listed_purpose(purpose),
             tenants=self._ownership.visible(),
-            after=query.after,
-            limit=query.fetch,
-            newest_first=query.newest_first,
+            after=after,
+            limit=limit,
+            newest_first=newest_first,
         )
-        return FileList(**page_of([object_of(record) for record in found], query))
 
     async def get(self, file_id: str) -> FileObject:
         """Return a file; raise NotFoundError if it does not exist."""

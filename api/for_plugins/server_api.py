@@ -188,6 +188,8 @@ def _capabilities(answering: Answering, components: ModelComponents) -> list[str
     """Return what the model can do (see `ServedModel`)."""
     if answering.generator.info.task == "embed":
         return ["embedding"]
+    if answering.generator.info.task == "classify":
+        return ["classification"]
     found = ["completion"]
     if components.tool_parser is not None:
         found.append("tools")

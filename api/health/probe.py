@@ -46,7 +46,7 @@ class Probe:
 
     async def _compute(self) -> None:
         id = f"health-{uuid.uuid4().hex}"
-        if self._client.info.task == "embed":
+        if self._client.info.task != "generate":
             await self._client.embed(EmbedRequest(id=id, prompts=[[TOKEN]]))
             return
         sampling = SamplingParams(max_tokens=1, temperature=0, ignore_eos=True)

@@ -41,7 +41,7 @@ def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: boo
     Args:
         url: URL of the socket.
         model: served name of the model.
-        task: task of the engine: "generate" or "embed".
+        task: task of the engine: "generate", "embed" or "classify".
         is_chat: whether there is a chat template.
         needs_key: whether clients must send an API key; the command then reads it from the environment.
     """
@@ -58,6 +58,8 @@ def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: boo
 
 def _example(task: str, is_chat: bool) -> tuple[str, dict[str, Any]]:
     """Return the path below /v1 and the body of a request that fits the model."""
+    if task == "classify":
+        return "classify", {"input": "Hello"}
     if task == "embed":
         return "embeddings", {"input": "Hello"}
     if is_chat:

@@ -17,6 +17,7 @@ from llmfw.api.batches.deferring import DeferringClient
 from llmfw.api.batches.service import open_batches
 from llmfw.api.chat.service import ChatService
 from llmfw.api.completions.service import CompletionService
+from llmfw.api.embeddings.classification import ClassificationService
 from llmfw.api.embeddings.embeddings import EmbeddingService
 from llmfw.api.files.disk_space import DiskSpace
 from llmfw.api.files.expiry import FileExpiry
@@ -103,6 +104,7 @@ class Answering:
         )
         self.completions = CompletionService(self.generator, fingerprint)
         self.embeddings = EmbeddingService(self.generator, self.chat)
+        self.classification = ClassificationService(self.generator)
         self.responses = ResponseService(
             self.chat, memory, config.served_model_name, client.info.max_running_requests
         )

@@ -183,6 +183,7 @@ class Generator:
         max_biases: maximum number of entries of logit_bias.
 
     Attributes:
+        max_biases: the constructor's argument.
         texts: encoder of prompts, which encodes long ones in threads.
         threads: thread pool for `texts` and for templates.
         slices: scheduler of the work on large lists in replies.
@@ -204,7 +205,7 @@ class Generator:
         self.sampling_defaults = dict(sampling_defaults or {})
         self._grammar_checker = grammar_checker
         self._places = places
-        self._max_biases = max_biases
+        self.max_biases = max_biases
         self.threads = TextThreads()
         self.slices = Slices()
         self.texts = PromptEncoder(tokenizer, lambda: self.info.max_model_len, self.threads)
@@ -231,7 +232,7 @@ class Generator:
         if model is not None and not self.is_named(model):
             raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
         if task is not None and task != self.info.task:
-            does = {"embed": "embeds", "generate": "generates"}
+            does = {"embed": "embeds", "generate": "generates", "classify": "classifies"}
             raise RequestError(
                 f"this server {does[self.info.task]}; model {self.served_name!r} cannot {task}",
                 code="unsupported_operation",
@@ -243,7 +244,7 @@ class Generator:
         self, body: msgspec.Struct, max_tokens: int | None, renamed: dict[str, str] | None = None
     ) -> SamplingParams:
         """Return the sampling parameters of a request body (see `to_sampling`)."""
-        return to_sampling(body, max_tokens, renamed, self.sampling_defaults, self._max_biases)
+        return to_sampling(body, max_tokens, renamed, self.sampling_defaults, self.max_biases)
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Return a prompt's token ids. A long prompt does not block the event loop.

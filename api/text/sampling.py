@@ -70,6 +70,12 @@ def to_sampling(
         raise _renamed(error, renamed, isinstance(stop, str)) from error
 
 
+def check_sizes(sampling: SamplingParams, max_biases: int) -> None:
+    """Raise RequestError if sampling parameters have more stop strings or biases than a request may have."""
+    _stops(list(sampling.stop))
+    _check_biases(len(sampling.logit_bias), max_biases)
+
+
 def with_own_seed(sampling: SamplingParams, i: int) -> SamplingParams:
     """Return the parameters of a prompt's i-th choice. If a seed is set, each choice gets its own seed."""
     if i == 0 or sampling.seed is None:
@@ -93,10 +99,7 @@ def _stops(given: str | list[str] | None) -> tuple[str, ...]:
 def _logit_bias(given: dict[str, float] | None, most: int) -> dict[int, float]:
     """Return the biases by token id. In the request, the ids are strings, because they are JSON keys."""
     found: dict[int, float] = {}
-    if given and len(given) > most:
-        raise RequestError(
-            f"logit_bias has {len(given)} entries; at most {most} are allowed", param="logit_bias"
-        )
+    _check_biases(len(given or ()), most)
     for key, bias in (given or {}).items():
         if not (key.isascii() and key.isdigit() and len(key) < 10):
             raise RequestError(
@@ -110,6 +113,11 @@ def _logit_bias(given: dict[str, float] | None, most: int) -> dict[int, float]:
             )
         found[int(key)] = bias
     return found
+
+
+def _check_biases(count: int, most: int) -> None:
+    if count > most:
+        raise RequestError(f"logit_bias has {count} entries; at most {most} are allowed", param="logit_bias")
 
 
 def _renamed(error: RequestError, renamed: dict[str, str], one_stop: bool) -> RequestError:

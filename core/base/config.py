@@ -50,8 +50,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
 
-    task: Annotated[Literal["auto", "generate", "embed"], Setting(
-        "Generate text or make embeddings; auto: what the model's files are for.", group="Model")] = "auto"
+    task: Annotated[Literal["auto", "generate", "embed", "classify"], Setting(
+        "Generate text, make embeddings or score texts by a classification head; auto: what the model's files are for.", group="Model")] = "auto"
     context_length: Annotated[Positive | None, Setting(
         "Maximum length of a sequence in tokens, prompt and output together.", unset="the model's own")] = None
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Setting(

@@ -59,7 +59,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     """Description of the engine, sent once when it is ready to serve.
 
     Attributes:
-        task: "generate" if the engine takes `Request`s, or "embed" if the engine takes `EmbedRequest`s.
+        task: "generate" if the engine takes `Request`s, or "embed" or "classify" if the engine takes
+            `EmbedRequest`s.
         embedding_size: number of dimensions of the vectors, if the task is "embed"; else 0.
         is_matryoshka: whether the model's config.json says that its vectors may be cut.
         matryoshka_dimensions: the only numbers of dimensions to cut to; empty: any.
@@ -67,6 +68,9 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         module_passes: names of the module passes that changed the model, in the order of their application.
         quantization: scheme by which the weights were quantized at loading; None: not quantized.
         kv_cache_dtype: dtype of the KV cache; "" if the engine has none.
+        labels: names of the logits, in order, if the task is "classify".
+        activation: "sigmoid", "softmax" or "identity", which turns the logits into scores, if the task is
+            "classify"; else "".
     """
 
     model: str
@@ -88,6 +92,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     module_passes: tuple[str, ...] = ()
     quantization: str | None = None
     kv_cache_dtype: str = ""
+    labels: tuple[str, ...] = ()
+    activation: str = ""
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

@@ -225,12 +225,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
     """Prompts to be embedded as one vector each. A single event returns all vectors, once they are computed.
 
+    If the model classifies, the vectors are the logits of its labels.
+
     Attributes:
         id: id, unique among the requests in the engine.
         prompts: token ids of each prompt, at least one per prompt.
         dimensions: number of dimensions that the vectors are truncated to; None: not truncated.
         deferrable: whether the request runs only in the capacity that other requests leave.
         tenant, tenant_is_key, timeout_s: as in `Request`.
+        type_ids: type of each token of each prompt, for a model that classifies: 0, or 1 in the second text of
+            a pair; empty: all 0.
     """
 
     id: str
@@ -240,6 +244,7 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
     tenant: str = ""
     tenant_is_key: bool = False
     timeout_s: float | None = None
+    type_ids: list[list[int]] = []
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

@@ -23,7 +23,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
         name: name of the model for clients.
         created: time when the server started, in seconds since the epoch.
         template: source of the chat template; "" if it has none.
-        capabilities: abilities of the model: "completion" or "embedding", and any of "tools", "thinking" and
+        capabilities: abilities of the model: "completion", "embedding" or "classification", and any of "tools", "thinking" and
             "insert" (filling in text before a suffix).
     """
 

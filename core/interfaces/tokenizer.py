@@ -111,6 +111,15 @@ class Tokenizer:
             for text in texts
         ]
 
+    @panics_are_errors
+    def encode_pair(self, given: str | tuple[str, str]) -> tuple[list[int], list[int]]:
+        """Return the token ids of a text or of a pair of texts, with special tokens, and each token's type.
+
+        The type is that of the tokenizer's own template: mostly 0, and 1 in the second text of a pair.
+        """
+        encoding = self._backend.encode_batch([given], add_special_tokens=True)[0]
+        return list(encoding.ids), list(encoding.type_ids)
+
     @property
     def longest_token(self) -> int:
         """Length of the vocabulary's longest token in characters."""

@@ -73,6 +73,20 @@ class TextDocument(msgspec.Struct):
     text: str
 
 
+class ClassifyBody(msgspec.Struct, kw_only=True):
+    """Body of POST /classify. A model without a classification head needs `labels`."""
+
+    input: Texts
+    labels: list[str] | None = None
+    model: str | None = None
+    timeout: float | None = None
+    user: str | None = None
+    activation: bool | None = None
+    use_activation: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    chat_template: str | None = None
+
+
 class RerankBody(SimilarityBody, kw_only=True):
     """Body of POST /rerank."""
 

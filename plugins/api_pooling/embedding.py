@@ -42,7 +42,7 @@ async def embed(
     try:
         reply = await api.while_connected(request, api.call(PATH, body))
     except RequestError as error:
-        raise _renamed(error, names) from error
+        raise renamed(error, names) from error
     usage = reply["usage"]
     vectors = [base64.b64decode(each["embedding"]) for each in reply["data"]]
     return vectors, Usage(usage["prompt_tokens"], usage["total_tokens"])
@@ -80,10 +80,14 @@ def json_reply(body: msgspec.Struct, headers: dict[str, str]) -> ASGIResponse:
     return ASGIResponse(body=msgspec.json.encode(body), media_type="application/json", headers=headers)
 
 
-def _renamed(error: RequestError, names: Sequence[str]) -> RequestError:
-    """Return an error that names a text as in the request, instead of as `input[i]`."""
+def renamed(error: RequestError, names: Sequence[str], inner: str = "input[{}]") -> RequestError:
+    """Return an error that names a text as in the request.
+
+    Args:
+        inner: name of a text in the error, with the place of its index.
+    """
     for index, name in enumerate(names):
-        if error.param == f"input[{index}]":
+        if error.param is not None and error.param == inner.format(index):
             error.args = (str(error).replace(error.param, name, 1),)
             error.param = name
             break

@@ -33,7 +33,7 @@ class PoolingReply(msgspec.Struct, kw_only=True):
 
 
 class Score(msgspec.Struct, kw_only=True):
-    """The cosine similarity of one pair, from -1 to 1."""
+    """The score of one pair. Its range depends on the reply's method."""
 
     index: int
     object: str = "score"
@@ -41,7 +41,11 @@ class Score(msgspec.Struct, kw_only=True):
 
 
 class ScoreReply(msgspec.Struct, kw_only=True):
-    """Reply of POST /score."""
+    """Reply of POST /score.
+
+    Attributes:
+        method: "cross-encoder", "embeddings" or "log-probabilities".
+    """
 
     id: str
     object: str = "list"
@@ -49,6 +53,7 @@ class ScoreReply(msgspec.Struct, kw_only=True):
     model: str
     data: list[Score]
     usage: Usage
+    method: str
 
 
 class Document(msgspec.Struct):
@@ -58,7 +63,7 @@ class Document(msgspec.Struct):
 
 
 class Ranked(msgspec.Struct, kw_only=True):
-    """One document's index in the request, and its cosine similarity with the query."""
+    """One document's index in the request, and its score."""
 
     index: int
     document: Document | UnsetType = UNSET
@@ -66,12 +71,44 @@ class Ranked(msgspec.Struct, kw_only=True):
 
 
 class RerankReply(msgspec.Struct, kw_only=True):
-    """Reply of POST /rerank. The most similar documents come first."""
+    """Reply of POST /rerank. The most relevant documents come first.
+
+    Attributes:
+        method: as in `ScoreReply`.
+    """
 
     id: str
     model: str
     usage: Usage
     results: list[Ranked]
+    method: str
+
+
+class LabelScores(msgspec.Struct, kw_only=True):
+    """The scores of one text's labels, and the label of the largest."""
+
+    index: int
+    label: str
+    probs: list[float]
+    num_classes: int
+
+
+class ClassifyReply(msgspec.Struct, kw_only=True):
+    """Reply of POST /classify.
+
+    Attributes:
+        method: "classification-head", "embeddings" or "log-probabilities".
+        labels: names of the scores.
+    """
+
+    id: str
+    object: str = "list"
+    created: int
+    model: str = ""
+    method: str
+    labels: list[str]
+    data: list[LabelScores]
+    usage: Usage
 
 
 class TypedVectors(msgspec.Struct, kw_only=True, omit_defaults=True):

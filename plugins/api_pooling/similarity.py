@@ -1,28 +1,27 @@
-"""POST /score and POST /rerank: cosine similarities of embeddings, as vLLM computes them for embedding models."""
+"""POST /score and POST /rerank: how relevant texts are for others, and how the model found it out."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from litestar import Controller, Request, post
 from litestar.datastructures import State
 from litestar.types import ASGIApp
 
-from llmfw.core import RequestError, ServerAPI, describe
+from llmfw.core import RequestError, RouteServices, ServerAPI, describe
 
-from .bodies import RerankBody, ScoreBody, SimilarityBody, Texts
-from .embedding import embed, json_reply, refuse_given
+from .bodies import RerankBody, ScoreBody
+from .bodies import Texts as TextOrList
+from .embedding import json_reply, refuse_given
+from .relevance import Texts, method_of, relevance_of, without_effect
 from .replies import Document, Ranked, RerankReply, Score, ScoreReply
 
-_COSINE = "a score is the cosine similarity of two embeddings; other scores need a cross-encoder"
 _NEVER_CUT = "a text that is too long is refused, never cut"
 REFUSED = {
     "instruction": "this server adds no prefix; write it into the texts",
-    **dict.fromkeys(("activation", "use_activation", "softmax", "chat_template"), _COSINE),
+    **dict.fromkeys(("softmax", "chat_template"), "the model's files say what a score is"),
     **dict.fromkeys(
         ("truncate_prompt_tokens", "max_tokens_per_doc", "max_tokens_per_query", "max_chunks_per_doc"),
         _NEVER_CUT,
@@ -35,7 +34,6 @@ SCORE_REFUSED = {
     "label_token_ids": "use /generate with token_ids_logprob, of a model that generates",
 }
 PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
-EPSILON = 1e-8  # least product of lengths, so that a vector of zeros has similarity 0
 
 
 class Similarity(Controller):
@@ -44,13 +42,14 @@ class Similarity(Controller):
     @post(
         ["/score", "/v1/score"],
         status_code=200,
-        opt=describe("Compare texts by the cosine of their embeddings.", body=ScoreBody, reply=ScoreReply),
+        opt=describe("Score how relevant texts are for others.", body=ScoreBody, reply=ScoreReply),
     )
     async def score(self, request: Request[Any, Any, Any], state: State) -> ASGIApp:
         """Compare one text with each of several, or the texts of two lists with each other in pairs."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, ScoreBody)
-        headers = api.report(ignored)
+        services: RouteServices = state["services"]
+        headers = api.report([*ignored, *without_effect(body, method_of(services))])
         refuse_given(body, SCORE_REFUSED)
         name_1, name_2 = _pair_of(body)
         first, names_1 = _list_of(name_1, getattr(body, name_1))
@@ -60,61 +59,50 @@ class Similarity(Controller):
                 f"{name_1} has {len(first)} texts and {name_2} {len(second)}; {name_1} must have one, or as many as {name_2}",
                 param=name_1,
             )
-        vectors, usage = await embed(api, request, first + second, names_1 + names_2, **_common(body))
-        scores = cosines(vectors[: len(first)], vectors[len(first) :])
+        pairs = Texts(first, names_1), Texts(second, names_2)
+        found = await relevance_of(api, services, request, body, *pairs)
         reply = ScoreReply(
             id=f"score-{uuid.uuid4().hex}",
             created=int(time.time()),
             model=api.model.name,
-            data=[Score(index=index, score=score) for index, score in enumerate(scores)],
-            usage=usage,
+            data=[Score(index=index, score=score) for index, score in enumerate(found.scores)],
+            usage=found.usage,
+            method=found.method,
         )
         return json_reply(reply, headers)
 
     @post(
         ["/rerank", "/v1/rerank", "/v2/rerank"],
         status_code=200,
-        opt=describe("Order documents by similarity to a query.", body=RerankBody, reply=RerankReply),
+        opt=describe("Order documents by relevance for a query.", body=RerankBody, reply=RerankReply),
     )
     async def rerank(self, request: Request[Any, Any, Any], state: State) -> ASGIApp:
-        """Order documents by the cosine similarity of their embeddings with the query's."""
+        """Order documents by their relevance for the query."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, RerankBody)
-        headers = api.report(ignored)
+        services: RouteServices = state["services"]
+        headers = api.report([*ignored, *without_effect(body, method_of(services))])
         refuse_given(body, REFUSED)
         if body.top_n is not None and body.top_n < 0:
             raise RequestError(f"top_n is {body.top_n}; it must be 0 (all) or more", param="top_n")
         documents = [each if isinstance(each, str) else each.text for each in body.documents]
         texts, names = _list_of("documents", documents)
-        vectors, usage = await embed(api, request, [body.query, *texts], ["query", *names], **_common(body))
-        scores = cosines(vectors[:1], vectors[1:])
+        pairs = Texts([body.query], ["query"]), Texts(texts, names)
+        found = await relevance_of(api, services, request, body, *pairs)
+        scores = found.scores
         order = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n or len(texts)]
         results = [Ranked(index=index, relevance_score=scores[index]) for index in order]
         if body.return_documents is not False:
             for each in results:
                 each.document = Document(texts[each.index])
         reply = RerankReply(
-            id=f"rerank-{uuid.uuid4().hex}", model=api.model.name, usage=usage, results=results
+            id=f"rerank-{uuid.uuid4().hex}",
+            model=api.model.name,
+            usage=found.usage,
+            results=results,
+            method=found.method,
         )
         return json_reply(reply, headers)
-
-
-def cosines(first: Sequence[bytes], second: Sequence[bytes]) -> list[float]:
-    """Return the cosine similarity of each pair of vectors.
-
-    Args:
-        first: one vector, or as many as `second`, as float32 values.
-    """
-    a, b = (
-        np.stack([np.frombuffer(each, "<f4") for each in side]).astype(np.float64) for side in (first, second)
-    )
-    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    found = (a * b).sum(axis=1) / np.maximum(lengths, EPSILON)
-    return [min(1.0, max(-1.0, float(each))) for each in found]
-
-
-def _common(body: SimilarityBody) -> dict[str, Any]:
-    return {"model": body.model, "timeout": body.timeout, "user": body.user}
 
 
 def _pair_of(body: ScoreBody) -> tuple[str, str]:
@@ -131,7 +119,7 @@ def _pair_of(body: ScoreBody) -> tuple[str, str]:
     return found
 
 
-def _list_of(name: str, given: Texts) -> tuple[list[str], list[str]]:
+def _list_of(name: str, given: TextOrList) -> tuple[list[str], list[str]]:
     """Return the texts of one side, and their names in errors."""
     if isinstance(given, str):
         return [given], [name]

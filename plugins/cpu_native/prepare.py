@@ -41,7 +41,7 @@ def probable_scalar(config: EngineConfig) -> Scalar | None:
     if config.device != "cpu" and (config.device != "auto" or has_gpu):
         return None
     model = Path(config.model)
-    if config.task == "embed" or (config.task == "auto" and (model / "modules.json").exists()):
+    if config.task in ("embed", "classify") or (config.task == "auto" and (model / "modules.json").exists()):
         return None
     if config.dtype != "auto":
         return SCALARS.get(config.dtype)

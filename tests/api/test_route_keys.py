@@ -62,6 +62,8 @@ TABLE = {
     "POST /v1/rerank": SHARED,
     "POST /v2/rerank": SHARED,
     "POST /v2/embed": SHARED,
+    "POST /classify": SHARED,
+    "POST /v1/classify": SHARED,
     "GET /version": SHARED,
     "GET /get_model_info": SHARED,
     "GET /model_info": SHARED,

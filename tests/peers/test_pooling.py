@@ -77,6 +77,13 @@ def test_documents_come_in_order_of_similarity(embedder: Served, path: str) -> N
     vectors = vectors_of(embedder, TEXTS)
     assert reply["results"][0]["relevance_score"] == pytest.approx(vectors[0] @ vectors[1], abs=1e-5)
     assert reply["usage"]["total_tokens"] > 10
+    assert reply["method"] == "embeddings"
+
+
+def test_labels_are_compared_by_embeddings(embedder: Served) -> None:
+    reply = ask(embedder, "/v1/classify", input=TEXTS[1], labels=["animal", "metal"])
+    assert (reply["method"], reply["data"][0]["label"]) == ("embeddings", "animal")
+    assert sum(reply["data"][0]["probs"]) == pytest.approx(1)
 
 
 def test_the_best_come_without_their_texts(embedder: Served) -> None:
@@ -160,8 +167,6 @@ def test_what_cannot_be_computed_is_refused(
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/score", {"text_1": "a", "text_2": "b"}),
-        ("/rerank", {"query": "a", "documents": ["b"]}),
         ("/pooling", {"input": "a"}),
         ("/v2/embed", {"texts": ["a"]}),
         ("/invocations", {"input": "a"}),

@@ -33,6 +33,11 @@ class Waiting:
         """Token ids of the prompt."""
         return self.request.prompts[self.index]
 
+    @property
+    def types(self) -> Sequence[int]:
+        """Types of the prompt's tokens; empty: all 0."""
+        return self.request.type_ids[self.index] if self.request.type_ids else ()
+
 
 class EmbedLane:
     """Waiting prompts of one class of requests: live or deferrable (see `deferral`)."""

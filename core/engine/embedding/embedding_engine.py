@@ -22,6 +22,7 @@ from ..admission.deadlines import Deadlines, deadline_error
 from ..admission.queue_gate import QueueGate
 from ..generation.capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
 from ..generation.deferrable_budget import DeferrableBudget
+from .classifier import Classifier
 from .embed_queue import EmbedQueue
 from .encoder import Encoder
 from .matryoshka import load_matryoshka
@@ -83,7 +84,7 @@ class EmbeddingEngine:
     def __init__(
         self,
         info: EngineInfo,
-        encoder: Encoder,
+        encoder: Encoder | Classifier,
         queue: EmbedQueue,
         deferrable_budget: DeferrableBudget,
         gate: QueueGate,
@@ -100,15 +101,18 @@ class EmbeddingEngine:
         self._report_step: Callable[[int], None] = lambda num_tokens: None
 
     @classmethod
-    def build(cls, config: EngineConfig) -> EmbeddingEngine:
+    def build(cls, config: EngineConfig, *, classifies: bool = False) -> EmbeddingEngine:
         """Load the model, and return an engine for it.
+
+        Args:
+            classifies: whether to load the model with its classification head; the vectors are then logits.
 
         Raises:
             ConfigError: the model cannot be found, loaded or served, or a setting has no meaning for it.
         """
         _check_settings(config)
         device = choose_device(config.device)
-        encoder = Encoder.load(config, device)
+        encoder = (Classifier if classifies else Encoder).load(config, device)
         chunk = config.chunked_prefill_size
         batch_tokens = config.max_prefill_tokens if chunk == -1 else chunk or DEFAULT_CHUNK[device.type]
         batch_size = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
@@ -117,9 +121,8 @@ class EmbeddingEngine:
         )
         info = _describe(config, encoder, device, batch_size)
         logger.info(
-            "Embedding. pooling=%s, normalized=%s, size=%d, batch tokens=%d, max_running_requests=%d, context_len=%d",
-            *(encoder.pooling.mode, encoder.pooling.normalize, info.embedding_size),
-            *(batch_tokens, batch_size, info.max_model_len),
+            "%s, batch tokens=%d, max_running_requests=%d, context_len=%d",
+            *(_summary(encoder, info), batch_tokens, batch_size, info.max_model_len),
         )
         gate = QueueGate.of(config, batch_size)
         return cls(info, encoder, queue, DeferrableBudget(Limits(batch_size, batch_tokens)), gate)
@@ -186,7 +189,9 @@ class EmbeddingEngine:
         num_tokens = sum(len(waiting.prompt) for waiting in batch)
         self._report_step(num_tokens)
         vectors = self._encoder.encode(
-            [waiting.prompt for waiting in batch], [waiting.request.dimensions for waiting in batch]
+            [waiting.prompt for waiting in batch],
+            [waiting.request.dimensions for waiting in batch],
+            [waiting.types for waiting in batch],
         )
         for waiting, vector in zip(batch, vectors, strict=True):
             vector_bytes = vector.numpy().astype("<f4").tobytes()
@@ -221,7 +226,7 @@ class EmbeddingEngine:
         if isinstance(command, GetPolicy):
             return PolicyInfo(self.info.policy)
         raise RequestError(
-            "this engine embeds: it has no prefix cache, takes prompts as they come, and traces nothing",
+            f"this engine {'embeds' if self.info.task == 'embed' else 'classifies'}: it has no prefix cache, takes prompts as they come, and traces nothing",
             code="unsupported_operation",
         )
 
@@ -272,6 +277,7 @@ class EmbeddingEngine:
                 f"dimensions is {request.dimensions}; this model has {size}: ask for 1 to {size}",
                 param="dimensions",
             )
+        _check_types(request)
         if (longest := max(map(len, request.prompts))) > limit:
             raise ContextLengthError(
                 f"a prompt has {longest} tokens; the longest sequence is {limit}: send a shorter prompt",
@@ -284,20 +290,62 @@ class EmbeddingEngine:
                 )
 
 
+def _check_types(request: EmbedRequest) -> None:
+    """Raise RequestError unless there are no token types, or there is 0 or 1 for each token."""
+    if not request.type_ids:
+        return
+    if list(map(len, request.type_ids)) != list(map(len, request.prompts)):
+        raise RequestError("type_ids must have a type for each token of each prompt", param="type_ids")
+    if any(not 0 <= kind <= 1 for kinds in request.type_ids for kind in kinds):
+        raise RequestError("type_ids has a type other than 0 and 1", param="type_ids")
+
+
 def _check_settings(config: EngineConfig) -> None:
     defaults = {entry.name: entry.default for entry in msgspec.structs.fields(EngineConfig)}
     for name, flag in MEANINGLESS.items():
         value = getattr(config, name)
         if value != defaults[name]:
-            raise ConfigError(f"{flag} is {value!r}; it has no meaning for a model that embeds: leave it out")
+            raise ConfigError(
+                f"{flag} is {value!r}; it has no meaning for a model that embeds or classifies: leave it out"
+            )
     if own := [key for key in config.options if key.partition(".")[0] in MEANINGLESS]:
-        raise ConfigError(f"option {own[0]}: a model that embeds uses no such component")
+        raise ConfigError(f"option {own[0]}: a model that embeds or classifies uses no such component")
 
 
-def _describe(config: EngineConfig, encoder: Encoder, device: torch.device, batch_size: int) -> EngineInfo:
+def _summary(encoder: Encoder | Classifier, info: EngineInfo) -> str:
+    if isinstance(encoder, Classifier):
+        return f"Classifying. labels={len(encoder.labels)}, activation={encoder.activation}"
+    pooling = encoder.pooling
+    return f"Embedding. pooling={pooling.mode}, normalized={pooling.normalize}, size={info.embedding_size}"
+
+
+def _describe(
+    config: EngineConfig, encoder: Encoder | Classifier, device: torch.device, batch_size: int
+) -> EngineInfo:
+    info = _common(config, encoder, device, batch_size)
+    if isinstance(encoder, Classifier):
+        return msgspec.structs.replace(
+            info, task="classify", labels=encoder.labels, activation=encoder.activation
+        )
+    module = encoder.module
+    size = module.config.get_text_config().hidden_size
+    matryoshka = load_matryoshka(config.model, module.config, size)
+    return msgspec.structs.replace(
+        info,
+        task="embed",
+        embedding_size=size,
+        is_matryoshka=matryoshka is not None,
+        matryoshka_dimensions=matryoshka or (),
+        prompt_names=prompt_names(config.model),
+    )
+
+
+def _common(
+    config: EngineConfig, encoder: Encoder | Classifier, device: torch.device, batch_size: int
+) -> EngineInfo:
+    """Return the part of the description that does not depend on the task."""
     module = encoder.module
     text_config = module.config.get_text_config()
-    matryoshka = load_matryoshka(config.model, module.config, text_config.hidden_size)
     return EngineInfo(
         model=config.model,
         architecture=type(module).__name__,
@@ -309,9 +357,4 @@ def _describe(config: EngineConfig, encoder: Encoder, device: torch.device, batc
         max_running_requests=batch_size,
         attention=str(text_config._attn_implementation),
         policy="fcfs",
-        task="embed",
-        embedding_size=text_config.hidden_size,
-        is_matryoshka=matryoshka is not None,
-        matryoshka_dimensions=matryoshka or (),
-        prompt_names=prompt_names(config.model),
     )

@@ -22,6 +22,7 @@ from llmfw.core.model.model_kind import inputs_of
 from llmfw.core.model.models import choose_context_length, choose_dtype
 from llmfw.core.model.pack import pack_linears
 
+from .batch import padded
 from .pooling import Pooling, load_pooling
 from .served_weights import served_differences
 
@@ -75,34 +76,37 @@ class Encoder:
             *(gigabytes(sum(p.nbytes for p in module.parameters())), time.perf_counter() - started),
         )
         pack_linears(module)
-        return cls(module, pooling, _max_length(config, module, pooling))
+        return cls(module, pooling, max_length(config, module, pooling.max_length))
 
     @torch.inference_mode()
     def encode(
-        self, prompts: Sequence[Sequence[int]], dimensions: Sequence[int | None]
+        self,
+        prompts: Sequence[Sequence[int]],
+        dimensions: Sequence[int | None],
+        types: Sequence[Sequence[int]] = (),
     ) -> list[torch.Tensor]:
         """Return a float32 vector on the CPU for each prompt, in one forward pass.
 
         Args:
             prompts: token ids of each prompt, at least one; similar lengths need the least padding.
             dimensions: number of dimensions of each prompt's vector; None: all.
+            types: not used: texts that are embedded are no pairs.
         """
-        longest = max(map(len, prompts))
-        # The padding may be any token in the vocabulary, because it is masked.
-        ids = torch.zeros(len(prompts), longest, dtype=torch.long, device="cpu")
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):
-            ids[row, : len(prompt)] = torch.tensor(prompt, dtype=torch.long, device="cpu")
-            mask[row, : len(prompt)] = 1
+        ids, mask = padded(prompts)
         device = self.module.device
         mask = mask.to(device)
         output = self.module(input_ids=ids.to(device), attention_mask=mask)
         return [v.cpu() for v in self.pooling(output.last_hidden_state, mask, list(dimensions))]
 
 
-def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
+def quiet_transformers() -> None:
+    """Turn off what transformers prints while it loads a model."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+
+
+def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
+    quiet_transformers()
     hf_config = read_config(config.model)
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw embeds with encoders")
@@ -113,7 +117,7 @@ def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
     dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     module: PreTrainedModel
     if config.load_format == "dummy":
-        module = _random_module(config.model, hf_config, dtype).to(device)
+        module = random_module(AutoModel, config.model, hf_config, dtype).to(device)
     else:
         module, differences = load_checked(AutoModel, config.model, hf_config, device, dtype=dtype)
         with refusing(module, "running it on a few tokens"):
@@ -122,10 +126,11 @@ def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
     return module.eval().requires_grad_(False)
 
 
-def _random_module(model: str, hf_config: Any, dtype: torch.dtype) -> Any:
+def random_module(auto_class: Any, model: str, hf_config: Any, dtype: torch.dtype) -> Any:
+    """Return a model with random weights. Raises ModelError if its config cannot be used."""
     torch.manual_seed(0)
     try:
-        return AutoModel.from_config(hf_config, dtype=dtype)
+        return auto_class.from_config(hf_config, dtype=dtype)
     except Exception as error:
         raise ModelError(f"model {model!r} cannot be built: {why_not(model, hf_config, error)}") from error
 
@@ -163,7 +168,15 @@ def _check_guess(model: str, module: PreTrainedModel) -> None:
     )
 
 
-def _max_length(config: EngineConfig, module: PreTrainedModel, pooling: Pooling) -> int:
+def max_length(config: EngineConfig, module: PreTrainedModel, meant: int | None) -> int:
+    """Return the length of the longest sequence in tokens.
+
+    Args:
+        meant: maximum that the model's other files specify; None: none.
+
+    Raises:
+        ConfigError: the context length that the user asks for does not fit the model.
+    """
     limit = choose_context_length(None, module.config.get_text_config())
     for name, child in module.named_modules():
         # RoBERTa's positions start after the padding index, so the first rows of the table are never used.
@@ -173,4 +186,4 @@ def _max_length(config: EngineConfig, module: PreTrainedModel, pooling: Pooling)
     asked = config.context_length
     if asked is not None and not 1 <= asked <= limit:
         raise ConfigError(f"--context-length is {asked}; this model can be served with 1 to {limit} tokens")
-    return asked or min(limit, pooling.max_length or limit)
+    return asked or min(limit, meant or limit)

@@ -1,4 +1,4 @@
-"""Builds the engine that a model needs: one that generates, or one that embeds."""
+"""Builds the engine that a model needs: one that generates, or one that embeds or classifies."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
         torch.set_num_threads(config.threads)
     else:
         limit_threads()
-    if choose_task(config) == "embed":
+    task = choose_task(config)
+    if task != "generate":
         from ..embedding.embedding_engine import EmbeddingEngine
 
-        return EmbeddingEngine.build(config)
+        return EmbeddingEngine.build(config, classifies=task == "classify")
     from ..generation.build import build_generation_engine
 
     return build_generation_engine(config, registry)

@@ -57,5 +57,5 @@ def _add(engine: AnyEngine, request: Request | EmbedRequest) -> TokenEvent | Non
 
 
 def _check_task(task: str, request: Request | EmbedRequest) -> None:
-    if (task == "embed") != isinstance(request, EmbedRequest):
+    if (task != "generate") != isinstance(request, EmbedRequest):
         raise RequestError(f"this engine's task is {task!r}", code="unsupported_operation")

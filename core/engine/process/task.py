@@ -1,4 +1,4 @@
-"""Chooses whether to generate text or compute embeddings, from `--task` and the model's files."""
+"""Chooses whether to generate text, compute embeddings or classify, from `--task` and the model's files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from llmfw.core.model.model_kind import ENCODERS_WITH_HEADS, generates, other_ta
 
 from ..embedding.pooling import has_modules
 
+HEAD = "ForSequenceClassification"
+"""End of the names of classes that have a classification head."""
+
 
 def choose_task(config: EngineConfig) -> str:
-    """Return the task to serve a model for: "generate" or "embed".
+    """Return the task to serve a model for: "generate", "embed" or "classify".
 
     With "auto", a model embeds if it has a modules.json of sentence-transformers, or if the architecture in
-    its config is that of an encoder without a head (`*Model`). Any other model generates.
+    its config is that of an encoder without a head (`*Model`). It classifies if the architecture has a head for
+    that (`*ForSequenceClassification`). Any other model generates.
 
     Raises:
         ConfigError: the model cannot perform the task; the message gives the reason.
@@ -27,6 +31,14 @@ def choose_task(config: EngineConfig) -> str:
     is_encoder = bool(architectures) and not is_decoder
     embeds = has_modules(config.model)
     task = config.task
+    has_head = any(name.endswith(HEAD) for name in architectures)
+    if task == "classify" and not has_head:
+        shown = ", ".join(architectures) or "no architecture in its config.json"
+        raise ModelError(
+            f"model {config.model!r} ({shown}) has no classification head: --task classify serves …{HEAD}"
+        )
+    if has_head and (task == "classify" or (task == "auto" and not embeds)):
+        return "classify"
     if is_encoder:
         _refuse_others(config.model, architectures, embeds=embeds and task != "generate")
     if task == "auto":
@@ -56,7 +68,7 @@ def _refuse_others(model: str, architectures: list[str], *, embeds: bool) -> Non
     for name in architectures:
         if (what := other_task(name)) and not embeds:
             raise ModelError(
-                f"model {model!r} ({name}) {what}; llmfw serves models that generate text, and embedding models"
+                f"model {model!r} ({name}) {what}; llmfw serves models that generate text, embed, or classify by …ForSequenceClassification"
             )
         if not what and not name.endswith(("Model", *ENCODERS_WITH_HEADS)):
             raise ModelError(

@@ -42,7 +42,6 @@ def configure(folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("BertForSequenceClassification", "reranker"),
         ("Qwen2ForRewardModel", "reward model"),
         ("LlamaForTokenClassification", "token classifier"),
         ("BertForQuestionAnswering", "question answering"),
@@ -57,6 +56,12 @@ def test_unserved_model_kinds_are_named(tmp_path: Path, task: str, name: str, wh
     text = refusal(configure(tmp_path, architectures=[name]), task)
     assert what in text
     assert "--task" not in text
+
+
+@pytest.mark.parametrize("task", ["generate", "embed"])
+def test_a_classifier_serves_no_other_task(tmp_path: Path, task: str) -> None:
+    save_encoder(tmp_path, mode=None)
+    assert "reranker" in refusal(configure(tmp_path, architectures=["BertForSequenceClassification"]), task)
 
 
 def test_a_classifier_with_pooling_files_embeds(tmp_path: Path) -> None:

@@ -1,0 +1,179 @@
+"""Classifies prompts with an encoder that has a classification head, as transformers' own class computes it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ModelError
+from llmfw.core.model.checked_load import load_checked, read_config
+from llmfw.core.model.devices import gigabytes
+from llmfw.core.model.load_failure import not_finite, refused, refusing
+from llmfw.core.model.models import choose_dtype
+
+from .batch import padded
+from .encoder import max_length, quiet_transformers, random_module
+
+logger = logging.getLogger(__name__)
+
+TRIAL = ((2, 3, 2, 4, 5, 2), (2, 5, 2))
+"""Token ids of two prompts for a trial run: the second is padded in a batch with the first."""
+TOLERANCE = 1e-2
+"""Largest difference between a prompt's logits in a batch and alone, relative to the logits, in any dtype."""
+ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity", "Softmax": "softmax"}
+
+
+class Classifier:
+    """Computes the logits of prompts in padded batches.
+
+    Args:
+        module: transformers' model with its head, in evaluation mode, on its device.
+        longest: length of the longest sequence in tokens.
+        has_types: whether the model reads the types of tokens, which tell a pair's texts apart.
+
+    Attributes:
+        labels: name of each logit.
+        activation: "sigmoid", "softmax" or "identity": what turns logits into scores.
+    """
+
+    def __init__(self, module: PreTrainedModel, longest: int, activation: str, *, has_types: bool) -> None:
+        self.module = module
+        self.max_length = longest
+        self.activation = activation
+        self._has_types = has_types
+        names: dict[int, str] = module.config.id2label
+        self.labels = tuple(str(names[index]) for index in range(module.config.num_labels))
+
+    @classmethod
+    def load(cls, config: EngineConfig, device: torch.device) -> Classifier:
+        """Load a model with its head.
+
+        Raises:
+            ModelError: the model cannot be found, or its scores would not be those of transformers; the message
+                gives the reason.
+            ConfigError: the dtype, context length or load format does not fit the model.
+        """
+        started = time.perf_counter()
+        module = _load_module(config, device)
+        types = getattr(module.config, "type_vocab_size", None) or 0
+        classifier = cls(
+            module,
+            max_length(config, module, None),
+            activation_of(config.model, module.config),
+            has_types=types > 1,
+        )
+        classifier.check()
+        logger.info(
+            "Load weight end. type=%s, dtype=%s, mem usage=%s, elapsed=%.2f s",
+            *(type(module).__name__, module.dtype),
+            *(gigabytes(sum(p.nbytes for p in module.parameters())), time.perf_counter() - started),
+        )
+        return classifier
+
+    @torch.inference_mode()
+    def encode(
+        self,
+        prompts: Sequence[Sequence[int]],
+        dimensions: Sequence[int | None],
+        types: Sequence[Sequence[int]],
+    ) -> list[torch.Tensor]:
+        """Return the logits of each prompt in float32 on the CPU, in one forward pass.
+
+        Args:
+            prompts: token ids of each prompt, at least one.
+            dimensions: not used: logits are never cut.
+            types: type of each token of each prompt: 0, or 1 in the second text of a pair; empty: all 0.
+        """
+        ids, mask = padded(prompts)
+        device = self.module.device
+        inputs: dict[str, Any] = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+        if self._has_types:
+            token_types = torch.zeros_like(ids)
+            for row, kinds in enumerate(types):
+                token_types[row, : len(kinds)] = torch.tensor(kinds, dtype=torch.long, device="cpu")
+            inputs["token_type_ids"] = token_types.to(device)
+        logits: torch.Tensor = self.module(**inputs).logits
+        return list(logits.float().cpu())
+
+    def check(self) -> None:
+        """Run a trial.
+
+        Raises:
+            ModelError: the model has no logit for each label, its logits are not finite, or a prompt's logits
+                depend on the other prompts of its batch.
+        """
+        with refusing(self.module, "classifying a few tokens"):
+            together = self.encode(TRIAL, [None] * 2, [()] * 2)
+            alone = [self.encode([prompt], [None], [()])[0] for prompt in TRIAL]
+        for found, expected in zip(together, alone, strict=True):
+            if expected.shape != (len(self.labels),):
+                raise refused(self.module, "it does not give a logit for each label")
+            if not bool(expected.isfinite().all()):
+                raise refused(self.module, not_finite(self.module, "its logits"))
+            size = float(expected.abs().max()) + 1.0
+            if float((found - expected).abs().max()) > TOLERANCE * size:
+                raise refused(self.module, "a text's scores depend on the other texts of its batch")
+
+
+def activation_of(model: str, config: Any) -> str:
+    """Return what turns logits into scores, from the model's config.
+
+    sentence-transformers' own setting counts first. Otherwise, a single label and independent labels have
+    sigmoid, as in its CrossEncoder; labels that exclude each other have softmax; a regression has none.
+
+    Raises:
+        ModelError: the config names another function, or a problem type that does not exist.
+    """
+    own = getattr(config, "sentence_transformers", None)
+    named = own.get("activation_fn") if isinstance(own, dict) else None
+    named = named or getattr(config, "sbert_ce_default_activation_function", None)
+    if named is not None:
+        found = ACTIVATIONS.get(str(named).rpartition(".")[2])
+        if found is None:
+            raise ModelError(
+                f"model {model!r}: its config.json names the activation {named!s:.80}; llmfw has "
+                f"{', '.join(ACTIVATIONS)} of torch.nn"
+            )
+        return found
+    kinds = {
+        None: "sigmoid" if config.num_labels == 1 else "softmax",
+        "regression": "identity",
+        "single_label_classification": "softmax",
+        "multi_label_classification": "sigmoid",
+    }
+    if config.problem_type not in kinds:
+        raise ModelError(f"model {model!r}: problem_type is {config.problem_type!r:.80} in its config.json")
+    return kinds[config.problem_type]
+
+
+def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
+    quiet_transformers()
+    hf_config = read_config(config.model)
+    if getattr(hf_config, "is_encoder_decoder", False):
+        raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw classifies with encoders")
+    if type(hf_config) not in AutoModelForSequenceClassification._model_mapping:
+        raise ModelError(
+            f"model {config.model!r} ({hf_config.model_type}) has no class for sequence classification in transformers"
+        )
+    dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
+    module: PreTrainedModel
+    if config.load_format == "dummy":
+        module = random_module(AutoModelForSequenceClassification, config.model, hf_config, dtype).to(device)
+    else:
+        module, differences = load_checked(
+            AutoModelForSequenceClassification, config.model, hf_config, device, dtype=dtype
+        )
+        differences.refuse_any(config.model)
+    if any(getattr(child, "is_causal", False) is True for child in module.modules()):
+        raise ModelError(
+            f"model {config.model!r} ({type(module).__name__}) is a decoder with a classification head; llmfw classifies "
+            "with encoders, such as BERT's and RoBERTa's"
+        )
+    return module.eval().requires_grad_(False)
