@@ -160,7 +160,8 @@ def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
         raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw classifies with encoders")
     if type(hf_config) not in AutoModelForSequenceClassification._model_mapping:
         raise ModelError(
-            f"model {config.model!r} ({hf_config.model_type}) has no class for sequence classification in transformers"
+            f"model {config.model!r} ({hf_config.model_type}) has no class for sequence classification in transformers; "
+            "use --task embed"
         )
     dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     module: PreTrainedModel

@@ -297,7 +297,9 @@ def _check_types(request: EmbedRequest) -> None:
     if list(map(len, request.type_ids)) != list(map(len, request.prompts)):
         raise RequestError("type_ids must have a type for each token of each prompt", param="type_ids")
     if any(not 0 <= kind <= 1 for kinds in request.type_ids for kind in kinds):
-        raise RequestError("type_ids has a type other than 0 and 1", param="type_ids")
+        raise RequestError(
+            "type_ids has a type other than 0 and 1; each must be one of them", param="type_ids"
+        )
 
 
 def _check_settings(config: EngineConfig) -> None:
