@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .interfaces.batch_store import LineResult as LineResult
     from .interfaces.chat_template import ChatTemplate as ChatTemplate
     from .interfaces.chat_template import Message as Message
+    from .interfaces.drafter import DraftedRequest as DraftedRequest
     from .interfaces.drafter import Drafter as Drafter
     from .interfaces.drafter import SequenceDrafter as SequenceDrafter
     from .interfaces.file_store import Describe as Describe
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from .interfaces.policy import Running as Running
     from .interfaces.policy import SchedulePolicy as SchedulePolicy
     from .interfaces.policy import Waiting as Waiting
+    from .interfaces.request_field import RequestField as RequestField
     from .interfaces.response_store import ResponseRecord as ResponseRecord
     from .interfaces.response_store import ResponseStore as ResponseStore
     from .interfaces.server_api import Failure as Failure
@@ -170,6 +172,7 @@ _HOMES = {
         "Message",
     ),
     ".interfaces.drafter": (
+        "DraftedRequest",
         "Drafter",
         "SequenceDrafter",
     ),
@@ -205,6 +208,7 @@ _HOMES = {
         "SchedulePolicy",
         "Waiting",
     ),
+    ".interfaces.request_field": ("RequestField",),
     ".interfaces.response_store": (
         "ResponseRecord",
         "ResponseStore",

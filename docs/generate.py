@@ -212,7 +212,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:GrammarSpec",
         "llmfw.core:Tokenizer",
     ),
-    "drafter": ("llmfw.core:Drafter", "llmfw.core:SequenceDrafter"),
+    "drafter": ("llmfw.core:Drafter", "llmfw.core:SequenceDrafter", "llmfw.core:DraftedRequest"),
+    "request_field": ("llmfw.core:RequestField",),
     "observer": (
         "llmfw.core:RequestObserver",
         "llmfw.core:RequestStarted",

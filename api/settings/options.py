@@ -72,6 +72,7 @@ _SPECIAL: dict[str, Callable[[], dict[str, Any]]] = {
     "chat_template": lambda: {"type": Name("chat_template", or_file=True)},
     "module_passes": lambda: {"type": Names("module_pass", also=("auto", "none"))},
     "observers": lambda: {"type": Names("observer", also=("none",))},
+    "request_fields": lambda: {"type": Names("request_field", also=("none",))},
     "chunked_prefill_size": lambda: {"type": ChunkSize(min=-1)},
     "log_level": lambda: {"is_eager": True, "callback": _debug},
     "options": lambda: {"type": Assignment(), "callback": collect},

@@ -20,11 +20,12 @@ INTERFACES: Mapping[str, str] = {
     "reasoning_parser": "llmfw.core:ReasoningParser",
     "model": "llmfw.core:ModelSource",
     "observer": "llmfw.core:RequestObserver",
+    "request_field": "llmfw.core:RequestField",
 }
 """Kind of component → the interface that its classes implement."""
 
 
-SEVERAL = frozenset({"observer"})
+SEVERAL = frozenset({"observer", "request_field"})
 """Kinds of which a server uses several components at once. Their options are named "kind.name.key"."""
 
 

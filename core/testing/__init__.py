@@ -37,6 +37,7 @@ pytest.register_assert_rewrite(
             "drafters",
             "model_sources",
             "observers",
+            "request_fields",
             "response_stores",
             "response_model",
         )
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from .parsing import ReasoningExample, ToolExample
     from .policies import SchedulePolicyTests
     from .reasoning_parsers import ReasoningParserTests
+    from .request_fields import RequestFieldTests
     from .response_stores import ResponseStoreTests
     from .tool_parsers import ToolParserTests
 
@@ -72,6 +74,7 @@ _HOMES = {
     "ModulePassTests": "module_pass",
     "ReasoningExample": "parsing",
     "ReasoningParserTests": "reasoning_parsers",
+    "RequestFieldTests": "request_fields",
     "RequestObserverTests": "observers",
     "ResponseStoreTests": "response_stores",
     "SchedulePolicyTests": "policies",
@@ -98,6 +101,7 @@ __all__ = [
     "ModulePassTests",
     "ReasoningExample",
     "ReasoningParserTests",
+    "RequestFieldTests",
     "RequestObserverTests",
     "ResponseStoreTests",
     "SchedulePolicyTests",

@@ -11,6 +11,7 @@ from string import Template
 
 from llmfw.core import ConfigError
 from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.plugin.registration import is_field_name
 
 from .kinds import Kind
 
@@ -63,8 +64,14 @@ def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
     """Write a package into a new folder in `parent`, as a whole or not at all; return the folder.
 
     Raises:
-        ConfigError: a file or folder of that name exists, or the folder cannot be written.
+        ConfigError: a file or folder of that name exists, or the folder cannot be written, or no component of
+            the kind can have the name.
     """
+    if kind.name == "request_field" and not is_field_name(names.component):
+        raise ConfigError(
+            f"{names.component!r} cannot be the name of a request field, which has no '-'; use "
+            f"{names.function!r}"
+        )
     folder = parent / names.distribution
     try:
         parent.mkdir(parents=True, exist_ok=True)
