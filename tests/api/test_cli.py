@@ -84,6 +84,7 @@ FLAGS = {
     "--max-restarts-per-hour 3": ("max_restarts_per_hour", 3),
     "--watchdog-timeout 20": ("watchdog_timeout", 20.0),
     "--observers request-log": ("observers", "request-log"),
+    "--request-fields deadline_ms": ("request_fields", "deadline_ms"),
     "--grammar-memory-mb 256": ("grammar_memory_mb", 256),
     "--grammar-workers 4": ("grammar_workers", 4),
     "--attention-backend attention_torch/torch": ("attention", "attention_torch/torch"),

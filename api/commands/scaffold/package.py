@@ -11,7 +11,6 @@ from string import Template
 
 from llmfw.core import ConfigError
 from llmfw.core.base.about import DISTRIBUTION
-from llmfw.core.plugin.registration import is_field_name
 
 from .kinds import Kind
 
@@ -59,19 +58,17 @@ class PackageNames:
         name = self.component.replace("-", "_")
         return f"{name}_" if keyword.iskeyword(name) else name
 
+    def registered(self, kind: Kind) -> str:
+        """Return the name with which the component is registered. A request field has no '-' in its name."""
+        return self.function if kind.name == "request_field" else self.component
+
 
 def write_package(kind: Kind, names: PackageNames, parent: Path) -> Path:
     """Write a package into a new folder in `parent`, as a whole or not at all; return the folder.
 
     Raises:
-        ConfigError: a file or folder of that name exists, or the folder cannot be written, or no component of
-            the kind can have the name.
+        ConfigError: a file or folder of that name exists, or the folder cannot be written.
     """
-    if kind.name == "request_field" and not is_field_name(names.component):
-        raise ConfigError(
-            f"{names.component!r} cannot be the name of a request field, which has no '-'; use "
-            f"{names.function!r}"
-        )
     folder = parent / names.distribution
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -107,8 +104,8 @@ def package_files(kind: Kind, names: PackageNames) -> Iterator[tuple[str, bytes]
         "summary": kind.summary,
         "description": f"{kind.spoken.capitalize()} for llmfw: {kind.summary}",
         "spoken": kind.spoken,
-        "use": kind.use.format(name=names.component),
-        "checking": f"\n$ llmfw check {kind.name} {names.component}",
+        "use": kind.use.format(name=names.registered(kind)),
+        "checking": f"\n$ llmfw check {kind.name} {names.registered(kind)}",
         "promises": kind.promises,
     }
     own = TEMPLATES / kind.name
