@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from .interfaces.batch_store import LineResult as LineResult
     from .interfaces.chat_template import ChatTemplate as ChatTemplate
     from .interfaces.chat_template import Message as Message
+    from .interfaces.drafter import DraftedRequest as DraftedRequest
     from .interfaces.drafter import Drafter as Drafter
     from .interfaces.drafter import SequenceDrafter as SequenceDrafter
     from .interfaces.file_store import Describe as Describe
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from .interfaces.policy import Running as Running
     from .interfaces.policy import SchedulePolicy as SchedulePolicy
     from .interfaces.policy import Waiting as Waiting
+    from .interfaces.request_field import RequestField as RequestField
     from .interfaces.response_store import ResponseRecord as ResponseRecord
     from .interfaces.response_store import ResponseStore as ResponseStore
     from .interfaces.route_services import Caller as Caller
@@ -236,6 +238,7 @@ _HOMES = {
         "Message",
     ),
     ".interfaces.drafter": (
+        "DraftedRequest",
         "Drafter",
         "SequenceDrafter",
     ),
@@ -279,6 +282,7 @@ _HOMES = {
         "SchedulePolicy",
         "Waiting",
     ),
+    ".interfaces.request_field": ("RequestField",),
     ".interfaces.response_store": (
         "ResponseRecord",
         "ResponseStore",

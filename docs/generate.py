@@ -212,11 +212,12 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:GrammarSpec",
         "llmfw.core:Tokenizer",
     ),
-    "drafter": ("llmfw.core:Drafter", "llmfw.core:SequenceDrafter"),
+    "drafter": ("llmfw.core:Drafter", "llmfw.core:SequenceDrafter", "llmfw.core:DraftedRequest"),
     "authenticator": tuple(
         f"llmfw.core:{name}" for name in ("Authenticator", "Credentials", "Principal", "Refusal")
     ),
     "middleware": ("llmfw.core:HTTPMiddleware",),
+    "request_field": ("llmfw.core:RequestField",),
     "observer": (
         "llmfw.core:RequestObserver",
         "llmfw.core:RequestStarted",

@@ -7,6 +7,7 @@ from typing import Any
 
 from llmfw.api.schemas.anthropic import CountTokensRequest, MessagesRequest
 from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.schemas.request_fields import given_fields, like
 from llmfw.core.base.errors import RequestError
 
 from .conversation import conversation_of
@@ -49,7 +50,7 @@ def to_chat(body: CountTokensRequest) -> tuple[ChatRequest, list[str]]:
             metadata = Fields(body.metadata, "metadata", ignored)
             values["user"] = metadata.get("user_id", str, "a string")
             metadata.close()
-    return ChatRequest(**values), sorted(ignored)
+    return like(ChatRequest, body)(**values, **given_fields(body)), sorted(ignored)
 
 
 def renamed(error: RequestError) -> RequestError:

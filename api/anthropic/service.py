@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from llmfw.api.chat.service import ChatService
 from llmfw.api.http.errors import log_unexpected
 from llmfw.api.http.sse import comment_on
-from llmfw.api.schemas.anthropic import Message, TokenCount, ToolUseBlock
+from llmfw.api.schemas.anthropic import Message, MessagesRequest, TokenCount, ToolUseBlock
 from llmfw.api.schemas.chat import ChatRequest
 from llmfw.api.text.generation import Generation, Generator
 from llmfw.core.base.errors import RequestError
@@ -25,11 +25,16 @@ class MessageService:
     Args:
         chat: chat service that runs the prompts.
         generator: generator with the model's served name and the tokenizer.
+
+    Attributes:
+        body_type: class of the route's bodies: MessagesRequest, or a subclass with the request fields of
+            plugins.
     """
 
     def __init__(self, chat: ChatService, generator: Generator) -> None:
         self._chat = chat
         self._generator = generator
+        self.body_type = generator.fields.body_type(MessagesRequest, "/v1/messages")
 
     async def start(self, chat: ChatRequest) -> Generation:
         """Return the generation that answers a request.

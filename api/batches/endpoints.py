@@ -18,8 +18,6 @@ from llmfw.api.http.body import decode_checked, decode_generation, report_ignore
 from llmfw.api.http.errors import body_of, log_unexpected, status_of
 from llmfw.api.responses.request import decode_request
 from llmfw.api.responses.service import ResponseService
-from llmfw.api.schemas.chat import ChatRequest
-from llmfw.api.schemas.completions import CompletionRequest
 from llmfw.api.schemas.embeddings import EmbeddingRequest
 from llmfw.api.text.generation import Generator
 from llmfw.core.base.errors import (
@@ -153,13 +151,13 @@ class Endpoints:
                 await asyncio.sleep(error.retry_after_s)
 
     async def _chat(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
-        body, ignored = decode_generation(raw, ChatRequest)
+        body, ignored = decode_generation(raw, self._answering.chat.body_type)
         report_ignored(ignored, self._strict)
         service = self._answering.chat
         return await service.reply(await service.start(body)), ignored
 
     async def _completion(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
-        body, ignored = decode_generation(raw, CompletionRequest)
+        body, ignored = decode_generation(raw, self._answering.completions.body_type)
         report_ignored(ignored, self._strict)
         service = self._answering.completions
         return await service.reply(await service.start(body)), ignored
@@ -170,7 +168,7 @@ class Endpoints:
         return await self._answering.embeddings.reply(body), ignored
 
     async def _response(self, raw: bytes) -> tuple[msgspec.Struct, list[str]]:
-        body, ignored = decode_request(raw)
+        body, ignored = decode_request(raw, self._answering.responses.body_type)
         report_ignored(ignored, self._strict)
         service = self._answering.responses
         return await service.reply(await service.prepare(body)), ignored

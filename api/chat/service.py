@@ -79,6 +79,10 @@ class ChatService:
         fingerprint: the server's system fingerprint.
         reasoning_field: a key of REASONING_FIELDS.
         max_messages: maximum number of messages of a chat, and of parts of one message.
+
+    Attributes:
+        fields: active request fields of plugins.
+        body_type: class of the route's bodies: ChatRequest, or a subclass with the request fields of plugins.
     """
 
     def __init__(
@@ -94,6 +98,8 @@ class ChatService:
         max_messages: int = MAX_MESSAGES,
     ) -> None:
         self._generator = generator
+        self.fields = generator.fields
+        self.body_type = self.fields.body_type(ChatRequest, "/v1/chat/completions")
         self._template = template
         self._reasoning_parser = reasoning_parser
         self._tool_parser = tool_parser

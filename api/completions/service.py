@@ -38,10 +38,15 @@ class CompletionService:
     Args:
         generator: generator that runs the prompts.
         fingerprint: the server's system fingerprint.
+
+    Attributes:
+        body_type: class of the route's bodies: CompletionRequest, or a subclass with the request fields of
+            plugins.
     """
 
     def __init__(self, generator: Generator, fingerprint: str) -> None:
         self._generator = generator
+        self.body_type = generator.fields.body_type(CompletionRequest, "/v1/completions")
         self._fingerprint = fingerprint
 
     async def start(
@@ -65,7 +70,8 @@ class CompletionService:
         stops = await stops_of(
             body, sampling.stop, self._generator.tokenizer.eos_token_ids, self._generator.threads
         )
-        grammar = await self._grammar(body)
+        terms = terms_of(body)
+        grammar = await self._grammar(body, terms.tenant)
         prompts, sampling = await self._prompts(body, sampling)
         _check_number(len(prompts), best_of)
         _check_prompt_values(prompts, n, extras.prompt_logprobs, num_top if body.echo else None)
@@ -89,7 +95,7 @@ class CompletionService:
             make_text,
             n=best_of,
             priority=body.priority or 0,
-            terms=terms_of(body),
+            terms=terms,
             output=output,
         )
         generation.extras = extras
@@ -105,12 +111,12 @@ class CompletionService:
             slices=self._generator.slices,
         )
 
-    async def _grammar(self, body: CompletionRequest) -> GrammarSpec | None:
+    async def _grammar(self, body: CompletionRequest, tenant: str) -> GrammarSpec | None:
         """Return the grammar of the outputs after checking it; None: the request has none."""
-        structure, terms = structure_of(body), terms_of(body)
+        structure = structure_of(body)
         if structure is None:
             return None
-        return await self._generator.check_grammar(structure.spec, structure.param, terms.tenant)
+        return await self._generator.check_grammar(structure.spec, structure.param, tenant)
 
     async def _prompts(
         self, body: CompletionRequest, sampling: SamplingParams

@@ -18,8 +18,6 @@ from llmfw.api.routes.chat import answer_chat
 from llmfw.api.routes.completions import answer_completion
 from llmfw.api.routes.embeddings import answer_embedding
 from llmfw.api.routes.respond import read_json, while_connected
-from llmfw.api.schemas.chat import ChatRequest
-from llmfw.api.schemas.completions import CompletionRequest
 from llmfw.api.schemas.embeddings import EmbeddingRequest
 from llmfw.api.services.services import Answering, ModelComponents
 from llmfw.core.base.errors import RequestError
@@ -127,25 +125,25 @@ class InProcessAPI(ServerAPI):
         )
 
     async def _chat(self, raw: bytes) -> msgspec.Struct:
-        body, ignored = decode_generation(raw, ChatRequest)
+        body, ignored = decode_generation(raw, self._answering.chat.body_type)
         _refuse(ignored)
         service = self._answering.chat
         return await service.reply(await service.start(body))
 
     async def _chat_frames(self, raw: bytes) -> _Frames:
-        body, ignored = decode_generation(raw, ChatRequest)
+        body, ignored = decode_generation(raw, self._answering.chat.body_type)
         _refuse(ignored)
         service = self._answering.chat
         return service.stream(await service.start(body), include_usage=True)
 
     async def _completion(self, raw: bytes) -> msgspec.Struct:
-        body, ignored = decode_generation(raw, CompletionRequest)
+        body, ignored = decode_generation(raw, self._answering.completions.body_type)
         _refuse(ignored)
         service = self._answering.completions
         return await service.reply(await service.start(body, default_max_tokens=None))
 
     async def _completion_frames(self, raw: bytes) -> _Frames:
-        body, ignored = decode_generation(raw, CompletionRequest)
+        body, ignored = decode_generation(raw, self._answering.completions.body_type)
         _refuse(ignored)
         service = self._answering.completions
         return service.stream(await service.start(body, default_max_tokens=None), include_usage=True)

@@ -105,12 +105,14 @@ def check_stream_options(
     return [*ignored, "stream_options.include_obfuscation"] if options.include_obfuscation else ignored
 
 
-def decode_native(raw: bytes) -> tuple[GenerateRequest, list[str]]:
-    """Decode the body of SGLang's POST /generate, as `decode_nested` does.
+def decode_native(
+    raw: bytes, kind: type[GenerateRequest] = GenerateRequest
+) -> tuple[GenerateRequest, list[str]]:
+    """Decode the body of SGLang's POST /generate to a `GenerateRequest`, as `decode_nested` does.
 
     Fields that only change the form of log probabilities have no effect unless these are requested.
     """
-    body, ignored = decode_nested(raw, GenerateRequest, ("sampling_params",))
+    body, ignored = decode_nested(raw, kind, ("sampling_params",))
     if not body.return_logprob:
         start = -1 if body.logprob_start_len is None else body.logprob_start_len
         ignored += ["logprob_start_len"] if start >= 0 else []

@@ -31,10 +31,15 @@ class NativeService:
     Args:
         generator: generator that runs the prompts.
         reasoning: parser of the model's reasoning, whose tokens are counted; None: they are not.
+
+    Attributes:
+        body_type: class of the route's bodies: GenerateRequest, or a subclass with the request fields of
+            plugins.
     """
 
     def __init__(self, generator: Generator, reasoning: type[ReasoningParser] | None = None) -> None:
         self._generator = generator
+        self.body_type = generator.fields.body_type(GenerateRequest, "/generate")
         self._reasoning = reasoning
 
     async def start(self, body: GenerateRequest) -> NativeGeneration:

@@ -10,6 +10,7 @@ import msgspec
 
 from llmfw.api.http.body import check_stream_options, decode_nested, fields_of
 from llmfw.api.schemas.chat import ChatRequest
+from llmfw.api.schemas.request_fields import given_fields, like
 from llmfw.api.schemas.responses import InputRequest, ResponsesRequest
 from llmfw.core.base.errors import RequestError
 
@@ -60,13 +61,15 @@ _FUNCTION_KEYS = ("name", "description", "parameters", "strict")
 _TOOL_KEYS = {"type", *_FUNCTION_KEYS}
 
 
-def decode_request(raw: bytes) -> tuple[ResponsesRequest, list[str]]:
+def decode_request(
+    raw: bytes, kind: type[ResponsesRequest] = ResponsesRequest
+) -> tuple[ResponsesRequest, list[str]]:
     """Decode the body of POST /v1/responses; return it with the names of its fields that have no effect.
 
     Raises:
         RequestError: as in `decode_nested`; or fields contradict each other or exceed a limit.
     """
-    body, ignored = decode_nested(raw, ResponsesRequest, ("text", "reasoning"))
+    body, ignored = decode_nested(raw, kind, ("text", "reasoning"))
     ignored += _unused_tool_keys(body.tools or ()) + _check_include(body.include or ())
     ignored += ["prompt_cache_key"] if body.prompt_cache_key else []
     _check_metadata(body.metadata or {})
@@ -91,7 +94,8 @@ def to_chat(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> ChatRe
     Raises:
         RequestError: a field is wrong; names the field.
     """
-    return msgspec.convert(chat_fields(body, messages), ChatRequest)
+    plain = msgspec.to_builtins(given_fields(body))
+    return msgspec.convert({**chat_fields(body, messages), **plain}, like(ChatRequest, body))
 
 
 def chat_fields(body: InputRequest, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -50,10 +50,15 @@ class ResponseService:
         memory: memory of stored responses, already started.
         model: served name of the model.
         max_running: number of sequences that the engine runs at once.
+
+    Attributes:
+        body_type: class of the route's bodies: ResponsesRequest, or a subclass with the request fields of
+            plugins.
     """
 
     def __init__(self, chat: ChatService, memory: ResponseMemory, model: str, max_running: int) -> None:
         self._chat = chat
+        self.body_type = chat.fields.body_type(ResponsesRequest, "/v1/responses")
         self._memory = memory
         self._model = model
         self._background = Background(max_running)

@@ -12,7 +12,7 @@ from llmfw.api.anthropic.errors import ANTHROPIC_HANDLERS
 from llmfw.api.anthropic.request import to_chat
 from llmfw.api.anthropic.service import MessageService
 from llmfw.api.http.body import decode_checked, report_ignored
-from llmfw.api.schemas.anthropic import CountTokensRequest, Event, Message, MessagesRequest, TokenCount
+from llmfw.api.schemas.anthropic import CountTokensRequest, Event, Message, TokenCount
 from llmfw.core.interfaces.operation import describe
 
 from .respond import answer, json_response, read_json, while_connected
@@ -29,10 +29,12 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
         "/v1/messages",
         status_code=200,
         exception_handlers=ANTHROPIC_HANDLERS,
-        opt=describe("Create a message (Anthropic's API).", body=MessagesRequest, reply=Message, chunk=Event),
+        opt=describe(
+            "Create a message (Anthropic's API).", body=messages.body_type, reply=Message, chunk=Event
+        ),
     )
     async def create_message(request: Request[Any, Any, Any]) -> ASGIApp:
-        body, ignored = decode_checked(await read_json(request), MessagesRequest)
+        body, ignored = decode_checked(await read_json(request), messages.body_type)
         chat, also_ignored = to_chat(body)
         headers = report_ignored(ignored + also_ignored, strict)
         return await answer(

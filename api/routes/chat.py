@@ -11,7 +11,7 @@ from litestar.types import ASGIApp, Receive
 
 from llmfw.api.chat.service import ChatService
 from llmfw.api.http.body import decode_generation, report_ignored
-from llmfw.api.schemas.chat import ChatChunk, ChatCompletion, ChatRequest
+from llmfw.api.schemas.chat import ChatChunk, ChatCompletion
 from llmfw.api.text.extras import includes_usage
 from llmfw.core.interfaces.operation import describe
 
@@ -28,7 +28,7 @@ def chat_routes(chat: ChatService, *, strict: bool = False) -> list[HTTPRouteHan
     @post(
         "/v1/chat/completions",
         status_code=200,
-        opt=describe("Create a chat completion.", body=ChatRequest, reply=ChatCompletion, chunk=ChatChunk),
+        opt=describe("Create a chat completion.", body=chat.body_type, reply=ChatCompletion, chunk=ChatChunk),
     )
     async def create_chat_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         return await answer_chat(chat, await read_json(request), request.receive, strict=strict)
@@ -43,7 +43,7 @@ async def answer_chat(chat: ChatService, raw: bytes, receive: Receive, *, strict
         receive: `receive` of the request, whose body has been read.
         strict: whether to reject a body with fields that would be ignored.
     """
-    body, ignored = decode_generation(raw, ChatRequest)
+    body, ignored = decode_generation(raw, chat.body_type)
     headers = report_ignored(ignored, strict)
     include_usage = includes_usage(body.stream_options)
     return await answer(

@@ -11,7 +11,7 @@ from litestar.types import ASGIApp, Receive
 
 from llmfw.api.completions.service import CompletionService
 from llmfw.api.http.body import decode_generation, report_ignored
-from llmfw.api.schemas.completions import Completion, CompletionRequest
+from llmfw.api.schemas.completions import Completion
 from llmfw.api.text.extras import includes_usage
 from llmfw.core.interfaces.operation import describe
 
@@ -28,7 +28,7 @@ def completion_routes(completions: CompletionService, *, strict: bool = False) -
     @post(
         "/v1/completions",
         status_code=200,
-        opt=describe("Create a completion.", body=CompletionRequest, reply=Completion, chunk=Completion),
+        opt=describe("Create a completion.", body=completions.body_type, reply=Completion, chunk=Completion),
     )
     async def create_completion(request: Request[Any, Any, Any]) -> ASGIApp:
         return await answer_completion(completions, await read_json(request), request.receive, strict=strict)
@@ -45,7 +45,7 @@ async def answer_completion(
         receive: `receive` of the request, whose body has been read.
         strict: whether to reject a body with fields that would be ignored.
     """
-    body, ignored = decode_generation(raw, CompletionRequest)
+    body, ignored = decode_generation(raw, completions.body_type)
     headers = report_ignored(ignored, strict)
     include_usage = includes_usage(body.stream_options)
     return await answer(

@@ -10,7 +10,7 @@ from litestar.types import ASGIApp
 
 from llmfw.api.http.body import decode_native, report_ignored
 from llmfw.api.native.service import NativeService
-from llmfw.api.schemas.native import GenerateReply, GenerateRequest
+from llmfw.api.schemas.native import GenerateReply
 from llmfw.core.interfaces.operation import describe
 
 from .respond import answer, read_json
@@ -28,13 +28,13 @@ def native_routes(native: NativeService, *, strict: bool = False) -> list[HTTPRo
         status_code=200,
         opt=describe(
             "Generate text from a prompt (SGLang's API).",
-            body=GenerateRequest,
+            body=native.body_type,
             reply=GenerateReply,
             chunk=GenerateReply,
         ),
     )
     async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
-        body, ignored = decode_native(await read_json(request))
+        body, ignored = decode_native(await read_json(request), native.body_type)
         headers = report_ignored(ignored, strict)
         return await answer(
             request.receive,

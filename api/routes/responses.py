@@ -20,7 +20,6 @@ from llmfw.api.schemas.responses import (
     InputTokens,
     ItemList,
     Response,
-    ResponsesRequest,
     StreamEvent,
 )
 from llmfw.core.base.errors import RequestError
@@ -45,11 +44,11 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
         "/v1/responses",
         status_code=200,
         opt=describe(
-            "Create a response, and store it.", body=ResponsesRequest, reply=Response, chunk=StreamEvent
+            "Create a response, and store it.", body=responses.body_type, reply=Response, chunk=StreamEvent
         ),
     )
     async def create_response(request: Request[Any, Any, Any]) -> ASGIApp:
-        body, ignored = decode_request(await read_json(request))
+        body, ignored = decode_request(await read_json(request), responses.body_type)
         headers = report_ignored(ignored, strict)
         if body.background:
             job = await while_connected(request.receive, responses.prepare(body))

@@ -28,6 +28,7 @@ from llmfw.core.plugin.guard import guarded
 from llmfw.core.plugin.registry import Registry
 
 from .option_checks import check_grammar_options, default_template, find_parser
+from .request_fields import build_request_fields
 from .services import ModelComponents
 
 ParserKind = tuple[str, type, tuple[Any, ...]]
@@ -83,6 +84,7 @@ def load_model_components(model: EngineConfig, config: ServerConfig, registry: R
     json_calls = default_name(registry, "tool_parser", JSON_CALLS)
     return ModelComponents(
         tokenizer=tokenizer,
+        request_fields=build_request_fields(model, config, registry),
         chat_template=build_chat_template(config.chat_template, registry, tokenizer, config.options),
         reasoning_parser=_load_parser(registry, REASONING, config.reasoning_parser, config.options),
         tool_parser=_load_parser(registry, TOOLS, config.tool_parser, config.options),

@@ -14,13 +14,16 @@ from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.option_keys import refuse_options
 from llmfw.core.plugin.registry import Entry, Registry
 
+from .chosen_fields import chosen_fields
+
 
 def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry) -> None:
-    """Check the options that are given to the policy, the chat template, the parsers and the grammar backend.
+    """Check the options that are given to the policy, the chat template, the parsers and the grammar backend, and check
+    the request fields.
 
     Raises:
         ConfigError: an option is unknown or its value is wrong, or no component of the option's kind is
-            chosen.
+            chosen; or a request field cannot be used.
     """
     kinds = {key.partition(".")[0] for key in server.options}
     if "grammar" in kinds:
@@ -29,6 +32,10 @@ def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry
         registry.find("policy", engine.policy).build_options(server.options)
     if "chat_template" in kinds:
         _template_entry(server.chat_template, registry).build_options(server.options)
+    if chosen_fields(engine, server, registry):
+        from .request_fields import check_request_fields  # imports the schemas of all routes
+
+        check_request_fields(engine, server, registry)
     for kind, name in (("tool_parser", server.tool_parser), ("reasoning_parser", server.reasoning_parser)):
         if kind in kinds and (entry := find_parser(kind, name, server.options, registry)):
             entry.build_options(server.options)

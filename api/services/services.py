@@ -30,6 +30,7 @@ from llmfw.api.server.limits import body_limits
 from llmfw.api.text.engine_places import EnginePlaces
 from llmfw.api.text.generation import Generator
 from llmfw.api.text.grammar_check import GrammarChecker
+from llmfw.api.text.request_fields import NO_FIELDS, RequestFields
 from llmfw.api.tokenize.tokenization import TokenizationService
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.client.client import EngineClient
@@ -55,6 +56,7 @@ class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
             use this format by a grammar.
         grammar_checker: checker for structured output; None: no structured output.
         sampling_defaults: SamplingParams field → the model's default for it.
+        request_fields: active request fields of plugins.
     """
 
     tokenizer: Tokenizer
@@ -64,6 +66,7 @@ class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
     json_tool_parser: type[ToolParser] | None = None
     grammar_checker: GrammarChecker | None = None
     sampling_defaults: Mapping[str, float] = {}
+    request_fields: RequestFields = NO_FIELDS
 
 
 class Answering:
@@ -84,6 +87,7 @@ class Answering:
             components.sampling_defaults,
             places=EnginePlaces(client.info.max_running_requests),
             max_biases=config.max_logit_bias,
+            fields=components.request_fields,
         )
         parsers = (components.reasoning_parser, components.tool_parser)
         fingerprint = system_fingerprint(

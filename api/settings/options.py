@@ -74,6 +74,7 @@ _SPECIAL: dict[str, Callable[[], dict[str, Any]]] = {
     "observers": lambda: {"type": Names("observer", also=("none",))},
     "authenticators": lambda: {"type": Names("authenticator", also=("none",))},
     "middleware": lambda: {"type": Names("middleware", also=("none",))},
+    "request_fields": lambda: {"type": Names("request_field", also=("none",))},
     "chunked_prefill_size": lambda: {"type": ChunkSize(min=-1)},
     "log_level": lambda: {"is_eager": True, "callback": _debug},
     "options": lambda: {"type": Assignment(), "callback": collect},

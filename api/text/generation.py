@@ -36,6 +36,7 @@ from .engine_places import EnginePlaces
 from .grammar_check import GrammarChecker
 from .prompt_fit import check_settings, check_token_ids, fitted_sampling
 from .reply_extras import NO_EXTRAS
+from .request_fields import NO_FIELDS, RequestFields
 from .sampling import MAX_BIASES, to_sampling, with_own_seed
 from .served_name import is_name_of
 from .slices import SLICE, Slices, num_values
@@ -181,6 +182,7 @@ class Generator:
         sampling_defaults: SamplingParams field → the model's default, for requests that leave it unset.
         places: limit on the choices of client requests with several choices in the engine; None: no limit.
         max_biases: maximum number of entries of logit_bias.
+        fields: active request fields of plugins.
 
     Attributes:
         max_biases: the constructor's argument.
@@ -198,8 +200,10 @@ class Generator:
         sampling_defaults: Mapping[str, float] | None = None,
         places: EnginePlaces | None = None,
         max_biases: int = MAX_BIASES,
+        fields: RequestFields = NO_FIELDS,
     ) -> None:
         self.client = client
+        self.fields = fields
         self.tokenizer = tokenizer
         self.served_name = served_name
         self.sampling_defaults = dict(sampling_defaults or {})
@@ -369,6 +373,7 @@ class Generator:
             cache_salt=terms.cache_salt,
             timeout_s=terms.timeout_s,
             tell_wait=terms.tell_wait,
+            fields=terms.fields,
         )
 
     def _check_prompts(self, prompts: Sequence[GenerationPrompt], n: int) -> None:

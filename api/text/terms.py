@@ -1,4 +1,4 @@
-"""Terms under which a request shares the engine with others: its tenant, its timeout, and its cache salt.
+"""Terms under which a request shares the engine with others: its tenant, timeout, cache salt, plugins' fields.
 
 The middleware that checks API keys stores the name of the connection's key here. If the key has no name, the
 request's own user fields name its tenant.
@@ -7,11 +7,14 @@ request's own user fields name its tenant.
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import Any
 
 import msgspec
 
 from llmfw.api.schemas.common import GenerationRequest
 from llmfw.api.schemas.native import GenerateRequest
+
+from .request_fields import field_values
 
 MAX_TENANT = 256  # characters of a tenant's name from the request; the engine keeps an entry for each name
 
@@ -27,10 +30,15 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str = ""
     timeout_s: float | None = None
     tell_wait: bool = False
+    fields: dict[str, Any] = {}
 
 
 def terms_of(body: GenerationRequest | GenerateRequest) -> Terms:
-    """Return the terms of a request body; the tenant is the API key's name, if it has one."""
+    """Return the terms of a request body; the tenant is the API key's name, if it has one.
+
+    Raises:
+        RequestError, ComponentFailedError: as in `field_values`.
+    """
     users = (body.user, body.safety_identifier) if isinstance(body, GenerationRequest) else ()
     return Terms(
         tenant=tenant_of(*users),
@@ -38,6 +46,7 @@ def terms_of(body: GenerationRequest | GenerateRequest) -> Terms:
         cache_salt=body.cache_salt or "",
         timeout_s=body.timeout,
         tell_wait=bool(body.stream),
+        fields=field_values(body),
     )
 
 

@@ -183,6 +183,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     middleware: Annotated[str, Setting(
         "Pass HTTP requests through these components, from the outside inward, separated by commas.",
         kind="middleware", words=("none",))] = "none"
+    request_fields: Annotated[str, Setting(
+        "Read these fields of plugins in request bodies, separated by commas, in addition to those that the "
+        "chosen components need.", kind="request_field", words=("none",))] = "none"
 
     api_key: Annotated[tuple[tuple[str, str], ...], Setting(
         "Require this bearer token from clients; repeatable. Each name is a tenant.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
+from typing import Any
 
 import msgspec
 
@@ -198,6 +199,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
             bad words and `min_tokens`, but before temperature. If False, they are the model's own.
         may_restart: whether the reader of the events accepts that the output starts over
             (`TokenEvent.restarted`). The engine ignores this field.
+        fields: values of request fields of plugins (see `core.interfaces.request_field`), by name: plain
+            data. A field that the client left out, and that has no default, is not in it.
     """
 
     id: str
@@ -220,6 +223,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     constrained_logprobs: bool = False
     logprob_token_ids: tuple[int, ...] = ()
     prompt_logprob_token_ids: tuple[int, ...] = ()
+    fields: dict[str, Any] = {}
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):

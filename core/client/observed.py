@@ -161,4 +161,5 @@ def started_event(request: Request | EmbedRequest) -> RequestStarted:
         deferrable=request.deferrable,
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
+        fields={} if isinstance(request, EmbedRequest) else request.fields,
     )

@@ -10,9 +10,28 @@ the name of the plugin, and generation continues without the drafter.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedRequest:
+    """The request of a sequence, as a drafter may know it.
+
+    Attributes:
+        tenant: API key or user that the request belongs to; "" if it has neither.
+        tenant_is_key: whether the tenant is an API key. If False, it is a user that the client names.
+        cache_salt: only requests with the same salt may share data.
+        fields: values of request fields of plugins, by name (see `RequestField`).
+    """
+
+    tenant: str
+    tenant_is_key: bool
+    cache_salt: str
+    fields: Mapping[str, Any]
 
 
 class SequenceDrafter(ABC):
@@ -50,3 +69,11 @@ class Drafter(ABC):
 
         The drafter may use only the tokens of that sequence, because requests share no data.
         """
+
+    def begin_for(self, request: DraftedRequest) -> SequenceDrafter:
+        """Return a drafter for the sequence of a request. The engine calls this; by default, calls `begin`.
+
+        A drafter overrides this if it needs to know the request. If it keeps data from one sequence for
+        others, it may use them only for requests with the same tenant and the same cache salt.
+        """
+        return self.begin()

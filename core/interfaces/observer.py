@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,7 @@ class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         deferrable: whether the request runs only in the capacity that others leave, as lines of batches do.
         prompt_tokens: number of tokens of the prompt, or of all prompts of an embedding.
         max_tokens: limit on the output's tokens; None: only the context limits it.
+        fields: values of request fields of plugins, by name (see `RequestField`).
     """
 
     id: str
@@ -36,6 +38,7 @@ class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deferrable: bool
     prompt_tokens: int
     max_tokens: int | None
+    fields: dict[str, Any] = {}
 
 
 class RequestFirstToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -46,6 +46,8 @@ class Waiting:
         served: tokens computed for the request's tenant (see `Tenants`): the virtual counter of fair
             scheduling.
         overtaken: number of later requests that were admitted before this one.
+        field: function that returns the number which each request gives for a request field, by the field's
+            name: [W]. NaN if the request gives none, or no number. See `RequestField`.
         request: function that returns the whole request at an index.
     """
 
@@ -59,6 +61,7 @@ class Waiting:
     tenant: Ints
     served: Floats
     overtaken: Ints
+    field: Callable[[str], Floats]
     request: Callable[[int], Request]
 
     def __len__(self) -> int:
@@ -71,7 +74,8 @@ class Running:
     """The R running requests, unordered. Every column is [R] and read only.
 
     Attributes:
-        arrival, priority, num_to_come, tenant, served, request: as in `Waiting`.
+        arrival, waited, time_left, priority, num_to_come, tenant, served, field, request: as in `Waiting`.
+            `waited` counts from the arrival, not from the admission.
         prompt_len: number of prompt tokens.
         num_output: number of generated tokens.
         num_held: capacity in tokens of the pages that only this request holds, so that its retraction would
@@ -79,6 +83,8 @@ class Running:
     """
 
     arrival: Ints
+    waited: Floats
+    time_left: Floats
     priority: Ints
     num_to_come: Ints
     tenant: Ints
@@ -86,6 +92,7 @@ class Running:
     prompt_len: Ints
     num_output: Ints
     num_held: Ints
+    field: Callable[[str], Floats]
     request: Callable[[int], Request]
 
     def __len__(self) -> int:

@@ -85,6 +85,8 @@ def _with_types(kind: type[msgspec.Struct], types: dict[str, Any]) -> type[msgsp
             fields.append((field.name, found))
         elif found is msgspec.Raw:
             fields.append((field.name, found, _ABSENT))
+        elif field.default_factory is not msgspec.NODEFAULT:
+            fields.append((field.name, found, msgspec.field(default_factory=field.default_factory)))
         else:
             fields.append((field.name, found, field.default))
     return msgspec.defstruct(

@@ -31,6 +31,7 @@ class Register(Protocol):
         needs: Sequence[str] = (),
         rank: int = 0,
         prepare: str = "",
+        needs_fields: Sequence[str] = (),
     ) -> None:
         """Register a component.
 
@@ -46,6 +47,8 @@ class Register(Protocol):
                 the `EngineConfig`, in a thread of the process that starts the engine process, while the
                 engine process imports torch. The function must not import anything heavy, and the component
                 must not rely on the call.
+            needs_fields: names of request fields that become active when the component is chosen, as if
+                `--request-fields` named them. For policies, drafters and observers.
         """
 
 
@@ -124,6 +127,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.Authenticator` (`--authenticators NAME,NAME`)."""
 
     @hookspec
+    def register_request_fields(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.RequestField` (`--request-fields NAME,NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -148,6 +155,7 @@ HOOK_NAMES: dict[str, str] = {
     "observer": "register_observers",
     "middleware": "register_middleware",
     "authenticator": "register_authenticators",
+    "request_field": "register_request_fields",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

@@ -22,11 +22,12 @@ INTERFACES: Mapping[str, str] = {
     "observer": "llmfw.core:RequestObserver",
     "middleware": "llmfw.core:HTTPMiddleware",
     "authenticator": "llmfw.core:Authenticator",
+    "request_field": "llmfw.core:RequestField",
 }
 """Kind of component → the interface that its classes implement."""
 
 
-SEVERAL = frozenset({"observer", "middleware", "authenticator"})
+SEVERAL = frozenset({"observer", "middleware", "authenticator", "request_field"})
 """Kinds of which a server uses several components at once. Their options are named "kind.name.key"."""
 
 

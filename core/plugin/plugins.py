@@ -33,7 +33,7 @@ from .hookspecs import HOOK_NAMES, HookSpecs
 from .installed_plugins import find_plugins, spare_libraries
 from .one_line import one_line
 from .package_metadata import name_and_version, without_plugins
-from .registration import check_component, check_path, meant_hook
+from .registration import check_component, check_needs_fields, check_path, meant_hook
 from .registry import Entry, Registry, reason_of
 from .requirement import reason_against
 from .slow_import import printing_to_stderr, warn_if_slow
@@ -306,13 +306,26 @@ def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
         needs: Sequence[str] = (),
         rank: int = 0,
         prepare: str = "",
+        needs_fields: Sequence[str] = (),
     ) -> None:
         check_component(kind, name, path, summary=summary, needs=needs, rank=rank, prepare=prepare)
+        check_needs_fields(kind, name, needs_fields)
         if any((component.kind, component.name) == (kind, name) for component in plugin.components):
             raise PluginError(f"{kind} {name!r} is registered twice; choose another name for one")
         package = (plugin.distribution, plugin.version)
         plugin.components.append(
-            Entry(kind, name, path, plugin.name, *package, summary, tuple(needs), rank, prepare)
+            Entry(
+                kind,
+                name,
+                path,
+                plugin.name,
+                *package,
+                summary,
+                tuple(needs),
+                rank,
+                prepare,
+                tuple(needs_fields),
+            )
         )
 
     return register

@@ -13,8 +13,12 @@ from .hookspecs import HOOK_NAMES, HookSpecs
 RESERVED_NAMES = ("auto", "none")
 """Words of options such as `--attention auto`, which therefore cannot be names of components."""
 
+GETS_FIELDS = ("policy", "drafter", "observer")
+"""Kinds of components that get the values of request fields."""
+
 _PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_FIELD = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -36,6 +40,24 @@ def check_component(
     if type(rank) is not int:
         raise PluginError(f"rank of {kind} {name!r} is {rank!r}; it must be a whole number")
     _check_needs(kind, name, needs)
+
+
+def check_needs_fields(kind: str, name: str, needs_fields: Any) -> None:
+    """Raise PluginError if a component's registration names request fields that cannot exist, or if its kind
+    gets no request fields."""
+    what = f"needs_fields of {kind} {name!r}"
+    if isinstance(needs_fields, str) or not isinstance(needs_fields, list | tuple | set | frozenset):
+        raise PluginError(f"{what} is {needs_fields!r}; it must be a sequence of names")
+    if needs_fields and kind not in GETS_FIELDS:
+        raise PluginError(f"{what} is {needs_fields!r}; only {', '.join(GETS_FIELDS)} get request fields")
+    for field in needs_fields:
+        if not (isinstance(field, str) and _FIELD.fullmatch(field.rpartition("/")[2])):
+            raise PluginError(f"{what} has {field!r}, which is not the name of a request field")
+
+
+def is_field_name(name: str) -> bool:
+    """Return whether a request field may have this name: letters, digits and '_', a letter first."""
+    return _FIELD.fullmatch(name) is not None
 
 
 def _check_needs(kind: str, name: str, needs: Any) -> None:

@@ -53,6 +53,7 @@ class Entry:
         rank: rank for the choice "auto"; components with a larger rank are tried first.
         prepare: import path of a function that is called before an engine is started (see `preparation`), or
             "".
+        needs_fields: names of request fields that become active when the component is chosen.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class Entry:
     needs: tuple[str, ...] = ()
     rank: int = 0
     prepare: str = ""
+    needs_fields: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Sequence, Sized
 from itertools import islice
 from operator import index
 
-from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
+from llmfw.core.base.request import Request
+from llmfw.core.interfaces.drafter import DraftedRequest, Drafter, SequenceDrafter
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
 from llmfw.core.plugin.calls import ComponentCalls
 
@@ -36,11 +37,11 @@ class IsolatedDrafter:
         """Description of the drafter's first fault; None if it has not failed."""
         return self._asked.failure
 
-    def begin(self) -> SequenceDrafter | None:
-        """Return a drafter for a new sequence; None if the drafter has failed."""
+    def begin(self, request: Request) -> SequenceDrafter | None:
+        """Return a drafter for the sequence of a request; None if the drafter has failed."""
 
         def ask() -> SequenceDrafter:
-            found = self._drafter.begin()
+            found = self._drafter.begin_for(_known_of(request))
             if not isinstance(found, SequenceDrafter):
                 raise WrongAnswerError(f"begin() returned a {type(found).__name__}, not a SequenceDrafter")
             return found
@@ -62,6 +63,15 @@ class IsolatedDrafter:
             return check_draft(sequence.draft(limit), limit, self._vocab_size)
 
         return self._asked.answer(ask) or []
+
+
+def _known_of(request: Request) -> DraftedRequest:
+    return DraftedRequest(
+        tenant=request.tenant,
+        tenant_is_key=request.tenant_is_key,
+        cache_salt=request.cache_salt,
+        fields=request.fields,
+    )
 
 
 def check_draft(found: Sequence[int], limit: int, vocab_size: int) -> list[int]:

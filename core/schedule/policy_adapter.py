@@ -60,7 +60,7 @@ class PolicyAdapter:
     def retraction_order(self, lane: Lane) -> list[SequenceState]:
         """Return a lane's running sequences in the order in which to retract them."""
         running = lane.running
-        places = self.policy.retraction_order(self._view(running), self._figures(lane))
+        places = self.policy.retraction_order(self._view(running, self._clock()), self._figures(lane))
         return [running[place] for place in places.tolist()]
 
     def first(self, lane: Lane) -> SequenceState:
@@ -69,10 +69,10 @@ class PolicyAdapter:
 
     def give_way(self, lane: Lane, seq: SequenceState) -> Iterator[SequenceState]:
         """Yield the running sequences that the policy would retract for a waiting one, in order."""
-        running = lane.running
-        waiting = lane.queue.view(self._tenants, self._clock())
+        running, now = lane.running, self._clock()
+        waiting = lane.queue.view(self._tenants, now)
         place = int(self._table.place[seq.index])
-        for i in self.policy.give_way(waiting, place, self._view(running), self._figures(lane)).tolist():
+        for i in self.policy.give_way(waiting, place, self._view(running, now), self._figures(lane)).tolist():
             yield running[i]
 
     @property
@@ -99,12 +99,14 @@ class PolicyAdapter:
             budget=budget,
         )
 
-    def _view(self, running: list[SequenceState]) -> Running:
+    def _view(self, running: list[SequenceState], now: float) -> Running:
         table = self._table
         indices = np.array([seq.index for seq in running], dtype=np.intp)
         tenant = table.tenant[indices]
         return Running(
             arrival=table.arrival[indices],
+            waited=now - table.came_at[indices],
+            time_left=table.deadline[indices] - now,
             priority=table.priority[indices],
             num_to_come=table.max_len[indices] - table.length[indices],
             tenant=tenant,
@@ -112,5 +114,6 @@ class PolicyAdapter:
             prompt_len=table.prompt_len[indices],
             num_output=np.array([seq.num_output for seq in running], dtype=np.int64),
             num_held=np.array([self._pages.num_freed_tokens(seq) for seq in running], dtype=np.int64),
+            field=lambda name: table.field_column(name)[indices],
             request=lambda place: running[place].request,
         )

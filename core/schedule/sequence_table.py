@@ -7,6 +7,7 @@ num_pages  [ 1   2   .   0   .   6 ]    the index is then reused
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -93,6 +94,7 @@ class SequenceTable:
         for names, dtype in ((self._INTS, np.int64), (self._FLOATS, np.float64)):
             for name in names:
                 setattr(self, name, np.zeros(capacity, dtype=dtype))
+        self._fields: dict[str, Floats] = {}
         self._sequences: list[SequenceState | None] = [None] * capacity
         self._free = list(range(capacity - 1, -1, -1))
 
@@ -104,7 +106,24 @@ class SequenceTable:
         self._sequences[index] = seq
         for name in (*self._INTS, *self._FLOATS):
             getattr(self, name)[index] = 0
+        for name, column in self._fields.items():
+            column[index] = _number_in(seq, name)
         return index
+
+    def field_column(self, name: str) -> Floats:
+        """Return the column of a request field: the number that each request gives, or NaN.
+
+        The column exists from the first call for the field, so a server whose policy asks for no field keeps
+        none.
+        """
+        column = self._fields.get(name)
+        if column is None:
+            column = np.full(len(self._sequences), np.nan)
+            for index, seq in enumerate(self._sequences):
+                if seq is not None:
+                    column[index] = _number_in(seq, name)
+            self._fields[name] = column
+        return column
 
     def remove(self, index: int) -> None:
         """Remove a sequence; its index may be reused."""
@@ -127,8 +146,21 @@ class SequenceTable:
         for name in (*self._INTS, *self._FLOATS):
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
+        for name, numbers in self._fields.items():
+            self._fields[name] = np.concatenate([numbers, np.full_like(numbers, np.nan)])
         self._sequences += [None] * before
         self._free += range(2 * before - 1, before - 1, -1)
+
+
+def _number_in(seq: SequenceState, name: str) -> float:
+    """Return the number that a sequence's request gives for a field; NaN if it gives no number."""
+    value = seq.request.fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 300 digits
+        return math.inf if value > 0 else -math.inf
 
 
 class Number:

@@ -133,7 +133,7 @@ class Speculation:
     def _known(self, seq: SequenceState) -> _Drafted:
         known = self._sequences.get(seq.id)
         if known is None:
-            drafter = self._drafter.begin() if is_independent(seq) else None
+            drafter = self._drafter.begin(seq.request) if is_independent(seq) else None
             known = self._sequences[seq.id] = _Drafted(drafter, self._max_draft)
         return known
 

@@ -70,6 +70,7 @@ class WaitingQueue:
             tenant=tenant,
             served=tenants.served[tenant],
             overtaken=table.overtaken[indices],
+            field=lambda name: table.field_column(name)[indices],
             request=lambda place: table.at(int(indices[place])).request,
         )
 

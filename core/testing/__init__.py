@@ -39,6 +39,7 @@ pytest.register_assert_rewrite(
             "observers",
             "authenticators",
             "middleware",
+            "request_fields",
             "response_stores",
             "response_model",
         )
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from .parsing import ReasoningExample, ToolExample
     from .policies import SchedulePolicyTests
     from .reasoning_parsers import ReasoningParserTests
+    from .request_fields import RequestFieldTests
     from .response_stores import ResponseStoreTests
     from .tool_parsers import ToolParserTests
 
@@ -78,6 +80,7 @@ _HOMES = {
     "ModulePassTests": "module_pass",
     "ReasoningExample": "parsing",
     "ReasoningParserTests": "reasoning_parsers",
+    "RequestFieldTests": "request_fields",
     "RequestObserverTests": "observers",
     "ResponseStoreTests": "response_stores",
     "SchedulePolicyTests": "policies",
@@ -106,6 +109,7 @@ __all__ = [
     "ModulePassTests",
     "ReasoningExample",
     "ReasoningParserTests",
+    "RequestFieldTests",
     "RequestObserverTests",
     "ResponseStoreTests",
     "SchedulePolicyTests",

@@ -38,6 +38,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "observer": ("observers:RequestObserverTests", "observer"),
     "authenticator": ("authenticators:AuthenticatorTests", "authenticator"),
     "middleware": ("middleware:HTTPMiddlewareTests", "middleware"),
+    "request_field": ("request_fields:RequestFieldTests", "field"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 
@@ -90,10 +91,10 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
     """Return a function that returns the value of the component's fixture.
 
     The value is an instance with these options if the component is a policy, a drafter, an observer, middleware,
-    an authenticator or a model. Otherwise, it is a class.
+    an authenticator, a request field or a model. Otherwise, it is a class.
     """
     built = entry.build_options(options)
-    if entry.kind in ("policy", "drafter", "observer", "middleware", "authenticator"):
+    if entry.kind in ("policy", "drafter", "observer", "middleware", "authenticator", "request_field"):
         return lambda: component(built)
     if entry.kind == "model":
         return lambda: component(**entry.built_with(options))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,8 +119,8 @@ class SchedulePolicyTests:
     def test_ties_do_not_depend_on_column_order(self, policy: SchedulePolicy, num: int) -> None:
         """Requests may be equal in all but their arrival, which is different for each."""
         rng, figures = np.random.default_rng(num), make_figures(num_running=num)
-        tied = {"priority": rng.integers(0, 2, num), "num_to_come": rng.integers(5, 7, num)}
-        for columns in ({}, tied):
+        tied: dict[str, Any] = {"priority": rng.integers(0, 2, num), "num_to_come": rng.integers(5, 7, num)}
+        for columns in (dict[str, Any](), tied):
             waiting, running = make_waiting(num, **columns), make_running(num, **columns)
             shuffle = rng.permutation(num)
             mixed, mixed_running = rearranged(waiting, shuffle), rearranged(running, shuffle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,14 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.interfaces.policy import Figures, Places, Running, Waiting
+from llmfw.core.interfaces.policy import Figures, Floats, Places, Running, Waiting
 
 Column = Sequence[float] | npt.NDArray[Any]
 ColumnsT = TypeVar("ColumnsT", Waiting, Running)
+FLOATS = {"waited", "time_left", "served"}
 
 
-def make_waiting(num: int, **columns: Column) -> Waiting:
-    """Return `num` waiting requests in order of arrival. Given columns replace the default ones."""
+def make_waiting(num: int, *, fields: Mapping[str, Column] | None = None, **columns: Column) -> Waiting:
+    """Return `num` waiting requests in order of arrival. Given columns replace the default ones.
+
+    Args:
+        fields: request fields, name → number of each request; NaN: the request does not have the field.
+    """
     ordinary: dict[str, Column] = {
         "arrival": range(num),
         "waited": [0.0] * num,
@@ -30,13 +35,16 @@ def make_waiting(num: int, **columns: Column) -> Waiting:
         "served": [0.0] * num,
         "overtaken": [0] * num,
     }
-    return Waiting(**_arrays(num, ordinary, columns, {"waited", "time_left", "served"}), request=_request)
+    arrays = _arrays(num, ordinary, columns, FLOATS)
+    return Waiting(**arrays, field=_field(num, fields or {}), request=_request_with(fields or {}))
 
 
-def make_running(num: int, **columns: Column) -> Running:
-    """Return `num` running requests in order of arrival. Given columns replace the default ones."""
+def make_running(num: int, *, fields: Mapping[str, Column] | None = None, **columns: Column) -> Running:
+    """Return `num` running requests in order of arrival. The arguments are as in `make_waiting`."""
     ordinary: dict[str, Column] = {
         "arrival": range(num),
+        "waited": [0.0] * num,
+        "time_left": [np.inf] * num,
         "priority": [0] * num,
         "num_to_come": [10] * num,
         "tenant": [0] * num,
@@ -45,7 +53,8 @@ def make_running(num: int, **columns: Column) -> Running:
         "num_output": [0] * num,
         "num_held": [10] * num,
     }
-    return Running(**_arrays(num, ordinary, columns, {"served"}), request=_request)
+    arrays = _arrays(num, ordinary, columns, FLOATS)
+    return Running(**arrays, field=_field(num, fields or {}), request=_request_with(fields or {}))
 
 
 def make_figures(**figures: int) -> Figures:
@@ -92,6 +101,8 @@ def draw_running(rng: np.random.Generator, num: int) -> Running:
     return make_running(
         num,
         arrival=rng.permutation(num) * 3 + 8,
+        waited=rng.permutation(num) / 4,
+        time_left=np.where(rng.permutation(num) == 0, np.inf, rng.permutation(num) / 4),
         priority=rng.permutation(num) - num // 2,
         num_to_come=rng.permutation(num),
         tenant=tenant,
@@ -105,8 +116,13 @@ def draw_running(rng: np.random.Generator, num: int) -> Running:
 def rearranged(columns: ColumnsT, places: Places) -> ColumnsT:
     """Return a copy in which each column is reordered: entry i comes from index `places[i]`."""
     arrays = {name: column[places] for name, column in columns_of(columns).items()}
-    request = columns.request
-    return replace(columns, **arrays, request=lambda place: request(int(places[place])))
+    request, field = columns.request, columns.field
+    return replace(
+        columns,
+        **arrays,
+        field=lambda name: field(name)[places],
+        request=lambda place: request(int(places[place])),
+    )
 
 
 def columns_of(columns: Waiting | Running) -> dict[str, Any]:
@@ -129,5 +145,16 @@ def _arrays(
     return arrays
 
 
-def _request(place: int) -> Request:
-    return Request(id=str(place), prompt=[place], sampling=SamplingParams(max_tokens=10))
+def _field(num: int, fields: Mapping[str, Column]) -> Callable[[str], Floats]:
+    """Return the function `field` of requests with these request fields."""
+    return lambda name: np.array(fields.get(name, [np.nan] * num), dtype=np.float64)
+
+
+def _request_with(fields: Mapping[str, Column]) -> Callable[[int], Request]:
+    """Return the function `request` of requests with these request fields."""
+
+    def request(place: int) -> Request:
+        own = {name: values[place] for name, values in fields.items() if not np.isnan(values[place])}
+        return Request(id=str(place), prompt=[place], sampling=SamplingParams(max_tokens=10), fields=own)
+
+    return request

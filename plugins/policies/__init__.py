@@ -1,4 +1,4 @@
-"""The bundled scheduling policies: `lpm` (default), `fcfs`, `priority`, `fair` and `sjf`."""
+"""The bundled scheduling policies: `lpm` (default), `fcfs`, `priority`, `fair`, `sjf` and `edf`, and the request field `deadline_ms`."""
 
 from __future__ import annotations
 
@@ -25,4 +25,19 @@ def register_schedule_policies(register: Register) -> None:
         "sjf",
         "llmfw.plugins.policies.sjf:SJF",
         summary="fewest tokens to compute first, with a bound on overtaking",
+    )
+    register(
+        "edf",
+        "llmfw.plugins.policies.edf:EDF",
+        summary="earliest deadline first, with preemption",
+        needs_fields=("deadline_ms",),
+    )
+
+
+@hookimpl
+def register_request_fields(register: Register) -> None:
+    register(
+        "deadline_ms",
+        "llmfw.plugins.policies.deadline:Deadline",
+        summary="milliseconds in which the client wants the whole answer",
     )

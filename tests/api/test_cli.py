@@ -87,6 +87,7 @@ FLAGS = {
     "--middleware gzip": ("middleware", "gzip"),
     "--authenticators none": ("authenticators", "none"),
     "--authentication-timeout 2": ("authentication_timeout", 2.0),
+    "--request-fields deadline_ms": ("request_fields", "deadline_ms"),
     "--grammar-memory-mb 256": ("grammar_memory_mb", 256),
     "--grammar-workers 4": ("grammar_workers", 4),
     "--attention-backend attention_torch/torch": ("attention", "attention_torch/torch"),

@@ -50,6 +50,7 @@ COMPONENT_OPTIONS = (
     "json_tool_parser",
     "grammar_checker",
     "sampling_defaults",
+    "request_fields",
 )
 """Options of `serving` that replace a component of the application."""
 SERVED_NAME = "org/echo"

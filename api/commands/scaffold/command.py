@@ -107,7 +107,7 @@ def _tell_next(folder: Path, kinds: Sequence[Kind], names: PackageNames, notes: 
     click.echo(f"  cd {shlex.quote(os.fspath(folder))}")
     click.echo("  pip install -e '.[test]' && pytest")
     for kind in kinds:
-        click.echo(f"  {kind.use.format(name=names.component)}")
+        click.echo(f"  {kind.use.format(name=names.registered(kind))}")
     for note in filter(None, notes):
         click.echo(f"\n{note}")
 
@@ -140,9 +140,9 @@ def _own_commands(ctx: click.Context) -> list[str]:
 def _same_name(plugins: Plugins, kind: Kind, names: PackageNames) -> str | None:
     entries = plugins.registry.entries(kind.name) if kind.is_component else []
     for entry in entries:
-        if entry.name == names.component and entry.distribution != names.distribution:
+        if entry.name == names.registered(kind) and entry.distribution != names.distribution:
             return (
                 f"Note: {entry.full_name} is a {kind.spoken} of that name, too. Users who have both have to write "
-                f"{names.component}/{names.component} for yours."
+                f"{names.component}/{names.registered(kind)} for yours."
             )
     return None

@@ -94,6 +94,12 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
+            "request_field",
+            "a label of a few words that requests may have",
+            "llmfw serve --request-fields {name}",
+            "Field",
+        ),
+        Kind(
             "command",
             "counts the requests of a batch's input file",
             "llmfw {name} input.jsonl",

@@ -60,6 +60,10 @@ class PackageNames:
         name = self.component.replace("-", "_")
         return f"{name}_" if keyword.iskeyword(name) else name
 
+    def registered(self, kind: Kind) -> str:
+        """Return the name with which the component is registered. A request field has no '-' in its name."""
+        return self.function if kind.name == "request_field" else self.component
+
 
 def write_package(kinds: Sequence[Kind], names: PackageNames, parent: Path) -> Path:
     """Write a package into a new folder in `parent`, as a whole or not at all; return the folder.
@@ -153,8 +157,8 @@ def _package_values(kinds: Sequence[Kind], names: PackageNames) -> dict[str, str
         "module": names.module,
         "description": description,
         "brings": brings,
-        "uses": "\n".join(f"$ {kind.use.format(name=name)}" for kind in kinds),
-        "checks": "\n".join(f"$ llmfw check {kind.name} {name}" for kind in kinds),
+        "uses": "\n".join(f"$ {kind.use.format(name=names.registered(kind))}" for kind in kinds),
+        "checks": "\n".join(f"$ llmfw check {kind.name} {names.registered(kind)}" for kind in kinds),
         "files": "\n".join(
             f"- `{names.module}/{kind.name}.py` is the {kind.spoken}.\n"
             f"- `tests/test_{kind.name}.py` holds it to {kind.promises}."

@@ -12,7 +12,7 @@ import pytest_asyncio
 from llmfw.core.base.errors import EngineDeadError, EngineError, RequestError
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, SamplingParams, TokenEvent
 from llmfw.core.client.inproc import InprocEngineClient
-from llmfw.core.client.observed import ObservedEngineClient
+from llmfw.core.client.observed import ObservedEngineClient, started_event
 from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFirstToken, RequestStarted
 
 from ...doubles.echo_engine import CRASH, EOS, FAIL, REFUSE, WAIT, EchoEngine
@@ -140,3 +140,9 @@ async def test_an_embedding_has_a_start_and_an_end() -> None:
     await seen.client.embed(EmbedRequest(id="e", prompts=[[1, 2], [3]], tenant="bob"))
     assert (seen.end.finish, seen.end.started.task, seen.end.started.prompt_tokens) == ("stop", "embed", 3)
     assert len(seen.events) == 2
+
+
+def test_the_start_has_the_request_s_fields() -> None:
+    request = Request(id="a", prompt=[1], sampling=SamplingParams(), fields={"speed": 3})
+    assert started_event(request).fields == {"speed": 3}
+    assert started_event(EmbedRequest(id="a", prompts=[[1]])).fields == {}

@@ -37,6 +37,7 @@ def request_with(**sampling: object) -> Request:
             tenant="alice",
             tenant_is_key=True,
             timeout_s=0.5,
+            fields={"deadline_ms": 5, "place": {"x": [1, "a"]}},
         ),
     ],
 )

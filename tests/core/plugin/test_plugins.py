@@ -66,6 +66,8 @@ WRONG_CALLS = {
     "register('a', 'm:C', summary=5)": "summary of policy 'a' is 5",
     r"register('a', 'm:C', summary='\x1b[2J')": r"summary of policy 'a' is '\x1b[2J'",
     "register('a', 'm:C', prepare=None)": "None is not an import path",
+    "register('a', 'm:C', needs_fields='deadline_ms')": "needs_fields of policy 'a' is 'deadline_ms'; it must be a",
+    "register('a', 'm:C', needs_fields=['a-b'])": "has 'a-b', which is not the name of a request field",
     "register('a', 'm:C', speed=3)": "unexpected keyword argument 'speed'",
 }
 

@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
+from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.interfaces.drafter import DraftedRequest, Drafter, SequenceDrafter
 from llmfw.core.schedule.isolated_drafter import IsolatedDrafter
+
+REQUEST = Request(
+    id="a", prompt=[1], sampling=SamplingParams(), tenant="bob", cache_salt="s", fields={"speed": 3}
+)
 
 
 class Answers(Drafter, SequenceDrafter):
@@ -37,7 +42,7 @@ class Answers(Drafter, SequenceDrafter):
 @pytest.mark.parametrize("answer", [[], (), [3, 0], (9,), np.array([4, 5]), range(2)])
 def test_any_sequence_of_tokens_is_a_draft(answer: Sequence[int]) -> None:
     guard = IsolatedDrafter(Answers(answer), vocab_size=10)
-    sequence = guard.begin()
+    sequence = guard.begin(REQUEST)
     assert sequence is not None
     assert guard.draft(sequence, [1], 2) == list(answer)
     assert guard.failure is None
@@ -60,7 +65,7 @@ def test_a_failing_drafter_is_logged_once_and_disabled(
     answer: object, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     guard = IsolatedDrafter(Answers(answer), vocab_size=10, who="drafter 'mine' of plugin 'ours'")
-    sequence = guard.begin()
+    sequence = guard.begin(REQUEST)
     assert sequence is not None
     with caplog.at_level(logging.ERROR):
         assert [guard.draft(sequence, [1], 2) for _ in range(3)] == [[], [], []]
@@ -68,12 +73,12 @@ def test_a_failing_drafter_is_logged_once_and_disabled(
     [record] = caplog.records
     wanted = f"drafter 'mine' of plugin 'ours' failed and is no longer used: {said}. Generation goes on"
     assert record.getMessage().startswith(wanted)
-    assert guard.begin() is None
+    assert guard.begin(REQUEST) is None
 
 
 def test_an_endless_draft_is_a_failure() -> None:
     guard = IsolatedDrafter(Answers(itertools.repeat(5)), vocab_size=10)
-    sequence = guard.begin()
+    sequence = guard.begin(REQUEST)
     assert sequence is not None
     assert guard.draft(sequence, [1], 2) == []
     assert guard.failure == "draft() returned more than 2 tokens where at most 2 were asked for"
@@ -81,5 +86,17 @@ def test_an_endless_draft_is_a_failure() -> None:
 
 def test_begin_must_return_a_sequence_drafter() -> None:
     guard = IsolatedDrafter(Answers([], begun=7), vocab_size=10)
-    assert guard.begin() is None
+    assert guard.begin(REQUEST) is None
     assert guard.failure == "begin() returned a int, not a SequenceDrafter"
+
+
+def test_a_drafter_may_know_the_request() -> None:
+    seen: list[DraftedRequest] = []
+
+    class Knows(Answers):
+        def begin_for(self, request: DraftedRequest) -> SequenceDrafter:
+            seen.append(request)
+            return self
+
+    assert IsolatedDrafter(Knows([1]), vocab_size=10).begin(REQUEST) is not None
+    assert seen == [DraftedRequest(tenant="bob", tenant_is_key=False, cache_salt="s", fields={"speed": 3})]

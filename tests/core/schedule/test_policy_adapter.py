@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
+from llmfw.core.schedule.sequence import SequenceState
+from llmfw.core.schedule.sequence_table import SequenceTable
 from llmfw.core.schedule.tenants import NUM_REMEMBERED, Tenants
 from llmfw.plugins.policies.fcfs import FCFS
 from llmfw.plugins.policies.lpm import LPM
@@ -208,3 +211,61 @@ def test_a_long_prompt_fills_steps_without_decodes() -> None:
     driver = Driver(budget=64, num_tokens=1000)
     driver.add("long", [2] * 300, 2)
     assert [p.count for p in driver.scheduler.schedule(piece=8).parts] == [64]
+
+
+class Shown(Priority):
+    """Keeps what it was shown of running requests, and of a waiting one at the same time."""
+
+    shown: tuple[Waiting, Running]
+
+    def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
+        type(self).shown = waiting, running
+        return super().give_way(waiting, place, running, figures)
+
+
+def test_running_requests_have_times_and_fields() -> None:
+    driver = Driver(policy=Shown, max_running=2, num_tokens=1000)
+    driver.add("a", [2] * 5, 30, timeout_s=60, fields={"speed": 3, "name": "x"})
+    driver.add("b", [3] * 5, 30, fields={"speed": True})
+    driver.step()
+    driver.add("c", [4] * 5, 30, priority=1, fields={"speed": 10**400})
+    driver.step()
+    waiting, running = Shown.shown
+    first = int(running.arrival.argmin())
+    assert 59 < running.time_left[first] <= 60
+    assert running.time_left[1 - first] == np.inf
+    assert running.time_left[first] + running.waited[first] == pytest.approx(60)
+    assert (running.waited > waiting.waited[0]).all()
+    assert running.field("speed")[first] == 3
+    assert np.isnan(running.field("speed")[1 - first])
+    assert np.isnan(running.field("name")).all()
+    assert np.isnan(running.field("none")).all()
+    assert waiting.field("speed").tolist() == [np.inf]
+
+
+def test_field_columns_follow_reused_places() -> None:
+    table = SequenceTable(2)
+    seqs = [
+        SequenceState(
+            Request(
+                id=str(i), prompt=[1], sampling=SamplingParams(max_tokens=1), fields={"x": i} if i % 2 else {}
+            ),
+            i,
+            table=table,
+        )
+        for i in range(2)
+    ]
+    assert np.array_equal(table.field_column("x")[[seq.index for seq in seqs]], [np.nan, 1], equal_nan=True)
+    table.remove(seqs[1].index)
+    more = [
+        SequenceState(
+            Request(
+                id=str(i), prompt=[1], sampling=SamplingParams(max_tokens=1), fields={"x": i} if i > 3 else {}
+            ),
+            i,
+            table=table,
+        )
+        for i in range(2, 6)
+    ]
+    found = table.field_column("x")[[seq.index for seq in more]]
+    assert np.array_equal(found, [np.nan, np.nan, 4, 5], equal_nan=True)

@@ -53,6 +53,7 @@ def waiting_columns(num: int, tenants: int) -> Waiting:
         tenant=tenant,
         served=np.zeros(num),
         overtaken=zeros,
+        field=lambda name: np.full(num, np.nan),
         request=lambda place: None,  # type: ignore[arg-type,return-value]
     )
 

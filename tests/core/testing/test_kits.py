@@ -209,6 +209,21 @@ OBSERVERS = {
     "KeepsEveryRequest": "test_ended_requests_are_forgotten",
     "KeepsEveryId": "test_ended_requests_are_forgotten",
 }
+REQUEST_FIELDS = {
+    "HasNoType": "test_the_declaration_is_complete",
+    "HasAWrongDefault": "test_the_declaration_is_complete",
+    "HasAnUnknownRoute": "test_the_declaration_is_complete",
+    "ForgetsToReturn": "test_accepted_values_become_plain_data",
+    "ReturnsAnObject": "test_accepted_values_become_plain_data",
+    "AcceptsWrongValues": "test_refused_values_are_errors",
+    "FailsForZero": "test_any_value_of_the_type_is_answered",
+    "NamesAnotherField": "test_errors_name_the_field",
+    "CountsCalls": "test_equal_values_give_equal_results",
+    "ChangesAfterFifty": "test_equal_values_give_equal_results",
+    "Sleeps": "test_checking_a_value_takes_no_time",
+    "MakesMuch": "test_accepted_values_become_plain_data",
+    "KeepsEveryValue": "test_values_are_forgotten",
+}
 
 MIDDLEWARE = {
     "HidesErrors": "test_a_reply_passes",
@@ -258,6 +273,7 @@ BROKEN = {
     "broken_observers": OBSERVERS,
     "broken_middleware": MIDDLEWARE,
     "broken_authenticators": AUTHENTICATORS,
+    "broken_request_fields": REQUEST_FIELDS,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 TRIED = {module: dict(list(broken.items())[:NUM_TRIED]) for module, broken in BROKEN.items()}
