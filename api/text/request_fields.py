@@ -67,4 +67,6 @@ def _size(name: str, value: Any) -> int:
     try:
         return len(msgspec.msgpack.encode(value))
     except OverflowError:
-        raise RequestError(f"{name} has an integer of more than 64 bits", param=name) from None
+        raise RequestError(
+            f"{name} has an integer of more than 64 bits; send a smaller one", param=name
+        ) from None

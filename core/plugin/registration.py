@@ -52,7 +52,9 @@ def check_needs_fields(kind: str, name: str, needs_fields: Any) -> None:
         raise PluginError(f"{what} is {needs_fields!r}; only {', '.join(GETS_FIELDS)} get request fields")
     for field in needs_fields:
         if not (isinstance(field, str) and _FIELD.fullmatch(field.rpartition("/")[2])):
-            raise PluginError(f"{what} has {field!r}, which is not the name of a request field")
+            raise PluginError(
+                f"{what} has {field!r}, which is not the name of a request field; use letters, digits and '_'"
+            )
 
 
 def is_field_name(name: str) -> bool:

@@ -152,7 +152,7 @@ def test_large_values_are_refused(fielded: Served) -> None:
     assert "at most 16384 are allowed" in error["message"]
     assert (
         error_of(fielded.chat("hi", where={"x": 2**80}))["message"]
-        == "where has an integer of more than 64 bits"
+        == "where has an integer of more than 64 bits; send a smaller one"
     )
 
 
