@@ -35,6 +35,7 @@ from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.client.watchdog import WatchdogLimits
 from llmfw.core.interfaces.batch_store import ENDED, BatchRecord
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
+from llmfw.core.plugin.option_keys import refuse_options
 from llmfw.core.plugin.plugins import Plugins
 from llmfw.core.plugin.preparation import begin_to_prepare
 
@@ -94,6 +95,8 @@ class FileRun:
             EngineError: the engine could not be started, or died too often.
             OutputError: the output or error file cannot be written.
         """
+        for kind in ("authenticator", "middleware"):
+            refuse_options(kind, config.options, "this command serves no HTTP; leave the option out")
         stores = await open_stores(config, plugins.registry)
         try:
             record = await _job_in(stores)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry
 
+from ..crash.server import echo_server
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
 
@@ -267,3 +269,42 @@ def test_what_cannot_work_is_refused(chosen: str, fields: dict[str, Any], why: s
     config = ServerConfig(served_model_name="m", authenticators=chosen, **fields)
     with pytest.raises(ConfigError, match=why):
         build_authenticators(config, load_plugins().registry)
+
+
+PLUGIN = """
+from llmfw.core import Authenticator, Principal
+
+class Staff(Authenticator):
+    class Options(Authenticator.Options, frozen=True):
+        token: str
+
+    async def authenticate(self, credentials):
+        return Principal(tenant="ann") if credentials.bearer() == self.options.token else None
+
+@hookimpl
+def register_authenticators(register):
+    register("staff", f"{__name__}:Staff")
+"""
+
+
+def test_a_server_asks_an_installed_authenticator(
+    tmp_path: Path, install_plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(install_plugin("staff", PLUGIN)))
+    options = (
+        "--authenticators",
+        "staff",
+        "-o",
+        "authenticator.staff.token=t0ken-of-ann",
+        "--middleware",
+        "gzip",
+    )
+    with echo_server(tmp_path / "served", *options) as server:
+        url = f"{server.url}/v1/models"
+        statuses = [httpx.get(url, headers=bearer(token)).status_code for token in ("x", "y", "t0ken-of-ann")]
+        metrics = httpx.get(f"{server.url}/metrics", headers=bearer("t0ken-of-ann"), timeout=60).text
+        server.stop()
+        log = server.log.read_text()
+    assert statuses == [401, 401, 200]
+    assert 'llmfw_plugin_calls_total{kind="authenticator",name="staff",plugin="staff"} 4.0' in metrics
+    assert "tenant=staff/ann" in log
