@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import traceback
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
-import httpx
 import tokenizers
-from litestar import Litestar, Router
-from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
 from llmfw.api.app.app import create_app
@@ -33,9 +28,8 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.registry import Entry, Registry
 
+from .route_answers import NO_ENGINE, broken, check_answers
 from .verdict import Promise
-
-_NO_ENGINE = "`llmfw check` has no engine"
 
 
 def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
@@ -44,7 +38,7 @@ def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
     try:
         found = import_route(entry.plugin, entry.path)
     except ComponentError as error:
-        yield _broken(it_is_one, error.__cause__ or error, str(error).removeprefix(str(entry)).strip())
+        yield broken(it_is_one, error.__cause__ or error, str(error).removeprefix(str(entry)).strip())
         return
     it_is_one.kept = 1
     yield it_is_one
@@ -52,15 +46,15 @@ def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
 
 
 async def _check_in_app(entry: Entry, found: Any, registry: Registry) -> list[Promise]:
-    """Return two promises: the route can be added to an application, and its paths answer requests."""
+    """Return promises: the route can be added to an application, and its paths answer requests."""
     fits = Promise("its_paths_are_free")
     config = ServerConfig(served_model_name="none")
     try:
         async with idle_app(config, registry, [(entry.plugin, entry.path)]) as app:
             fits.kept = 1
-            return [fits, await _check_answers(app, found)]
+            return [fits, *await check_answers(app, found)]
     except ComponentError as error:
-        return [_broken(fits, error, str(error).removeprefix(str(entry)).strip())]
+        return [broken(fits, error, str(error).removeprefix(str(entry)).strip())]
 
 
 @contextlib.asynccontextmanager
@@ -87,67 +81,6 @@ async def idle_app(
         )
     finally:
         await stores.close()
-
-
-async def _check_answers(app: Any, found: Any) -> Promise:
-    """Request each path that needs no parameters; return the promise that these paths answer."""
-    answers = Promise("a_GET_without_parameters_is_answered")
-    answers.reason = "it has no GET without parameters in its path"
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-        for path in _plain_paths(found):
-            with _Raised() as raised:
-                reply = await http.get(path)
-            if raised.error is not None:
-                reason = f"GET {path}: {type(raised.error).__name__}: {raised.error}"
-                return _broken(answers, raised.error, reason)
-            if reply.status_code >= 500 and _NO_ENGINE in reply.text:
-                answers.skipped += 1
-                answers.reason = f"GET {path} wants an engine; {_NO_ENGINE}"
-            else:
-                answers.kept += 1
-    answers.skipped += not answers.kept and not answers.skipped
-    return answers
-
-
-def _plain_paths(found: Any) -> list[str]:
-    """Return the paths without parameters that a route handles with GET."""
-    app = Litestar([Router("/", route_handlers=[found])], openapi_config=None, logging_config=None)
-    return [
-        route.path
-        for route in app.routes
-        if isinstance(route, HTTPRoute)
-        and not route.path_parameters
-        and any("GET" in handler.http_methods for handler in route.route_handlers)
-    ]
-
-
-def _broken(promise: Promise, error: BaseException, reason: str) -> Promise:
-    promise.broken, promise.reason = 1, reason
-    promise.traceback = "".join(traceback.format_exception(error))
-    return promise
-
-
-class _Raised(logging.Handler):
-    """Captures an exception that is logged within the `with` block, and keeps it out of the log."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.error: BaseException | None = None
-        self._logger = logging.getLogger("llmfw")
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            self.error = record.exc_info[1]
-
-    def __enter__(self) -> Self:
-        self._propagated, self._logger.propagate = self._logger.propagate, False
-        self._logger.addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self)
-        self._logger.propagate = self._propagated
 
 
 class _NoTemplate(ChatTemplate):
@@ -194,4 +127,4 @@ class _IdleEngine(EngineClient):
         )
 
     def _refuse(self) -> NoReturn:
-        raise EngineError(_NO_ENGINE)
+        raise EngineError(NO_ENGINE)

@@ -121,7 +121,7 @@ def check_command(
         entry.full_name,
         options,
         fixtures,
-        home=Path(inspect.getfile(entry.load())).parent,
+        home=Path(inspect.getfile(entry.load(checked=False))).parent,
         timeout=timeout,
         show=_Printer(verbose).show if not as_json else lambda promise: None,
     )
@@ -163,7 +163,7 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
         raise CheckError(
             f"`llmfw check` needs {' and '.join(missing)}, which is not installed: pip install 'llmfw-engine[testing]'"
         )
-    entry.load()
+    entry.load(checked=False)
     for option in ctx.meta[OPTIONS]:
         if option.source is None and not option.key.startswith(f"{kind}."):
             raise CheckError(f"option {option.key!r} is not one of a {kind}; they are named {kind}.…")

@@ -82,7 +82,7 @@ def options_of(entry: Entry) -> tuple[list[OptionField] | None, str | None]:
     import msgspec
 
     try:
-        struct = getattr(entry.load(), "Options", None)
+        struct = getattr(entry.load(checked=False), "Options", None)
     except ComponentError as error:
         declared = declared_options(entry.path)
         why = None if entry.missing() else f"It cannot be used: {' '.join(str(error).split())}"

@@ -107,8 +107,11 @@ class Entry:
         extra = self.name.replace("_", "-")
         return f"pip install '{self.distribution}[{extra}]'" if extra in _extras(self.distribution) else None
 
-    def load(self) -> type[Any]:
+    def load(self, *, checked: bool = True) -> type[Any]:
         """Import the component's class.
+
+        Args:
+            checked: whether to refuse a class whose methods do not take the interface's arguments; the kit and `llmfw plugins doctor` report these in detail.
 
         Raises:
             ComponentError: the class cannot be imported, or does not implement the interface of its kind.
@@ -126,7 +129,18 @@ class Entry:
             raise ComponentError(f"{self} is not a subclass of {asked}; derive it from that")
         if missing := sorted(getattr(found, "__abstractmethods__", ())):
             raise ComponentError(f"{self} lacks {', '.join(missing)}, which {asked} asks for; add it")
+        if checked:
+            self._refuse_problems(found)
         return found
+
+    def _refuse_problems(self, component: type[Any]) -> None:
+        """Raise ComponentError for the first method that cannot be called as the interface defines."""
+        from .interface_check import wrong_methods  # inspects signatures: only what is used needs that
+
+        if (problem := next(wrong_methods(component), None)) is not None:
+            raise ComponentError(
+                f"{self}: {problem}; correct the method (`llmfw plugins doctor` lists everything that is wrong)"
+            )
 
     def build(self, component: type[ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
         """Build an object of the component's class, or of a subclass.

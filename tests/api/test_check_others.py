@@ -12,7 +12,10 @@ from click.testing import CliRunner, Result
 from llmfw.api.cli import build_cli
 
 ROUTES = """
-from litestar import Controller, get, post
+import asyncio, time
+import msgspec
+from litestar import Controller, Request, get, post
+from llmfw.core import describe
 from litestar.datastructures import State
 from llmfw.core.base.errors import OverloadedError
 
@@ -33,6 +36,29 @@ async def taken() -> None: ...
 
 async def bare() -> None: ...
 
+class Text(msgspec.Struct):
+    text: str
+    counts: list[int] = []
+
+@post("/raises")
+async def raises() -> None:
+    raise IndexError("too far")
+
+@post("/filled", opt=describe("Count.", body=Text))
+async def filled(request: Request, state: State) -> int:
+    body, _ = await state["api"].read(request, Text)
+    return body.counts[0]
+
+@post("/sleeps")
+async def sleeps(request: Request, state: State) -> None:
+    time.sleep(1.5)
+
+@post("/fine", opt=describe("Count.", body=Text))
+async def fine(request: Request, state: State) -> int:
+    body, _ = await state["api"].read(request, Text)
+    await asyncio.sleep(1.5)
+    return len(body.counts)
+
 class Words(Controller):
     path = "/words"
 
@@ -41,7 +67,7 @@ class Words(Controller):
 
 @hookimpl
 def register_routes(register):
-    for name in ("load", "busy", "broken", "taken", "bare", "Words"):
+    for name in ("load", "busy", "broken", "taken", "bare", "Words", "raises", "filled", "sleeps", "fine"):
         register(f"{__name__}:{name}")
 """
 
@@ -85,10 +111,20 @@ def test_a_valid_route_is_called(check_route: Routes) -> None:
     assert "skipped  a GET without parameters is answered: it has no GET without parameters" in done.stdout
 
 
+def test_a_slow_route_that_awaits_is_fine(check_route: Routes) -> None:
+    done = check_route("fine")
+    assert done.exit_code == 0, done.output
+    assert "  ok       a request with a body is answered" in done.stdout
+    assert "  ok       it does not block the event loop" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
         ("broken", "GET /broken: IndexError: too far"),
+        ("raises", "POST /raises with the body '': IndexError: too far"),
+        ("filled", """POST /filled with the body '{"text":"a"}': IndexError"""),
+        ("sleeps", "POST /sleeps with the body '' held the event loop for 1."),
         ("taken", "is at a path that is taken: "),
         ("bare", "is a function that none of litestar's get, post, … decorates"),
     ],
@@ -102,7 +138,7 @@ def test_an_invalid_route_names_the_reason(check_route: Routes, name: str, says:
 
 def test_a_plugin_s_routes_are_checked_together(check_route: Routes) -> None:
     done = check("route ours")
-    assert (done.exit_code, done.stdout.count("of plugin 'ours'")) == (1, 6)
+    assert (done.exit_code, done.stdout.count("of plugin 'ours'")) == (1, 10)
     assert "no plugin brings a route 'theirs'; known: " in check("route theirs").output
 
 

@@ -14,6 +14,13 @@ from llmfw.core.plugin.option_keys import check_option_keys
 from llmfw.core.plugin.registry import Entry, Registry
 
 
+class Deaf(SchedulePolicy):
+    """A policy whose method does not take what it is given."""
+
+    def order(self, waiting):
+        return Ordering.by(waiting.arrival)
+
+
 class Aged(SchedulePolicy):
     """A policy with options."""
 
@@ -35,6 +42,13 @@ BROKEN = BrokenPlugin("newer", "llmfw-newer", "2.0", "no such hook")
 def test_components_have_short_and_full_names():
     registry = Registry([AGED])
     assert registry.find("policy", "aged") is registry.find("policy", "ours/aged") is AGED
+
+
+def test_a_method_without_the_arguments_is_refused():
+    entry = replace(AGED, path=f"{__name__}:Deaf")
+    with pytest.raises(ComponentError, match=r"'aged' of plugin 'ours' .*: order cannot be called as"):
+        entry.load()
+    assert entry.load(checked=False) is Deaf
 
 
 def test_an_unknown_name_suggests_the_nearest():
