@@ -16,7 +16,7 @@ from llmfw.core.plugin.registry import Entry, Registry
 
 
 def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry) -> None:
-    """Check the options that are given to the policy, the chat template, the parsers and the grammar backend.
+    """Check the options that are given to the policy, the eviction rule, the chat template, the parsers and the grammar backend.
 
     Raises:
         ConfigError: an option is unknown or its value is wrong, or no component of the option's kind is
@@ -27,6 +27,8 @@ def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry
         check_grammar_options(server, registry)
     if "policy" in kinds:
         registry.find("policy", engine.policy).build_options(server.options)
+    if "eviction" in kinds:
+        registry.find("eviction", engine.eviction).build_options(server.options)
     if "chat_template" in kinds:
         _template_entry(server.chat_template, registry).build_options(server.options)
     for kind, name in (("tool_parser", server.tool_parser), ("reasoning_parser", server.reasoning_parser)):

@@ -116,6 +116,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.RequestObserver` (`--observers NAME,NAME`)."""
 
     @hookspec
+    def register_eviction_rules(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.EvictionRule` (`--eviction NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -138,6 +142,7 @@ HOOK_NAMES: dict[str, str] = {
     "reasoning_parser": "register_reasoning_parsers",
     "model": "register_models",
     "observer": "register_observers",
+    "eviction": "register_eviction_rules",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

@@ -20,6 +20,7 @@ INTERFACES: Mapping[str, str] = {
     "reasoning_parser": "llmfw.core:ReasoningParser",
     "model": "llmfw.core:ModelSource",
     "observer": "llmfw.core:RequestObserver",
+    "eviction": "llmfw.core:EvictionRule",
 }
 """Kind of component → the interface that its classes implement."""
 
@@ -30,7 +31,7 @@ SEVERAL = frozenset({"observer"})
 
 def spoken(kind: str) -> str:
     """Return a kind in the words of messages, such as "chat template"."""
-    return kind.replace("_", " ")
+    return "eviction rule" if kind == "eviction" else kind.replace("_", " ")
 
 
 def import_path(path: str) -> Any:

@@ -37,6 +37,7 @@ pytest.register_assert_rewrite(
             "drafters",
             "model_sources",
             "observers",
+            "eviction_rules",
             "response_stores",
             "response_model",
         )
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from .batch_stores import BatchStoreTests
     from .chat_templates import ChatTemplateTests
     from .drafters import DrafterTests
+    from .eviction_rules import EvictionRuleTests
     from .file_stores import FileStoreTests
     from .grammar_case import GrammarExample
     from .grammars import GrammarBackendTests
@@ -65,6 +67,7 @@ _HOMES = {
     "BatchStoreTests": "batch_stores",
     "ChatTemplateTests": "chat_templates",
     "DrafterTests": "drafters",
+    "EvictionRuleTests": "eviction_rules",
     "FileStoreTests": "file_stores",
     "GrammarBackendTests": "grammars",
     "GrammarExample": "grammar_case",
@@ -91,6 +94,7 @@ __all__ = [
     "BatchStoreTests",
     "ChatTemplateTests",
     "DrafterTests",
+    "EvictionRuleTests",
     "FileStoreTests",
     "GrammarBackendTests",
     "GrammarExample",

@@ -36,6 +36,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "reasoning_parser": ("reasoning_parsers:ReasoningParserTests", "parser"),
     "model": ("model_sources:ModelSourceTests", "source"),
     "observer": ("observers:RequestObserverTests", "observer"),
+    "eviction": ("eviction_rules:EvictionRuleTests", "rule"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 
@@ -87,11 +88,11 @@ def fixtures_of(kit: type[Any]) -> list[str]:
 def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, OptionValue]) -> Callable[[], Any]:
     """Return a function that returns the value of the component's fixture.
 
-    The value is an instance with these options if the component is a policy, a drafter, an observer or a model. Otherwise,
-    it is a class.
+    The value is an instance with these options if the component is a policy, a drafter, an observer, an eviction rule
+    or a model. Otherwise, it is a class.
     """
     built = entry.build_options(options)
-    if entry.kind in ("policy", "drafter", "observer"):
+    if entry.kind in ("policy", "drafter", "observer", "eviction"):
         return lambda: component(built)
     if entry.kind == "model":
         return lambda: component(**entry.built_with(options))

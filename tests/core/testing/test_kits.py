@@ -203,6 +203,22 @@ OBSERVERS = {
     "KeepsEveryRequest": "test_ended_requests_are_forgotten",
     "KeepsEveryId": "test_ended_requests_are_forgotten",
 }
+EVICTION = {
+    "DividesByHits": "test_every_rank_is_a_finite_number",
+    "EvictsNewestFirst": "test_a_use_never_lowers_a_rank",
+    "EvictsPopularFirst": "test_a_hit_never_lowers_a_rank",
+    "EvictsSmallestFirst": "test_losing_pages_never_lowers_a_rank",
+    "RanksByAge": "test_an_unchanged_leaf_keeps_its_rank",
+    "KeepsHitsForever": "test_every_rank_is_a_finite_number",
+    "FailsLate": "test_a_cache_never_gives_up_the_rule",
+    "HalvesHits": "test_every_rank_is_a_finite_number",
+    "KeepsLastLeaf": "test_leaves_are_not_kept",
+    "KeepsEverySalt": "test_nothing_is_kept_of_evicted_leaves",
+    "ComputesForLong": "test_a_rank_costs_little",
+    "ExpiresAtText": "test_every_expiry_is_none_or_a_time",
+    "ExpiresByDuration": "test_a_new_leaf_does_not_expire_at_once",
+    "ExpiresSoonerIfUsed": "test_a_use_never_hastens_expiry",
+}
 
 BROKEN = {
     "broken_files": FILES,
@@ -218,6 +234,7 @@ BROKEN = {
     "broken_models": MODELS,
     "broken_responses": RESPONSES,
     "broken_observers": OBSERVERS,
+    "broken_eviction": EVICTION,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 TRIED = {module: dict(list(broken.items())[:NUM_TRIED]) for module, broken in BROKEN.items()}
