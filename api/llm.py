@@ -128,10 +128,9 @@ class LLM:
         model = model or default_name(plugins.registry, "model", DEFAULT_MODEL)
         resolved = resolve_model(model, plugins.registry, options if isinstance(options, dict) else {})
         config = _engine_config(resolved.path, settings)
-        if "policy" not in settings:
-            config = msgspec.structs.replace(
-                config, policy=default_name(plugins.registry, "policy", config.policy)
-            )
+        for kind in {"policy", "eviction"} - settings.keys():
+            name = default_name(plugins.registry, kind, getattr(config, kind))
+            config = msgspec.structs.replace(config, **{kind: name})
         tokenizer = load_tokenizer(config.model, config.load_format)
         self._template = build_chat_template(chat_template, plugins.registry, tokenizer, config.options)
         self._client = InprocEngineClient(build_engine(config, plugins.registry))

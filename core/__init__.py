@@ -85,6 +85,8 @@ if TYPE_CHECKING:
     from .interfaces.drafter import DraftedRequest as DraftedRequest
     from .interfaces.drafter import Drafter as Drafter
     from .interfaces.drafter import SequenceDrafter as SequenceDrafter
+    from .interfaces.eviction_rule import CacheLeaf as CacheLeaf
+    from .interfaces.eviction_rule import EvictionRule as EvictionRule
     from .interfaces.file_store import Describe as Describe
     from .interfaces.file_store import FileRecord as FileRecord
     from .interfaces.file_store import FileStore as FileStore
@@ -294,6 +296,7 @@ _HOMES = {
         "RequestObserver",
         "RequestStarted",
     ),
+    ".interfaces.eviction_rule": ("CacheLeaf", "EvictionRule"),
     ".interfaces.operation": ("Operation", "describe"),
     ".interfaces.route_services": (
         "Caller",

@@ -218,6 +218,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     ),
     "middleware": ("llmfw.core:HTTPMiddleware",),
     "request_field": ("llmfw.core:RequestField",),
+    "eviction": ("llmfw.core:EvictionRule", "llmfw.core:CacheLeaf"),
     "observer": (
         "llmfw.core:RequestObserver",
         "llmfw.core:RequestStarted",

@@ -18,7 +18,7 @@ from .chosen_fields import chosen_fields
 
 
 def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry) -> None:
-    """Check the options that are given to the policy, the chat template, the parsers and the grammar backend, and check
+    """Check the options of the policy, the eviction rule, the chat template, the parsers and the grammar backend, and check
     the request fields.
 
     Raises:
@@ -30,6 +30,8 @@ def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry
         check_grammar_options(server, registry)
     if "policy" in kinds:
         registry.find("policy", engine.policy).build_options(server.options)
+    if "eviction" in kinds:
+        registry.find("eviction", engine.eviction).build_options(server.options)
     if "chat_template" in kinds:
         _template_entry(server.chat_template, registry).build_options(server.options)
     if chosen_fields(engine, server, registry):

@@ -94,9 +94,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     page_size: Annotated[Positive, Setting("Tokens per page of the KV cache.")] = 1
     disable_radix_cache: Annotated[bool, Setting(
         "Never reuse the keys and values of a common prefix.", unset="reuse them")] = False
-    eviction: Annotated[Literal["lru", "lfu", "size"], Setting(
-        "Rule by which prefixes leave the cache when room is needed. lru: least recently used. lfu: least often "
-        "used. size: least often used for their size.")] = "lru"
+    eviction: Annotated[str, Setting(
+        "Rule by which prefixes leave the cache. lru: least recently used. lfu: least often used. size: least often "
+        "used for their size. ttl: lru, and all that was not used for a time.", kind="eviction")] = "lru"
     max_pinned_fraction: Annotated[Share, Setting(
         "Maximum share of the KV cache that pinned prefixes keep.", metavar="SHARE")] = 0.25
     cuda_graph: Annotated[Literal["on", "lazy", "off"], Setting(

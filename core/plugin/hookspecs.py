@@ -131,6 +131,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.RequestField` (`--request-fields NAME,NAME`)."""
 
     @hookspec
+    def register_eviction_rules(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.EvictionRule` (`--eviction NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -156,6 +160,7 @@ HOOK_NAMES: dict[str, str] = {
     "middleware": "register_middleware",
     "authenticator": "register_authenticators",
     "request_field": "register_request_fields",
+    "eviction": "register_eviction_rules",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

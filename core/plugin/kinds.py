@@ -23,6 +23,7 @@ INTERFACES: Mapping[str, str] = {
     "middleware": "llmfw.core:HTTPMiddleware",
     "authenticator": "llmfw.core:Authenticator",
     "request_field": "llmfw.core:RequestField",
+    "eviction": "llmfw.core:EvictionRule",
 }
 """Kind of component → the interface that its classes implement."""
 
@@ -33,7 +34,7 @@ SEVERAL = frozenset({"observer", "middleware", "authenticator", "request_field"}
 
 def spoken(kind: str) -> str:
     """Return a kind in the words of messages, such as "chat template"."""
-    return kind.replace("_", " ")
+    return "eviction rule" if kind == "eviction" else kind.replace("_", " ")
 
 
 def import_path(path: str) -> Any:

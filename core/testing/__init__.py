@@ -40,6 +40,7 @@ pytest.register_assert_rewrite(
             "authenticators",
             "middleware",
             "request_fields",
+            "eviction_rules",
             "response_stores",
             "response_model",
         )
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .batch_stores import BatchStoreTests
     from .chat_templates import ChatTemplateTests
     from .drafters import DrafterTests
+    from .eviction_rules import EvictionRuleTests
     from .file_stores import FileStoreTests
     from .grammar_case import GrammarExample
     from .grammars import GrammarBackendTests
@@ -72,6 +74,7 @@ _HOMES = {
     "BatchStoreTests": "batch_stores",
     "ChatTemplateTests": "chat_templates",
     "DrafterTests": "drafters",
+    "EvictionRuleTests": "eviction_rules",
     "FileStoreTests": "file_stores",
     "GrammarBackendTests": "grammars",
     "GrammarExample": "grammar_case",
@@ -101,6 +104,7 @@ __all__ = [
     "BatchStoreTests",
     "ChatTemplateTests",
     "DrafterTests",
+    "EvictionRuleTests",
     "FileStoreTests",
     "GrammarBackendTests",
     "GrammarExample",

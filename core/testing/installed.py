@@ -39,6 +39,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "authenticator": ("authenticators:AuthenticatorTests", "authenticator"),
     "middleware": ("middleware:HTTPMiddlewareTests", "middleware"),
     "request_field": ("request_fields:RequestFieldTests", "field"),
+    "eviction": ("eviction_rules:EvictionRuleTests", "rule"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 
@@ -91,10 +92,18 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
     """Return a function that returns the value of the component's fixture.
 
     The value is an instance with these options if the component is a policy, a drafter, an observer, middleware,
-    an authenticator, a request field or a model. Otherwise, it is a class.
+    an authenticator, a request field, an eviction rule or a model. Otherwise, it is a class.
     """
     built = entry.build_options(options)
-    if entry.kind in ("policy", "drafter", "observer", "middleware", "authenticator", "request_field"):
+    if entry.kind in (
+        "policy",
+        "drafter",
+        "observer",
+        "middleware",
+        "authenticator",
+        "request_field",
+        "eviction",
+    ):
         return lambda: component(built)
     if entry.kind == "model":
         return lambda: component(**entry.built_with(options))

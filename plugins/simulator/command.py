@@ -100,7 +100,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, texts: tuple[str, .
     default="lru",
     show_default=True,
     metavar="RULE",
-    help="Rule by which prefixes leave the cache: lru, lfu or size.",
+    help="Rule by which prefixes leave the cache, such as lru, lfu, size or ttl.",
 )
 @click.option(
     "--replicas",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from llmfw.core import Registry
+from llmfw.core.base.config import OptionValue
+from llmfw.core.schedule.cache.isolated_rule import IsolatedRule, choose_rule, isolated_rule
 from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy
 
 from .errors import SimulatorError
@@ -35,3 +37,20 @@ def policy_maker(
         given[f"policy.{key}"] = value
     load_policy(registry, name, given)  # raises now if the name or an option is wrong
     return lambda: load_policy(registry, name, given)
+
+
+def rule_maker(
+    name: str, options: Mapping[str, OptionValue], registry: Registry, made: list[IsolatedRule]
+) -> Callable[[], IsolatedRule]:
+    """Return a function that creates a new eviction rule on each call, and appends it to `made`.
+
+    Raises:
+        ConfigError, ComponentError: as in `choose_rule`.
+    """
+    choose_rule(registry, name, options)  # raises now if the name or an option is wrong
+
+    def make() -> IsolatedRule:
+        made.append(isolated_rule(registry, choose_rule(registry, name, options)))
+        return made[-1]
+
+    return make

@@ -9,6 +9,7 @@ When a step ends, its tokens are committed. Then, as in `core.engine.generation.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -17,7 +18,7 @@ import numpy as np
 from llmfw.core import Request, SamplingParams, SchedulePolicy
 from llmfw.core.base.step import StepOutput
 from llmfw.core.engine.generation.piece_budget import PieceBudget
-from llmfw.core.schedule.cache.eviction import find_eviction
+from llmfw.core.schedule.cache.isolated_rule import IsolatedRule
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.radix_cache import RadixCache
 from llmfw.core.schedule.new_token_ratio import NewTokenRatio
@@ -45,7 +46,7 @@ class EngineSettings:
         chunk: maximum number of prompt tokens in one step.
         stretch: bound on pieces of long prompts while sequences decode; see
             `core.engine.generation.piece_budget`.
-        eviction: name of the eviction rule.
+        make_rule: function that creates the eviction rule of a replica.
     """
 
     kv_tokens: int
@@ -53,7 +54,7 @@ class EngineSettings:
     max_running: int
     chunk: int
     stretch: float = 0.0
-    eviction: str = "lru"
+    make_rule: Callable[[], IsolatedRule] = IsolatedRule
 
     @property
     def num_pages(self) -> int:
@@ -91,7 +92,7 @@ class Replica:
         max_len: int,
     ) -> None:
         pool = KVPool(settings.num_pages, settings.page_size)
-        self._cache = RadixCache(pool, find_eviction(settings.eviction))
+        self._cache = RadixCache(pool, settings.make_rule())
         self.pages = SequencePages(pool, self._cache, settings.max_running, max_len)
         self.index = index
         self.ends_at = IDLE
@@ -124,7 +125,7 @@ class Replica:
 
         If no step runs, call `advance` after adding all requests that arrive at this time.
         """
-        self._now = now
+        self._set_time(now)
         request_id = str(request.number)
         self._outputs[request_id] = output_of(request)
         self._lengths[request_id] = request.length
@@ -143,9 +144,14 @@ class Replica:
             )
         )
 
+    def _set_time(self, now: float) -> None:
+        """Let time pass for the scheduler and the cache."""
+        self._now = self._cache.now = now
+        self._cache.expire()
+
     def advance(self, now: float) -> None:
         """End the running step, if any, and start the next one if there is work."""
-        self._now = now
+        self._set_time(now)
         if self._running is not None:
             self._commit(self._running)
             self._pieces.learn(self._running, self._seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,12 +12,13 @@ import msgspec
 
 from llmfw.core import load_plugins
 from llmfw.core.plugin.defaults import default_name
+from llmfw.core.schedule.cache.isolated_rule import IsolatedRule
 from llmfw.core.terminal.tables import print_table
 
 from .bounds import infinite_hit_rate
 from .errors import SimulatorError
 from .figures import Figures, Floats, figures_of, ttfts
-from .policies import policy_maker
+from .policies import policy_maker, rule_maker
 from .profile import Profile, load_profile, save_profile
 from .profiles import NAMED, named_profile
 from .replay import replay
@@ -52,16 +53,15 @@ class Settings:
     as_json: bool
     plot: Path | None
 
-    @property
-    def engine(self) -> EngineSettings:
-        """The settings of each replica."""
+    def engine(self, make_rule: Callable[[], IsolatedRule]) -> EngineSettings:
+        """Return the settings of each replica."""
         return EngineSettings(
             self.kv_tokens,
             self.page_size or PAGE_SIZE,
             self.max_running,
             self.chunk,
             self.stretch,
-            self.eviction,
+            make_rule,
         )
 
     def described(self) -> dict[str, object]:
@@ -98,6 +98,9 @@ def simulate(path: Path, settings: Settings) -> None:
         check_plot()
     registry = load_plugins().registry
     makers = {spelling: policy_maker(spelling, settings.options, registry) for spelling in settings.policies}
+    rules: list[IsolatedRule] = []
+    eviction = default_name(registry, "eviction", settings.eviction)
+    make_rule = rule_maker(eviction, settings.options, registry, rules)
     profile = choose_profile(settings.profile)
     trace = read_trace(path, limit=settings.limit, block_size=settings.block_size)
     if settings.page_size is None:
@@ -109,9 +112,13 @@ def simulate(path: Path, settings: Settings) -> None:
         begun = time.perf_counter()
         policies = [make_policy() for _ in range(settings.replicas)]
         router = ROUTERS[settings.router]
-        ledger = replay(trace, settings.engine, profile, policies, router=router, speed=settings.speed)
+        ledger = replay(
+            trace, settings.engine(make_rule), profile, policies, router=router, speed=settings.speed
+        )
         if failure := next((policy.failure for policy in policies if policy.failure is not None), None):
             raise SimulatorError(f"policy {spelling!r} failed: {failure}")
+        if failure := next((rule.failure for rule in rules if rule.failure is not None), None):
+            raise SimulatorError(f"eviction rule {settings.eviction!r} failed: {failure}")
         figures = figures_of(ledger, trace, profile, settings.chunk)
         results.append({"policy": spelling, **figures, "settings": settings.described(), **bound})
         waits[spelling] = ttfts(ledger)

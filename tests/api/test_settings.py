@@ -12,7 +12,6 @@ from llmfw.core.base.setting import declared
 from llmfw.core.base.values import values_of
 from llmfw.core.interfaces.kv_dtype_names import KV_DTYPE_BYTES
 from llmfw.core.model.quantization.schemes import SCHEMES
-from llmfw.core.schedule.cache.eviction import EVICTIONS
 
 UNSET = {each.field: each.setting.unset for each in declared(EngineConfig)}
 
@@ -46,7 +45,6 @@ def test_choices_equal_the_engine_s() -> None:
     values = values_of(EngineConfig)
     assert values["quantization"].choices == tuple(SCHEMES)
     assert values["kv_cache_dtype"].choices == ("auto", *KV_DTYPE_BYTES)
-    assert values["eviction"].choices == tuple(EVICTIONS)
 
 
 def test_a_wrong_value_names_its_option() -> None:

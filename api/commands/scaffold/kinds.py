@@ -34,6 +34,7 @@ class Kind:
         return {
             "attention": "attention backend",
             "policy": "scheduling policy",
+            "eviction": "eviction rule",
             "grammar": "grammar backend",
         }.get(self.name, self.name.replace("_", " "))
 
@@ -91,6 +92,12 @@ KINDS: Mapping[str, Kind] = {
             "tokens of a file",
             "llmfw serve --authenticators {name}",
             "Authenticator",
+        ),
+        Kind(
+            "eviction",
+            "prefixes that requests have found stay longest",
+            "llmfw serve --eviction {name}",
+            "Rule",
         ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(

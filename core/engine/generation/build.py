@@ -25,7 +25,7 @@ from llmfw.core.model.models import LoadedModel, load_model
 from llmfw.core.model.weight_version import weight_version
 from llmfw.core.plugin.choice import Created
 from llmfw.core.plugin.registry import Registry
-from llmfw.core.schedule.cache.eviction import find_eviction
+from llmfw.core.schedule.cache.isolated_rule import IsolatedRule, choose_rule, isolated_rule
 from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
@@ -105,11 +105,11 @@ def build_generation_engine(
     recorder = _recorder(config)
     step_writer = StepWriter(config.record_steps) if config.record_steps is not None else None
     device = choose_device(config.device)
-    policies, drafter = _check_names(config, registry)
+    policies, drafter, rule = _check_names(config, registry)
     model = load_model(config, device, registry)
     grammars = choose_grammars(config, registry, model.vocab_size)
     capacity = decide_capacity(config, model, device, captures=make_graph is not None)
-    pages = _pages(config, capacity)
+    pages = _pages(config, capacity, rule)
     decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
     speculation = build_speculation(config, registry, drafter, model.vocab_size, device.type)
     trace = together(trace, decisions, recorder)
@@ -162,7 +162,9 @@ def _overlaps(config: EngineConfig, device: torch.device, speculation: Speculati
     return device.type == "cuda" and not speculation
 
 
-def _check_names(config: EngineConfig, registry: Registry) -> tuple[PolicyChoice, Created[Drafter] | None]:
+def _check_names(
+    config: EngineConfig, registry: Registry
+) -> tuple[PolicyChoice, Created[Drafter] | None, IsolatedRule]:
     """Look up all names in the config before the weights are read, which may take minutes.
 
     Raises:
@@ -172,9 +174,9 @@ def _check_names(config: EngineConfig, registry: Registry) -> tuple[PolicyChoice
     policies = PolicyChoice(registry, config.policy, config.options)
     check_attention(config, registry)
     drafter = choose_drafter(config, registry)
-    find_eviction(config.eviction)
+    rule = isolated_rule(registry, choose_rule(registry, config.eviction, config.options))
     check_kv_dtype(config.kv_cache_dtype)
-    return policies, drafter
+    return policies, drafter, rule
 
 
 def build_executor(
@@ -244,10 +246,9 @@ def _storage(
     return storage
 
 
-def _pages(config: EngineConfig, capacity: Capacity) -> SequencePages:
+def _pages(config: EngineConfig, capacity: Capacity, rule: IsolatedRule) -> SequencePages:
     pool = KVPool(capacity.num_pages, config.page_size)
-    eviction = find_eviction(config.eviction)
-    cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, eviction)
+    cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, rule)
     return SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
 
 

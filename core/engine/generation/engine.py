@@ -102,18 +102,20 @@ class Engine:
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until `has_work` becomes true without a new message; None: it stays false until a message
-        comes."""
-        return self._admission_control.sleep_s
+        """Seconds until there is work without a new message; None: there is none until a message comes."""
+        sleeps = self._admission_control.sleep_s, self._keeper.sleep_s
+        return min((each for each in sleeps if each is not None), default=None)
 
     @property
     def has_background_work(self) -> bool:
         """Whether `do_background_work` has anything to do."""
-        return self._kv_prefaulter.is_due
+        return self._kv_prefaulter.is_due or self._keeper.sleep_s == 0
 
     def do_background_work(self) -> None:
         """Do a few milliseconds of background work; called while no request waits."""
-        self._kv_prefaulter.bring()
+        self._keeper.tick()
+        if self._kv_prefaulter.is_due:
+            self._kv_prefaulter.bring()
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Register a function to call, in any thread, when a compiled or failed grammar makes `has_work`

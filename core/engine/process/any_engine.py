@@ -28,8 +28,8 @@ class AnyEngine(Protocol):
 
     @property
     def sleep_s(self) -> float | None:
-        """Seconds until `has_work` becomes true without a new message; None: it stays false until a message
-        comes."""
+        """Seconds until `has_work` or `has_background_work` becomes true without a new message; None: both stay
+        false until a message comes."""
 
     @property
     def has_background_work(self) -> bool:

@@ -1,66 +1,116 @@
-"""Eviction rules: functions that give each leaf of the radix tree a number.
+"""The order in which leaves of the radix tree are evicted: a heap by the ranks that an eviction rule gives.
 
-The cache evicts the leaf with the smallest number first. It keeps the leaves in a heap, and computes a leaf's
-number when the leaf enters the heap and again when the leaf reaches the top. So a leaf's number must never
-decrease in between. A rule reads the attributes of `CacheNode`. The cache calls a rule only for leaves; an
-inner node becomes a leaf when its last child is evicted.
+Ranks must never decrease. So an entry is updated only when it reaches the top, and using a node does not change
+the heap. The heap does not trust the rule: each method ends after at most one pass over all leaves, whatever the
+rule returns; and if the rank of the leaf at the top has decreased, the rule is not used again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import heapq
 
-from llmfw.core.base.errors import ConfigError
-
-if TYPE_CHECKING:
-    from .prefix_cache import CacheNode
-
-Eviction = Callable[["CacheNode"], float]
-
-TICKS = 2**48
-"""Factor that exceeds every value of the cache's clock (`last_use`), so `last_use` only breaks ties."""
+from .expiry import Expiry
+from .isolated_rule import IsolatedRule
+from .prefix_cache import CacheNode
 
 
-def lru(leaf: CacheNode) -> float:
-    """Rank leaves by last use, least recently used first.
+class EvictionHeap:
+    """Orders the evictable leaves by rank.
 
-    Suits conversations, whose next turn comes soon or never.
+    Args:
+        rule: rule that ranks the leaves.
+
+    Attributes:
+        expiry: the leaves by the time at which they expire; None: they do not expire.
     """
-    return leaf.last_use
 
+    def __init__(self, rule: IsolatedRule) -> None:
+        self.expiry = Expiry(rule) if rule.expires else None
+        self._rule = rule
+        self._generation = rule.generation
+        self._leaves: list[tuple[float, int, CacheNode]] = []  # rank, tie-break, node
+        self._num_added = 0
+        self._num_gone = 0  # entries of leaves that have expired
+        self._is_fresh = False
 
-def lfu(leaf: CacheNode) -> float:
-    """Rank leaves by their number of hits: least frequently used first. Ties: least recently used first.
+    @property
+    def top_rank(self) -> float:
+        """Rank of the leaf that `next_leaf` returned."""
+        return self._leaves[0][0]
 
-    Suits a fixed set of documents or few-shot prompts. A leaf that was popular once stays forever, even if
-    unused since.
-    """
-    return leaf.hits * TICKS + leaf.last_use
+    def rank(self, leaf: CacheNode) -> float:
+        """Return the current rank of a leaf."""
+        return self._rule.rank(leaf)
 
+    def begin(self) -> None:
+        """Start an eviction: since the last one, ranks may have changed."""
+        self._is_fresh = False
 
-def size(leaf: CacheNode) -> float:
-    """Rank leaves by uses per page: GreedyDual-Size-Frequency (Cherkasova, 1998), with equal cost per miss.
+    def next_leaf(self) -> CacheNode | None:
+        """Return the next leaf to evict, now at the top of the heap; None if no leaf is evictable."""
+        leaves, rule = self._leaves, self._rule
+        num_stale = 0
+        while leaves:
+            if rule.generation != self._generation:
+                self._rank_all()
+                continue
+            before, tie, leaf = leaves[0]
+            if (
+                leaf.locks or leaf.children or leaf.parent is None
+            ):  # if it becomes evictable, it is added again
+                heapq.heappop(leaves)
+                leaf.is_listed = False
+                continue
+            if self._is_fresh or (now := rule.rank(leaf)) == before:
+                return leaf
+            if now < before:
+                rule.note_decrease(before, now)
+            elif num_stale * 8 < len(leaves):
+                heapq.heapreplace(leaves, (now, tie, leaf))
+                num_stale += 1
+            else:  # if many entries are stale, correcting all at once is faster
+                self._rank_all()
+        return None
 
-    Small leaves that are used often stay. This favors the number of requests with a cache hit over the
-    number of tokens hit. The returned number is the leaf's uses per page plus the leaf's floor: the largest
-    number of all leaves that were evicted before the leaf's last use. So leaves that are no longer used fall
-    behind newer ones and are evicted.
-    """
-    return leaf.floor + (1 + leaf.hits) / len(leaf.pages)
+    def add(self, node: CacheNode) -> None:
+        """Add a node if it is an evictable leaf and not yet in the heap."""
+        if node.children or node.locks or node.parent is None:
+            return
+        if not node.is_listed:
+            heapq.heappush(self._leaves, self._entry(node))
+        if self.expiry is not None:
+            self.expiry.watch(node)
 
+    def pop(self) -> None:
+        """Remove the top."""
+        heapq.heappop(self._leaves)
 
-EVICTIONS: dict[str, Eviction] = {"lru": lru, "lfu": lfu, "size": size}
+    def replace(self, leaf: CacheNode) -> None:
+        """Replace the top with an evictable leaf that is not in the heap."""
+        heapq.heapreplace(self._leaves, self._entry(leaf))
+        if self.expiry is not None:
+            self.expiry.watch(leaf)
 
+    def note_gone(self) -> None:
+        """Count a leaf that was removed from the tree and is not at the top; its entry is removed later."""
+        self._num_gone += 1
+        if self._num_gone * 2 > len(self._leaves):
+            self._rank_all()
 
-def find_eviction(name: str) -> Eviction:
-    """Return the eviction rule with this name.
+    def _entry(self, leaf: CacheNode) -> tuple[float, int, CacheNode]:
+        leaf.is_listed = True
+        self._num_added += 1
+        return self._rule.rank(leaf), self._num_added, leaf
 
-    Raises:
-        ConfigError: no rule has this name; the message lists the known rules.
-    """
-    try:
-        return EVICTIONS[name]
-    except KeyError:
-        known = ", ".join(EVICTIONS)
-        raise ConfigError(f"no eviction rule is called {name!r}; there are {known}") from None
+    def _rank_all(self) -> None:
+        """Compute all ranks again, and drop the entries of nodes that cannot be evicted."""
+        self._generation, rank = self._rule.generation, self._rule.rank
+        entries = []
+        for _, tie, leaf in self._leaves:
+            if leaf.is_evictable:
+                entries.append((rank(leaf), tie, leaf))
+            else:
+                leaf.is_listed = False
+        self._leaves[:] = entries
+        heapq.heapify(self._leaves)
+        self._is_fresh, self._num_gone = True, 0

@@ -156,14 +156,22 @@ class CacheKeeper:
         return self.view()
 
     def tick(self) -> None:
-        """Update the cache's time, and drop expired pins. Takes constant time if no pin has expired."""
+        """Update the cache's time, and drop expired pins and prefixes. Takes constant time if none has expired."""
         if self._cache is None:
             return
         now = self._cache.now = self._clock()
-        if now < self._next_end:
-            return
-        for pin in [pin for pin in self._pins.values() if pin.expires_at <= now]:
-            self._drop(pin)
+        if now >= self._next_end:
+            for pin in [pin for pin in self._pins.values() if pin.expires_at <= now]:
+                self._drop(pin)
+        if now >= self._cache.next_expiry:
+            self._cache.expire()
+
+    @property
+    def sleep_s(self) -> float | None:
+        """Seconds until `tick` removes a prefix that expires; 0 if it is due; None: no prefix expires."""
+        if self._cache is None or (at := self._cache.next_expiry) == math.inf:
+            return None
+        return max(0.0, at - self._clock())
 
     def give_up(self) -> bool:
         """Drop a pin to free pages for requests: the pin that expires first, of those that hold pages.

@@ -13,44 +13,44 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from llmfw.core.interfaces.eviction_rule import CacheLeaf
+
 if TYPE_CHECKING:
     from .kv_pool import Pages
     from .subscriptions import Group
 
 TokenIds = npt.NDArray[np.int32]
 
+TOKEN_BYTES = 4
+
 NO_PAGES = np.empty(0, dtype=np.int32)
 
 
-class CacheNode:
+class CacheNode(CacheLeaf):
     """A node of the tree: the tokens on the edge from its parent, and the pages of their keys and values.
+
+    Eviction rules see it as a `CacheLeaf`, which declares the other attributes. What a rule could change there
+    affects only ranks.
 
     Attributes:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
         pages: pages of the tokens, in order.
         locks: number of locks on this node and the nodes below it.
-        hits: number of admitted requests whose match included this node (see `PrefixCache.count`).
-        last_use: logical time of the last use, counted in matches and inserts.
-        used_at: time of the last use, in seconds.
-        floor: largest eviction number of all leaves that were evicted before the last use (see
-            `eviction.size`).
         is_listed: whether the cache's eviction heap has an entry for this node.
+        is_timed: whether the cache's heap of expiry times has an entry for this node.
         groups: groups of subscriptions whose match ends at this node, by next page (see `subscriptions`);
             None: no groups.
     """
 
     __slots__ = (
         "children",
-        "floor",
         "groups",
-        "hits",
         "is_listed",
+        "is_timed",
         "key",
-        "last_use",
         "locks",
         "pages",
         "parent",
-        "used_at",
     )
 
     def __init__(self, key: bytes, pages: Pages, parent: CacheNode | None, last_use: int = 0) -> None:
@@ -61,20 +61,50 @@ class CacheNode:
         self.locks = 0
         self.hits = 0
         self.last_use = last_use
+        self.created_at = 0.0
         self.used_at = 0.0
         self.floor = 0.0
         self.is_listed = False
+        self.is_timed = False
         self.groups: dict[bytes, Group] | None = None
+
+    @property
+    def num_pages(self) -> int:
+        """Number of pages."""
+        return len(self.pages)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens."""
+        return len(self.key) // TOKEN_BYTES
+
+    @property
+    def salt(self) -> str:
+        """Salt of the root above."""
+        node: CacheNode | None = self
+        while node is not None and not isinstance(node, Root):
+            node = node.parent
+        return "" if node is None else node.salt
+
+    @property
+    def is_evictable(self) -> bool:
+        """Whether this is an unlocked leaf of the tree."""
+        return not (self.children or self.locks or self.parent is None)
 
 
 class Root(CacheNode):
     """The node above all prefixes of a salt. It holds no tokens and is never locked."""
 
-    __slots__ = ("salt",)
+    __slots__ = ("_salt",)
 
     def __init__(self, salt: str) -> None:
         super().__init__(b"", NO_PAGES, None)
-        self.salt = salt
+        self._salt = salt
+
+    @property
+    def salt(self) -> str:
+        """Salt of the prefixes."""
+        return self._salt
 
 
 class Match(NamedTuple):

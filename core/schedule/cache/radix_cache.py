@@ -8,32 +8,41 @@ costs one memcmp. For each node, the tree counts locks; it does not record who h
 
 Each salt has its own root, so prompts with different salts share nothing.
 
-The eviction rule gives each leaf a number (`eviction`), and a heap orders the leaves by these numbers. Only
-leaves are evicted: a use of a node also uses all nodes above it, so a parent is never due before its
-children. Numbers never decrease, so a heap entry is updated only when it reaches the top, and using a node
-does not change the heap.
+The eviction rule ranks the leaves, and a heap orders them by rank (`eviction`). Only leaves are evicted: a use of
+a node also uses all nodes above it, so a parent is never due before its children.
 """
 
 from __future__ import annotations
 
-import heapq
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .eviction import Eviction, lru
-from .prefix_cache import CacheNode, Match, PrefixCache, Root, Subscription, TokenIds, concatenate
+from .eviction import EvictionHeap
+from .isolated_rule import IsolatedRule
+from .prefix_cache import (
+    TOKEN_BYTES,
+    CacheNode,
+    Match,
+    PrefixCache,
+    Root,
+    Subscription,
+    TokenIds,
+    concatenate,
+)
 from .subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from .kv_pool import KVPool, Pages
     from .subscriptions import Group
 
-TOKEN_BYTES = 4
-
 LONG = 1024
 """Before a leaf of more than 2 * LONG pages loses fewer than LONG, its last LONG pages become a separate
 leaf, because removing pages copies the tokens of all remaining pages of a leaf."""
+
+MAX_EXPIRED = 256
+"""Maximum number of leaves that one call of `expire` examines."""
 
 
 class RadixCache(PrefixCache):
@@ -41,7 +50,7 @@ class RadixCache(PrefixCache):
 
     Args:
         pool: pool to which evicted pages return. The tree uses the pool's page size.
-        eviction: rule that gives a leaf its number; the leaf with the smallest number is evicted first.
+        rule: rule that ranks the leaves; the leaf with the smallest rank is evicted first. None: by last use.
 
     Attributes:
         roots: root node of each salt.
@@ -51,20 +60,18 @@ class RadixCache(PrefixCache):
         num_hit: tokens that requests found since start.
     """
 
-    def __init__(self, pool: KVPool, eviction: Eviction = lru) -> None:
+    def __init__(self, pool: KVPool, rule: IsolatedRule | None = None) -> None:
         super().__init__()
         self.roots: dict[str, Root] = {"": Root("")}
         self.now = 0.0
         self.num_evicted = self.num_asked = self.num_hit = 0
         self._pool = pool
-        self._eviction = eviction
         self._page_bytes = pool.page_size * TOKEN_BYTES
         self._clock = 0
         self._floor = 0.0
         self._num_pages = 0
         self._num_locked_pages = 0
-        self._leaves: list[tuple[float, int, CacheNode]] = []  # heap: number, tie-break, node
-        self._num_listed = 0
+        self._leaves = EvictionHeap(rule or IsolatedRule())
         self._parked = Subscriptions(pool.page_size)
         self._kept: dict[Subscription, None] = {}
 
@@ -147,21 +154,38 @@ class RadixCache(PrefixCache):
             if node.locks <= 0:
                 assert node.locks == 0, "a cache node was unlocked more often than locked"
                 self._num_locked_pages -= len(node.pages)
-                self._list_if_evictable(node)
+                self._leaves.add(node)
             node = parent
 
     def evict(self, count: int) -> int:
         """Evict up to `count` unlocked pages, in the eviction rule's order; return the number freed."""
         freed: list[Pages] = []
         missing = count
-        while missing > 0 and (leaf := self._next_leaf()) is not None:
+        self._leaves.begin()
+        while missing > 0 and (leaf := self._leaves.next_leaf()) is not None:
             missing = self._take_chain(leaf, missing, freed)
         if freed:
-            self._pool.free(concatenate(freed))
-        num_freed = count - missing
-        self._num_pages -= num_freed
-        self.num_evicted += num_freed * self._pool.page_size
-        return num_freed
+            self._free(concatenate(freed))
+        return count - missing
+
+    @property
+    def next_expiry(self) -> float:
+        """Time at which to call `expire`, by the clock of `now`; infinity: no leaf expires."""
+        return math.inf if self._leaves.expiry is None else self._leaves.expiry.next_at
+
+    def expire(self) -> None:
+        """Remove up to MAX_EXPIRED unlocked leaves whose time has come."""
+        expiry = self._leaves.expiry
+        for _ in range(MAX_EXPIRED):
+            if expiry is None or expiry.next_at > self.now:
+                return
+            leaf = expiry.take(self.now)
+            if leaf is not None:
+                self._free(leaf.pages)
+                parent = self._unlink(leaf)
+                self._leaves.note_gone()
+                self._leaves.add(parent)
+                self._forget_if_empty(parent)
 
     def nodes(self) -> list[CacheNode]:
         """Return all nodes but the roots, parents first."""
@@ -265,13 +289,14 @@ class RadixCache(PrefixCache):
         No other child of `node` has the same first page.
         """
         leaf = CacheNode(key, pages, node, self._clock)
-        leaf.used_at, leaf.floor = self.now, self._floor
+        leaf.created_at = leaf.used_at = self.now
+        leaf.floor = self._floor
         if isinstance(node, Root):
             self.roots[salt] = node
         first = key[: self._page_bytes]
         node.children[first] = leaf
         self._num_pages += len(pages)
-        self._list_if_evictable(leaf)
+        self._leaves.add(leaf)
         if node.groups is not None:
             group = self._parked.take_waiting(node, first)
             if group is not None:
@@ -307,29 +332,11 @@ class RadixCache(PrefixCache):
         num_upper = at // self._page_bytes
         upper = CacheNode(node.key[:at], node.pages[:num_upper].copy(), parent, node.last_use)
         upper.locks, upper.hits, upper.used_at, upper.floor = node.locks, node.hits, node.used_at, node.floor
+        upper.created_at = node.created_at
         parent.children[upper.key[: self._page_bytes]] = upper
         node.key, node.pages, node.parent = node.key[at:], node.pages[num_upper:].copy(), upper
         upper.children[node.key[: self._page_bytes]] = node
         return upper
-
-    def _next_leaf(self) -> CacheNode | None:
-        """Return the next leaf to evict, now at the top of the heap; None if no leaf is evictable."""
-        leaves, number_of = self._leaves, self._eviction
-        num_stale = 0
-        while leaves:
-            number, tie, leaf = leaves[0]
-            if leaf.locks or leaf.children:  # listed again after its last unlock or its last child's eviction
-                heapq.heappop(leaves)
-                leaf.is_listed = False
-            elif (now := number_of(leaf)) == number:
-                return leaf
-            elif num_stale * 8 < len(leaves):
-                heapq.heapreplace(leaves, (now, tie, leaf))
-                num_stale += 1
-            else:  # if many entries are stale, correcting all at once is faster
-                leaves[:] = [(number_of(leaf), tie, leaf) for _, tie, leaf in leaves]
-                heapq.heapify(leaves)
-        return None
 
     def _shorten(self, leaf: CacheNode, count: int) -> Pages:
         """Remove the last `count` pages of a leaf that has more than `count`; return the removed pages."""
@@ -346,27 +353,28 @@ class RadixCache(PrefixCache):
     def _take_chain(self, first: CacheNode, missing: int, freed: list[Pages]) -> int:
         """Evict the leaf at the top of the heap, and then ancestors, until `missing` pages are freed.
 
-        An ancestor is evicted if it has become an unlocked leaf with no larger number. Appends the freed
+        An ancestor is evicted if it has become an unlocked leaf with no larger rank. Appends the freed
         pages to `freed`; returns the number of pages still missing.
         """
         leaves, leaf = self._leaves, first
-        number = leaves[0][0]
+        rank = leaves.top_rank
         while len(leaf.pages) <= missing:
             freed.append(leaf.pages)
             missing -= len(leaf.pages)
             parent = self._unlink(leaf)
-            self._floor = max(self._floor, number)
-            if not self._is_evictable(parent):
-                heapq.heappop(leaves)
+            self._floor = max(self._floor, rank)
+            if parent.is_listed or not parent.is_evictable:
+                leaves.pop()
+                leaves.add(parent)
                 self._forget_if_empty(parent)
                 return missing
             leaf = parent
-            if not missing or self._eviction(leaf) > number:
-                heapq.heapreplace(leaves, self._listed(leaf))
+            if not missing or leaves.rank(leaf) > rank:
+                leaves.replace(leaf)
                 return missing
         freed.append(self._shorten(leaf, missing))
         if leaf is not first:
-            heapq.heapreplace(leaves, self._listed(leaf))
+            leaves.replace(leaf)
         return 0
 
     def _unlink(self, leaf: CacheNode) -> CacheNode:
@@ -384,17 +392,8 @@ class RadixCache(PrefixCache):
         if isinstance(node, Root) and node.salt and not node.children and node.groups is None:
             self.roots.pop(node.salt, None)
 
-    def _list_if_evictable(self, node: CacheNode) -> None:
-        if self._is_evictable(node):
-            heapq.heappush(self._leaves, self._listed(node))
-
-    @staticmethod
-    def _is_evictable(node: CacheNode) -> bool:
-        """Return whether a node is an unlocked leaf and not yet in the eviction heap."""
-        return not (node.children or node.locks or node.is_listed or node.parent is None)
-
-    def _listed(self, node: CacheNode) -> tuple[float, int, CacheNode]:
-        """Mark a node as listed; return its entry for the eviction heap."""
-        node.is_listed = True
-        self._num_listed += 1
-        return self._eviction(node), self._num_listed, node
+    def _free(self, pages: Pages) -> None:
+        """Return evicted pages to the pool."""
+        self._pool.free(pages)
+        self._num_pages -= len(pages)
+        self.num_evicted += len(pages) * self._pool.page_size

@@ -10,8 +10,8 @@ import numpy as np
 
 from llmfw.core.base.control import PrefixInfo
 
-from .prefix_cache import CacheNode, Root
-from .radix_cache import TOKEN_BYTES, RadixCache
+from .prefix_cache import TOKEN_BYTES, CacheNode, Root
+from .radix_cache import RadixCache
 
 SHOWN_IDS = 64
 """Number of token ids to show from either end of a prefix."""

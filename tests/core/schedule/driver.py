@@ -9,7 +9,7 @@ from typing import Any
 from llmfw.core.base.request import FinishReason, Request, SamplingParams, Thinking, TokenEvent
 from llmfw.core.base.step import StepOutput
 from llmfw.core.interfaces.policy import SchedulePolicy
-from llmfw.core.schedule.cache.eviction import Eviction, lru
+from llmfw.core.schedule.cache.isolated_rule import IsolatedRule
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
 from llmfw.core.schedule.cache.radix_cache import RadixCache
@@ -45,11 +45,11 @@ class Driver:
         conservativeness: float = 1.0,
         share: float = 0.0,
         trace: DecisionTrace | None = None,
-        eviction: Eviction = lru,
+        rule: IsolatedRule | None = None,
         speculation: Speculation | None = None,
     ) -> None:
         pool = KVPool(num_tokens // page_size, page_size)
-        cache = RadixCache(pool, eviction) if cached else NoPrefixCache()
+        cache = RadixCache(pool, rule) if cached else NoPrefixCache()
         self.max_len = pool.num_pages * page_size
         self.pages = SequencePages(pool, cache, max_running, self.max_len)
         self.scheduler = Scheduler(

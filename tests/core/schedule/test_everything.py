@@ -15,13 +15,13 @@ import pytest
 from llmfw.core.base.control import PinPrefix
 from llmfw.core.base.errors import RequestError
 from llmfw.core.plugin.plugins import load_plugins
-from llmfw.core.schedule.cache.eviction import find_eviction
 from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.cache.radix_cache import RadixCache
 from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy
 from llmfw.core.schedule.speculation import Speculation
 
 from ...length import of_length
+from .cache.rules import RULES, make_rule
 from .driver import VOCAB_SIZE, Driver
 from .lucky_drafter import speculation
 
@@ -56,7 +56,7 @@ class EverythingDriver(Driver):
             chunked=rng.random() < 0.8,
             conservativeness=rng.choice([0.05, 1.0]),
             share=rng.choice([0.0, 0.5]),
-            eviction=find_eviction(rng.choice(["lru", "lfu", "size"])),
+            rule=make_rule(rng.choice(list(RULES))),
             speculation=None if overlap or rng.random() < 0.5 else draw_speculation(rng),
         )
         assert isinstance(self.pages.cache, RadixCache)

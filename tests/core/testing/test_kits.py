@@ -257,6 +257,23 @@ AUTHENTICATORS = {
     "LogsTheToken": "test_secrets_are_not_shown",
 }
 
+EVICTION = {
+    "DividesByHits": "test_every_rank_is_a_finite_number",
+    "EvictsNewestFirst": "test_a_use_never_lowers_a_rank",
+    "EvictsPopularFirst": "test_a_hit_never_lowers_a_rank",
+    "EvictsSmallestFirst": "test_losing_pages_never_lowers_a_rank",
+    "RanksByAge": "test_an_unchanged_leaf_keeps_its_rank",
+    "KeepsHitsForever": "test_every_rank_is_a_finite_number",
+    "FailsLate": "test_a_cache_never_gives_up_the_rule",
+    "HalvesHits": "test_every_rank_is_a_finite_number",
+    "KeepsLastLeaf": "test_leaves_are_not_kept",
+    "KeepsEverySalt": "test_nothing_is_kept_of_evicted_leaves",
+    "ComputesForLong": "test_a_rank_costs_little",
+    "ExpiresAtText": "test_every_expiry_is_none_or_a_time",
+    "ExpiresByDuration": "test_a_new_leaf_does_not_expire_at_once",
+    "ExpiresSoonerIfUsed": "test_a_use_never_hastens_expiry",
+}
+
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -274,6 +291,7 @@ BROKEN = {
     "broken_middleware": MIDDLEWARE,
     "broken_authenticators": AUTHENTICATORS,
     "broken_request_fields": REQUEST_FIELDS,
+    "broken_eviction": EVICTION,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 TRIED = {module: dict(list(broken.items())[:NUM_TRIED]) for module, broken in BROKEN.items()}

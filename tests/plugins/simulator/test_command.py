@@ -141,7 +141,7 @@ def test_a_failing_policy_is_reported_without_figures(simulate, trace, install_p
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--eviction", "fifo"], "no eviction rule is called 'fifo'"),
+        (["--eviction", "fifo"], "unknown eviction rule 'fifo'; known: "),
         (["--policy", "fastest"], "unknown policy 'fastest'; known: "),
         (["--policy", "fcfs:speed=3"], "policy 'fcfs' has no option 'speed'"),
         (["--policy", "fcfs:speed"], "'speed' is not key=value"),

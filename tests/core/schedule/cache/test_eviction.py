@@ -6,18 +6,17 @@ import random
 
 import pytest
 
-from llmfw.core.base.errors import ConfigError
-from llmfw.core.schedule.cache.eviction import EVICTIONS, find_eviction
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import CacheNode
 from llmfw.core.schedule.cache.radix_cache import LONG, RadixCache
 
+from .rules import RULES, make_rule
 from .test_subscriptions import fill, ids
 
 
 def cache_of(eviction: str, num_pages: int = 100) -> tuple[RadixCache, KVPool]:
     pool = KVPool(num_pages, 1)
-    return RadixCache(pool, find_eviction(eviction)), pool
+    return RadixCache(pool, make_rule(eviction)), pool
 
 
 def survivors(cache: RadixCache, *firsts: int) -> list[int]:
@@ -34,11 +33,6 @@ def find(cache: RadixCache, tokens: list[int]) -> None:
 def use(cache: RadixCache, first: int, times: int) -> None:
     for _ in range(times):
         find(cache, [first] * 5)
-
-
-def test_an_unknown_rule_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"'fifo'; there are lru, lfu, size"):
-        find_eviction("fifo")
 
 
 def test_lru_keeps_recent_and_lfu_frequent_prefixes() -> None:
@@ -84,11 +78,11 @@ def change(cache: RadixCache, pool: KVPool, rng: random.Random) -> None:
         cache.evict(rng.randrange(3))
 
 
-@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("eviction", RULES)
 def test_a_leaf_s_rank_never_decreases(eviction: str) -> None:
     rng = random.Random(1)
     cache, pool = cache_of(eviction, 60)
-    rule = find_eviction(eviction)
+    rule = make_rule(eviction).rank
     before: dict[CacheNode, float] = {}
     for _ in range(2000):
         change(cache, pool, rng)
@@ -97,11 +91,11 @@ def test_a_leaf_s_rank_never_decreases(eviction: str) -> None:
         before = leaves
 
 
-@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("eviction", RULES)
 def test_the_smallest_rank_is_evicted_first(eviction: str) -> None:
     rng = random.Random(2)
     cache, pool = cache_of(eviction, 200)
-    rule = find_eviction(eviction)
+    rule = make_rule(eviction).rank
     for _ in range(1000):
         change(cache, pool, rng)
         leaves = [node for node in cache.nodes() if not node.children]

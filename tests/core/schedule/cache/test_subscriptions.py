@@ -7,10 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from llmfw.core.schedule.cache.eviction import EVICTIONS
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache, PrefixCache, Subscription, TokenIds
 from llmfw.core.schedule.cache.radix_cache import RadixCache
+
+from .rules import RULES, make_rule
 
 SALTS = ("", "a", "b")
 
@@ -51,7 +52,7 @@ class Pair:
     def __init__(self, seed: int, page_size: int, eviction: str = "lru") -> None:
         self.rng = random.Random(seed)
         self.pool = KVPool(self.rng.choice([20, 60]), page_size)
-        self.cache = RadixCache(self.pool, EVICTIONS[eviction])
+        self.cache = RadixCache(self.pool, make_rule(eviction))
         self.plain = PlainForm(self.cache, page_size)
         self.subscribed: dict[int, tuple[Subscription, Subscription]] = {}
         self.locked: list = []
@@ -124,7 +125,7 @@ class Pair:
         assert self.cache.roots[""].groups is None
 
 
-@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("eviction", RULES)
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 @pytest.mark.parametrize("seed", range(6))
 def test_subscriptions_equal_matching_each_again(seed: int, page_size: int, eviction: str) -> None:
