@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llmfw.core import ConfigError
+from llmfw.core.base.unreadable import unreadable
 from llmfw.core.plugin.plugins import GROUP
 
 from .declaration import add_hook
@@ -56,8 +57,10 @@ class ExistingPackage:
         """
         try:
             source = self._declaration.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self._declaration} cannot be read: {error}") from error
+        except OSError as error:
+            raise ConfigError(f"{self._declaration} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self._declaration} cannot be read: {unreadable(error)}") from error
         try:
             changed = functools.reduce(add_hook, (declaration(kind, self.names) for kind in kinds), source)
         except ConfigError as error:
@@ -89,5 +92,7 @@ def _project(folder: Path) -> dict[str, Any]:
         return dict(tomllib.loads(file.read_text("utf-8")).get("project", {}))
     except FileNotFoundError as error:
         raise ConfigError(f"{file} does not exist; give the folder of your package with --path") from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{file} cannot be read: {unreadable(error)}") from error
