@@ -78,7 +78,7 @@ class StepWriter:
         self._path = path
         self._crc = 0
         try:
-            open(path, "xb").close()
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except OSError as error:
             raise ConfigError(f"--record-steps {path} cannot be made: {error.strerror}") from error
 

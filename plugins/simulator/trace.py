@@ -131,6 +131,8 @@ def recorded_page_size(trace: Iterable[TraceRequest]) -> int | None:
 def _lines(path: Path, block_size: int) -> Iterator[Line]:
     decoder = msgspec.json.Decoder(Line)
     try:
+        if path.is_char_device():
+            raise SimulatorError(f"{path} is a device, which has no end; give a file")
         with path.open("rb") as file:
             for number, text in enumerate(file, 1):
                 if text.strip():

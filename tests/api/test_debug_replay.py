@@ -34,6 +34,10 @@ def replay(*args: object) -> Result:
     return CliRunner().invoke(build_cli(), ["debug", "replay", *map(str, args)])
 
 
+def test_others_cannot_read_recorded_prompts(recording: Path) -> None:
+    assert recording.stat().st_mode & 0o777 == 0o600
+
+
 def test_equal_tokens_are_reported_as_equal(recording: Path) -> None:
     result = replay(recording)
     assert (result.exit_code, result.output) == (0, "8 steps, 8 tokens: all equal\n")

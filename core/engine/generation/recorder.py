@@ -41,7 +41,7 @@ class Recorder(QuietTrace):
 
     def __init__(self, path: str, page_size: int, clock: Callable[[], float] = time.monotonic) -> None:
         try:
-            open(path, "xb").close()
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except OSError as error:
             raise ConfigError(f"--record-requests {path} cannot be made: {error.strerror}") from error
         self._path, self._clock, self._began, self._key = path, clock, clock(), os.urandom(16)

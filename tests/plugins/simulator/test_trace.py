@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -95,6 +96,11 @@ def test_invalid_traces_are_refused(tmp_path, text, told):
     (tmp_path / "t.jsonl").write_text(text)
     with pytest.raises(SimulatorError, match=told):
         read_trace(tmp_path / "t.jsonl")
+
+
+def test_a_device_is_refused():
+    with pytest.raises(SimulatorError, match="/dev/zero is a device, which has no end"):
+        read_trace(Path("/dev/zero"))
 
 
 def test_only_lines_up_to_the_limit_are_read(tmp_path):

@@ -96,6 +96,11 @@ def test_an_existing_recording_is_not_overwritten(tmp_path):
         Recorder(str(tmp_path / "r.jsonl"), 1)
 
 
+def test_others_cannot_read_a_recording(tmp_path):
+    Recorder(str(tmp_path / "r.jsonl"), 1)
+    assert (tmp_path / "r.jsonl").stat().st_mode & 0o777 == 0o600
+
+
 def test_an_engine_records_finished_and_aborted_requests(tmp_path):
     folder = save_random_model(tmp_path / "model", *SERVABLE["llama"])
     engine = build_engine(folder, record_requests=str(tmp_path / "r.jsonl"), page_size=4)
