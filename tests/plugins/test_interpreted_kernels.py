@@ -30,7 +30,7 @@ WHOLE_ENGINES = "engine_s_tokens or reference_backend_s or alone_and_reordered"
 """Engines that use kernels whose values other tests check; the slowest tests."""
 
 
-@pytest.mark.slow
+@pytest.mark.long  # 65 s of processor time
 def test_kernels_pass_their_tests_in_the_interpreter() -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SELECTION]
     command += (

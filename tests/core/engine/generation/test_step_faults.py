@@ -80,7 +80,10 @@ def engine(llama: Path, request: pytest.FixtureRequest) -> Engine:
 
 def build_with(attention: Entry, llama: Path, *, overlap: bool) -> Engine:
     components = Registry(
-        [attention, *(entry for kind in ("policy", "grammar") for entry in registry().entries(kind))]
+        [
+            attention,
+            *(entry for kind in ("policy", "grammar", "eviction") for entry in registry().entries(kind)),
+        ]
     )
     config = EngineConfig(
         model=str(llama),
