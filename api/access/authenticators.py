@@ -61,7 +61,7 @@ class Authenticators:
         self._timeout_s = timeout_s
 
     async def ask(self, headers: Iterable[tuple[bytes, bytes]]) -> str | Refusal | None:
-        """Return the tenant that sends a request with these headers, a refusal, or None if nobody knows it.
+        """Return the tenant that sends a request with these headers, a refusal, or None if it is not recognized.
 
         Raises:
             ComponentFailedError: an authenticator failed.

@@ -1,4 +1,4 @@
-"""Sends requests to a plugin's route, and checks that none is an unexpected error or blocks the event loop."""
+"""Sends requests to a plugin's route, and checks that they cause no unexpected error and do not block the event loop."""
 
 from __future__ import annotations
 

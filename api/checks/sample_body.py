@@ -35,7 +35,7 @@ def sample(kind: Any) -> str | None:
 
 
 def _value(kind: kinds.Type, depth: int) -> Any:
-    """Return a value of a kind. Raises LookupError if none is known."""
+    """Return a value of a kind. Raises LookupError for a kind without a known value."""
     if depth > MAX_DEPTH:
         raise LookupError("the kind is nested too deeply")
     for known, value in _SIMPLE:

@@ -152,6 +152,12 @@ def test_an_author_s_own_declarations_stay(package: Path) -> None:
             "has 0 entry points in the group",
         ),
         (lambda folder: (folder / "pyproject.toml").write_text("["), "cannot be read"),
+        (lambda folder: (folder / "pyproject.toml").write_text("project = 1"), "has 0 entry points in the"),
+        (
+            lambda folder: (folder / "pyproject.toml").write_text("[project]\nentry-points = [1]"),
+            "has 0 entry points in the",
+        ),
+        (lambda folder: (folder / "llmfw_quick" / "__init__.py").write_text("\0"), "is not valid Python"),
     ],
 )
 def test_a_refused_addition_changes_no_file(

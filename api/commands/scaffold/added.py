@@ -32,7 +32,10 @@ class ExistingPackage:
 
     def __init__(self, folder: Path) -> None:
         project = _project(folder)
-        plugins = project.get("entry-points", {}).get(GROUP, {})
+        groups = project.get("entry-points")
+        plugins = groups.get(GROUP) if isinstance(groups, dict) else None
+        if not isinstance(plugins, dict):
+            plugins = {}
         if len(plugins) != 1:
             raise ConfigError(
                 f"{folder / 'pyproject.toml'} has {len(plugins)} entry points in the group '{GROUP}'; one is needed: a package "
@@ -79,7 +82,10 @@ class ExistingPackage:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 written.append(file)
                 file.write_bytes(content)
-            self._declaration.write_text(changed, "utf-8")
+            draft = self._declaration.with_suffix(".new")
+            written.append(draft)
+            draft.write_text(changed, "utf-8")
+            draft.replace(self._declaration)
         except OSError as error:
             for file in written:
                 file.unlink(missing_ok=True)
@@ -89,10 +95,11 @@ class ExistingPackage:
 def _project(folder: Path) -> dict[str, Any]:
     file = folder / "pyproject.toml"
     try:
-        return dict(tomllib.loads(file.read_text("utf-8")).get("project", {}))
+        project = tomllib.loads(file.read_text("utf-8")).get("project")
     except FileNotFoundError as error:
         raise ConfigError(f"{file} does not exist; give the folder of your package with --path") from error
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{file} cannot be read: {unreadable(error)}") from error
+    return project if isinstance(project, dict) else {}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,6 +16,9 @@ from llmfw.core.plugin.hookspecs import HOOK_NAMES
 if TYPE_CHECKING:
     from .kinds import Kind
     from .package import PackageNames
+
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 class KindName(click.Choice[str]):
@@ -38,6 +41,17 @@ _kinds = click.option(
 )
 
 
+def _folder(about: str) -> Callable[[CommandT], CommandT]:
+    """Return the decorator for the option `--path`."""
+    return click.option(
+        "--path",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(),
+        show_default="this one",
+        help=about,
+    )
+
+
 @click.group("plugin")
 def plugin_group() -> None:
     """Write a plugin of your own."""
@@ -46,13 +60,7 @@ def plugin_group() -> None:
 @plugin_group.command("new")
 @click.argument("name")
 @_kinds
-@click.option(
-    "--path",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
-    show_default="this one",
-    help="Folder in which to create the package's folder.",
-)
+@_folder("Folder in which to create the package's folder.")
 @click.pass_context
 def new_command(ctx: click.Context, name: str, kind_names: tuple[str, ...], path: Path) -> None:
     """Write the package llmfw-NAME: a simple plugin that works, its tests, a README and a CI file.
@@ -72,13 +80,7 @@ def new_command(ctx: click.Context, name: str, kind_names: tuple[str, ...], path
 
 @plugin_group.command("add")
 @_kinds
-@click.option(
-    "--path",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
-    show_default="this one",
-    help="Folder of the package, with its pyproject.toml.",
-)
+@_folder("Folder of the package, with its pyproject.toml.")
 @click.pass_context
 def add_command(ctx: click.Context, kind_names: tuple[str, ...], path: Path) -> None:
     """Add a component of another kind, which works, and its tests to a package.
@@ -99,9 +101,8 @@ def _tell_next(folder: Path, kinds: Sequence[Kind], names: PackageNames, notes: 
     import shlex
 
     for kind in kinds:
-        article = "an" if kind.spoken[0] in "aeiou" else "a"
         click.echo(
-            f"{folder} holds {article} {kind.spoken} that works. Yours goes into {names.module}/{kind.name}.py."
+            f"{folder} holds {kind.with_article} that works. Yours goes into {names.module}/{kind.name}.py."
         )
     click.echo("Next:\n")
     click.echo(f"  cd {shlex.quote(os.fspath(folder))}")

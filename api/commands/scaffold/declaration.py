@@ -23,6 +23,8 @@ def add_hook(source: str, declaration: str) -> str:
         module = ast.parse(source)
     except SyntaxError as error:
         raise ConfigError(f"it is not valid Python: line {error.lineno}: {error.msg}") from error
+    except ValueError as error:  # it has a null byte
+        raise ConfigError(f"it is not valid Python: {error}") from error
     added = ast.parse(declaration)
     existing = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
     for function in _functions(added):

@@ -39,6 +39,11 @@ class Kind:
         }.get(self.name, self.name.replace("_", " "))
 
     @property
+    def with_article(self) -> str:
+        """Name of the kind in a sentence with its article, such as "an observer"."""
+        return f"{'an' if self.spoken[0] in 'aeiou' else 'a'} {self.spoken}"
+
+    @property
     def hook(self) -> str:
         """Name of the plugin hook that registers this kind of component, command or route."""
         return HOOK_NAMES.get(self.name) or f"register_{self.name}s"

@@ -146,11 +146,13 @@ def _package_values(kinds: Sequence[Kind], names: PackageNames) -> dict[str, str
     name = names.component
     if len(kinds) == 1:
         description = f"{kinds[0].spoken.capitalize()} for llmfw: {kinds[0].summary}"
-        brings = f"{_with_article(kinds[0])} for llmfw: {kinds[0].summary}."
+        brings = f"{kinds[0].with_article.capitalize()} for llmfw: {kinds[0].summary}."
     else:
         spoken = " and ".join([", ".join(kind.spoken for kind in kinds[:-1]), kinds[-1].spoken])
         description = f"{spoken.capitalize()} for llmfw"
-        brings = "For llmfw:\n\n" + "\n".join(f"- {_with_article(kind)}: {kind.summary}" for kind in kinds)
+        brings = "For llmfw:\n\n" + "\n".join(
+            f"- {kind.with_article.capitalize()}: {kind.summary}" for kind in kinds
+        )
     return {
         "name": name,
         "distribution": names.distribution,
@@ -165,10 +167,6 @@ def _package_values(kinds: Sequence[Kind], names: PackageNames) -> dict[str, str
             for kind in kinds
         ),
     }
-
-
-def _with_article(kind: Kind) -> str:
-    return f"{'An' if kind.spoken[0] in 'aeiou' else 'A'} {kind.spoken}"
 
 
 def _filled(template: Path, values: Mapping[str, str]) -> bytes:
