@@ -51,12 +51,15 @@ examples: $(EXAMPLES)/installed  ## install the packages of docs/examples beside
 		LLMFW_STRICT_PLUGINS=1 "$(abspath $(EXAMPLES))/bin/python" -P -m pytest -q $(ARGS)) || exit; \
 	done
 
+# Tests that run longer than any other test may; `faulthandler_timeout` in pyproject.toml ends the others.
+UNLIMITED = -o faulthandler_timeout=0
+
 chaos: $(VENV)/installed-dev  ## kill and stop the processes of a loaded server 90 times; takes about 25 minutes
-	LLMFW_TEST_LENGTH=full LLMFW_CHAOS=real $(BIN)/pytest tests/crash/test_chaos.py -s
-	LLMFW_TEST_LENGTH=full LLMFW_KILLS=49 $(BIN)/pytest tests/crash/test_killed.py
+	LLMFW_TEST_LENGTH=full LLMFW_CHAOS=real $(BIN)/pytest $(UNLIMITED) tests/crash/test_chaos.py -s
+	LLMFW_TEST_LENGTH=full LLMFW_KILLS=49 $(BIN)/pytest $(UNLIMITED) tests/crash/test_killed.py
 
 saturate: $(VENV)/installed-dev  ## an hour of long prompts, in which the watchdog must not raise an alarm
-	LLMFW_SATURATION_S=3600 LLMFW_SATURATION_WATCHDOG_S=300 $(BIN)/pytest tests/crash/test_false_alarms.py -s
+	LLMFW_SATURATION_S=3600 LLMFW_SATURATION_WATCHDOG_S=300 $(BIN)/pytest $(UNLIMITED) tests/crash/test_false_alarms.py -s
 
 soak: $(VENV)/installed-dev  ## a million random operations on the scheduler; takes about ten minutes
 	LLMFW_TEST_OPERATIONS=1000000 $(BIN)/pytest tests/core/schedule/test_everything.py

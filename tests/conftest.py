@@ -41,6 +41,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ProcessorTime(MAX_S))
 
 
+@pytest.fixture(autouse=True)
+def same_handlers() -> Iterator[None]:
+    """Fail a test that changes how this process handles Ctrl-C or SIGTERM: later tests would run otherwise than alone."""
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    yield
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let HTTP clients know a single certificate authority: to read them all takes 25 ms for each client."""

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ _SERVERS_OWN = (
     "max_queued_tokens",
     "max_tenant_requests",
 )
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
 _STORES = {"file_store": "sqlite", "batch_store": "sqlite", "response_store": "memory"}
 
 
@@ -126,7 +128,8 @@ def run_command(
         shown = _Progress(meter)
         work = FileRun(file, subject, endpoint, output, errors, shown.show)
         try:
-            record = run_to_end(_until_signal(work.run(engine, config, plugins)))
+            with _handlers_restored():
+                record = run_to_end(_until_signal(work.run(engine, config, plugins)))
         except LLMFWError as error:
             say_where_from(error, click.get_current_context().meta[OPTIONS])
             if work.has_nothing:
@@ -163,6 +166,17 @@ class _Progress:
         return f": {_counts(self._last)} are done"
 
 
+@contextlib.contextmanager
+def _handlers_restored() -> Iterator[None]:
+    """Restore the handlers of the signals in _STOPPING at the end: a closed event loop leaves its own in place."""
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord | signal.Signals:
     """Run `work` until it ends or a signal arrives, which cancels it. Return its result or the signal."""
     task = asyncio.create_task(work)
@@ -173,7 +187,7 @@ async def _until_signal(work: Coroutine[Any, Any, BatchRecord]) -> BatchRecord |
             task.cancel()
         came.append(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _STOPPING:
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
     try:
         return await task
