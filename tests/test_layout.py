@@ -266,7 +266,7 @@ def ten_plugins(install_plugin) -> dict[str, str]:
         ("import llmfw.core", 1.5),
         ("--version", 1.5),
         ("--help", 1.5),
-        ("serve --help", 1.5),
+        ("serve --help", 2),  # loads all plugins, and formats a hundred options
         ("plugins --json", 2.5),  # reads the sources of all parts, for their options
     ],
 )
