@@ -48,7 +48,7 @@ class Waiting:
         overtaken: number of later requests that were admitted before this one.
         field: function that returns the number which each request gives for a request field, by the field's
             name: [W]. NaN if the request gives none, or no number. See `RequestField`.
-        request: function that returns the whole request at an index.
+        request: function that returns a copy of the request at an index.
     """
 
     arrival: Ints

@@ -11,13 +11,16 @@ limited.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy, deepcopy
 from dataclasses import fields, replace
 from operator import index
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import force_setattr
 
 from llmfw.core.base.config import OptionValue
+from llmfw.core.base.request import Request
 from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.plugin.asking import Asked, WrongAnswerError
 from llmfw.core.plugin.calls import ComponentCalls
@@ -162,11 +165,26 @@ def _kind(found: object) -> str:
 
 
 def _read_only(columns: ColumnsT) -> ColumnsT:
-    """Return the columns with their arrays as read-only views, so that a policy cannot change the arrays."""
-    views: dict[str, Any] = {}
+    """Return the columns with read-only views of their arrays and copies of the requests.
+
+    So a policy changes neither; what it changes in a copy has no effect.
+    """
+    whole = columns.request
+    views: dict[str, Any] = {"request": lambda place: _copy(whole(place))}
     for each in fields(columns):
         column = getattr(columns, each.name)
         if isinstance(column, np.ndarray) and column.flags.writeable:
             views[each.name] = column.view()
             views[each.name].flags.writeable = False
-    return replace(columns, **views) if views else columns
+    return replace(columns, **views)
+
+
+def _copy(request: Request) -> Request:
+    """Return a copy that shares the prompt alone, which the engine has in an array of its own."""
+    sampling = copy(request.sampling)
+    force_setattr(sampling, "logit_bias", dict(sampling.logit_bias))
+    copied = copy(request)
+    force_setattr(copied, "sampling", sampling)
+    if request.fields:
+        force_setattr(copied, "fields", deepcopy(request.fields))
+    return copied

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from llmfw.core.base.errors import ComponentError, ConfigError, UnknownComponentError
+from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.interfaces.policy import Figures, Ordering, Places, Running, SchedulePolicy, Waiting
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry, Registry
@@ -233,3 +235,27 @@ def test_an_unbuildable_policy_names_its_plugin() -> None:
     entry = Entry("policy", "table", path, plugin="house", distribution="llmfw-house", version="1.2")
     with pytest.raises(ComponentError, match=r"'table' of plugin 'house'.*OSError: no such table"):
         load_policy(Registry([entry]), "table", {})
+
+
+def test_a_policy_changes_only_copies_of_requests() -> None:
+    request = Request(
+        id="a",
+        prompt=[1],
+        sampling=SamplingParams(logit_bias={3: -1.0}),
+        fields={"deadline_ms": 5, "tags": ["x"]},
+    )
+
+    def changes(waiting: Waiting) -> Ordering:
+        seen = waiting.request(0)
+        assert seen == request
+        seen.sampling.logit_bias[3] = 100.0
+        seen.fields["deadline_ms"] = 1
+        seen.fields["tags"].append("y")
+        return Ordering(np.arange(1))
+
+    waiting = replace(make_waiting(1), request=lambda _: request)
+    guard = guarded(Says(changes))
+    assert guard.order(waiting, make_figures()).places.tolist() == [0]
+    assert guard.failure is None
+    assert request.sampling.logit_bias == {3: -1.0}
+    assert request.fields == {"deadline_ms": 5, "tags": ["x"]}
