@@ -76,7 +76,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
     return Router(
         "/",
         route_handlers=[found],
-        middleware=[DefineMiddleware(RouteGuard, fail=fail)],
+        middleware=[DefineMiddleware(RouteGuard, fail=failed)],
         # Litestar raises ImproperlyConfiguredException for a body that cannot be serialized.
         exception_handlers={HTTPException: handle, ImproperlyConfiguredException: fail, Exception: failed},
     )

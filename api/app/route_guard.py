@@ -9,6 +9,7 @@ from typing import Any
 from litestar import Request, Response
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from llmfw.api.http.sse import frame
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
 
 Fail = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
@@ -26,7 +27,8 @@ class RouteGuard:
     """Catches what a plugin's routes raise that is no Exception, and replies that are no valid HTTP.
 
     Litestar handles only an Exception that is raised before a reply starts. Anything else would end the
-    connection without a reply, or without a line in the log that names the plugin.
+    connection without a reply, or without a line in the log that names the plugin. A stream that raises before
+    its first bytes gets an error reply, and server-sent events that raise later end with an error event.
 
     Args:
         app: the routes.
@@ -42,35 +44,82 @@ class RouteGuard:
         if scope["type"] != "http":  # type: ignore[comparison-overlap]
             await self._app(scope, receive, send)
             return
-        is_started = False
-        wrong: WrongReplyError | None = None
-
-        async def checked(message: Message) -> None:
-            nonlocal is_started, wrong
-            if message["type"] == "http.response.start":
-                try:
-                    _check_head(message)
-                except WrongReplyError as error:
-                    wrong = error
-                    raise
-                is_started = True
-            await send(message)
-
+        head = _Head(send)
         try:
-            await self._app(scope, receive, checked)
+            await self._app(scope, receive, head.send)
+            await head.release()
         except BaseException as error:
             raise_if_task_ends(error)
             request: Request[Any, Any, Any] = Request(scope)
-            reply = self._fail(request, contained(wrong or _cause(error)))
-            if is_started:  # all that can be done is to end the connection
+            cause = contained(head.wrong or _cause(error))
+            reply = self._fail(request, cause)
+            if not head.is_sent:
+                await reply.to_asgi_response(app=None, request=request)(scope, receive, send)
+            elif head.is_event_stream:
+                await send(
+                    {"type": "http.response.body", "body": b"\n\n" + frame(reply.content), "more_body": False}
+                )
+            else:  # all that can be done is to end the connection
                 raise contained(error) from error
-            await reply.to_asgi_response(app=None, request=request)(scope, receive, send)
+
+
+class _Head:
+    """Holds a reply's status and headers back until its body begins, since a stream may raise before that.
+
+    Attributes:
+        is_sent: whether the client has the status and the headers.
+        is_event_stream: whether the reply consists of server-sent events.
+        wrong: what makes the reply no valid HTTP; None: nothing.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self.is_sent = False
+        self.is_event_stream = False
+        self.wrong: WrongReplyError | None = None
+        self._send = send
+        self._held: Message | None = None
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the reply, or hold it back if it is the first.
+
+        Raises:
+            WrongReplyError: the status or a header is not valid.
+        """
+        if message["type"] != "http.response.start":
+            await self.release()
+            await self._send(message)
+            return
+        try:
+            _check_head(message)
+        except WrongReplyError as error:
+            self.wrong = error
+            raise
+        self.is_event_stream = _is_event_stream(message)
+        self._held = message
+
+    async def release(self) -> None:
+        """Send what is held back."""
+        if self._held is not None:
+            held, self._held, self.is_sent = self._held, None, True
+            await self._send(held)
+
+
+def _is_event_stream(message: Any) -> bool:
+    """Return whether the head of a reply announces server-sent events, in plain text."""
+    headers = {bytes(name).lower(): bytes(value) for name, value in message["headers"]}
+    return (
+        headers.get(b"content-type", b"").startswith(b"text/event-stream")
+        and b"content-encoding" not in headers
+        and b"content-length" not in headers
+    )
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the exception of the route, without the one that Litestar wraps around it."""
+    """Return the exception of the route, without those that Litestar and its task groups wrap around it."""
+    if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        return _cause(error.exceptions[0])
     is_wrapper = type(error).__name__ == "LitestarException" and error.__cause__ is not None
-    return error.__cause__ if is_wrapper and error.__cause__ is not None else error
+    return _cause(error.__cause__) if is_wrapper and error.__cause__ is not None else error
 
 
 def _check_head(message: Any) -> None:

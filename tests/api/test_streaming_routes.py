@@ -1,0 +1,117 @@
+"""A plugin's route whose stream raises never looks complete: the client gets an error reply or an error event."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import httpx
+import pytest
+from litestar import get
+from litestar.response import Stream
+
+from llmfw.core.base.errors import OverloadedError
+
+from ..doubles.echo_engine import EchoEngine
+from ..doubles.serving import Served, byte_tokenizer, serving
+
+EVENTS = "text/event-stream"
+
+
+async def raising(error: Exception, *parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+    raise error
+
+
+@get("/early")
+async def early() -> Stream:
+    return Stream(raising(RuntimeError("a defect")), media_type=EVENTS)
+
+
+@get("/full")
+async def full() -> Stream:
+    return Stream(raising(OverloadedError("the queue is full", retry_after_s=3)), media_type=EVENTS)
+
+
+@get("/late")
+async def late() -> Stream:
+    return Stream(raising(RuntimeError("a defect"), b"data: 1\n\n", b"data: {"), media_type=EVENTS)
+
+
+@get("/bytes")
+async def plain() -> Stream:
+    return Stream(raising(RuntimeError("a defect"), b"abc"), media_type="application/octet-stream")
+
+
+@get("/whole")
+async def whole() -> Stream:
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"data: 1\n\n"
+        yield b"data: 2\n\n"
+
+    return Stream(parts(), media_type=EVENTS)
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[str]:
+    """Return the name of a module with the example in the documentation."""
+    page = (Path(__file__).parents[2] / "docs/hooks.md").read_text("utf-8")
+    code = page.partition("<!-- a streaming route -->\n```python\n")[2].partition("```")[0]
+    module = ModuleType("streaming_example")
+    sys.modules[module.__name__] = module
+    exec(code, vars(module))  # noqa: S102
+    yield module.__name__
+    del sys.modules[module.__name__]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, example: str) -> Iterator[Served]:
+    routes = [("ext", f"{__name__}:{name}") for name in ("early", "full", "late", "plain", "whole")]
+    routes.append(("ext", f"{example}:go_on"))
+    tokenizer = byte_tokenizer(tmp_path_factory.mktemp("model"))
+    with serving(EchoEngine(), tokenizer, plugin_routes=routes) as served:
+        yield served
+
+
+def test_a_defect_before_the_first_bytes_is_500(served: Served) -> None:
+    reply = httpx.get(served.url + "/early")
+    assert (reply.status_code, reply.headers["content-type"]) == (500, "application/json")
+    assert "ext" in reply.json()["error"]["message"]
+
+
+def test_a_full_queue_keeps_its_status(served: Served) -> None:
+    reply = httpx.get(served.url + "/full")
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"] == "3"
+    assert reply.json()["error"]["message"] == "the queue is full"
+
+
+def test_a_later_defect_is_an_error_event(served: Served) -> None:
+    reply = httpx.get(served.url + "/late")
+    assert reply.status_code == 200
+    first, _, last = reply.text.removesuffix("\n\n").split("\n\n")
+    assert first == "data: 1"
+    assert "ext" in json.loads(last.removeprefix("data: "))["error"]["message"]
+
+
+def test_other_streams_are_cut(served: Served) -> None:
+    with pytest.raises(httpx.RemoteProtocolError, match="without sending complete"):
+        httpx.get(served.url + "/bytes")
+
+
+def test_whole_streams_pass_unchanged(served: Served) -> None:
+    assert httpx.get(served.url + "/whole").text == "data: 1\n\ndata: 2\n\n"
+
+
+def test_the_documented_route_streams_and_refuses(served: Served) -> None:
+    reply = httpx.post(served.url + "/continue", json={"text": "abc"})
+    assert reply.headers["content-type"].startswith(EVENTS)
+    *parts, done = reply.text.removesuffix("\n\n").split("\n\n")
+    assert done == "data: [DONE]"
+    assert "".join(json.loads(part.removeprefix("data: "))["text"] for part in parts).startswith("abc")
+    refused = httpx.post(served.url + "/continue", json={"text": ""})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
