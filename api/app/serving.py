@@ -29,6 +29,7 @@ from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.observing import observed
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.errors import PluginError
 from llmfw.core.base.log import SEVERAL_LINES, TIME_FORMAT, TIME_PREFIX, LineHandler
 from llmfw.core.client.observers import Observers
 from llmfw.core.client.supervisor import SupervisedEngineClient
@@ -150,6 +151,13 @@ class Server(uvicorn.Server):
         await self._client.close()
 
 
+def _cancelled(plugins: Plugins) -> str:
+    """Return the reason why the server ends: nothing in llmfw cancels its tasks while it serves."""
+    others = [f"{each.name!r} ({each.distribution} {each.version})" for each in plugins.foreign]
+    which = f"Start it without one of these plugins to find which: {', '.join(others)}" if others else ""
+    return f"the server ends, since code in this process cancelled its tasks, which llmfw never does. {which}".strip()
+
+
 class Serving:
     """One run of the server, from start to shutdown, with its signal handling.
 
@@ -198,6 +206,7 @@ class Serving:
                 reason.
             EngineError: the engine could not be started.
             EngineLostError: the engine died too often to be restarted.
+            PluginError: code in this process cancelled the server's tasks.
         """
         try:
             self._starting = asyncio.create_task(self._start(self._client, url_of(sock)))
@@ -209,7 +218,12 @@ class Serving:
                 if not isinstance(error, asyncio.CancelledError):
                     raise
                 return self._report_stop()
-            await self._serve(self._server, sock)
+            try:
+                await self._serve(self._server, sock)
+            except asyncio.CancelledError:
+                if self._stopped_by is None:
+                    raise PluginError(_cancelled(self._plugins)) from None
+                raise
             return 0
         finally:
             await self._client.close()

@@ -60,7 +60,7 @@ class ComponentError(ConfigError):
 
 
 class PluginError(LLMFWError):
-    """A plugin package is broken. Raised only in strict mode; otherwise the plugin is skipped."""
+    """A plugin package is broken. Raised in strict mode, where no plugin is skipped, and if a plugin ends the server."""
 
 
 class RequestError(LLMFWError):

@@ -109,6 +109,11 @@ class Plugins:
         )
 
     @property
+    def foreign(self) -> list[LoadedPlugin]:
+        """Working plugins that llmfw does not bring."""
+        return [plugin for plugin in self.loaded if plugin.distribution != DISTRIBUTION]
+
+    @property
     def routes(self) -> list[tuple[str, str]]:
         """Plugin name and import path of each registered route."""
         return [(plugin.name, path) for plugin in self.loaded for path in plugin.routes]

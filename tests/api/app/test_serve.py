@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,6 +241,34 @@ def test_a_second_signal_does_not_wait_for_streams(echoing: Process) -> None:
         assert time.monotonic() - started < 5
     assert echoing.popen.wait(10) == 0
     assert "Traceback" not in echoing.log
+
+
+CANCELS = """
+@hookimpl
+def register_routes(register):
+    register(__name__ + ":cancel")
+
+import asyncio
+from litestar import get
+
+@get("/cancel")
+async def cancel() -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
+"""
+
+
+def test_a_plugin_that_cancels_all_tasks_is_named(
+    model: Path, install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(install_plugin("rude", CANCELS)))
+    with running(*LLMFW, str(model), "--load-format", "dummy", "--port", "0") as process:
+        process.wait_for(READY)
+        with contextlib.suppress(httpx.TransportError):
+            httpx.get(process.url + "/cancel")
+        assert process.popen.wait(20) == 1
+    assert process.lines[-1].startswith("Error: the server ends, since code in this process cancelled its tasks")
+    assert "'rude' (foreign 1.2)" in process.lines[-1]
 
 
 def test_a_signal_during_model_loading_ends_cleanly(model: Path) -> None:
