@@ -62,8 +62,11 @@ class ApiKey:
             else:
                 tenant = answer
         if tenant is not None:
-            key_name.set(tenant)  # visible to this connection only, because each has its own context
-            await self._app(scope, receive, send)
+            before = key_name.set(tenant)  # a plugin's middleware may run several connections in one context
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                key_name.reset(before)
         elif kind == "http":
             await _send_401(send, scope["path"], bool(given), refusal)
         else:

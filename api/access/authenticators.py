@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError, ComponentFailedError, ConfigError, OverloadedError
@@ -87,9 +87,10 @@ class Authenticators:
         if not isinstance(answer, Principal):
             return answer
         if answer.expires_at is not None:
-            if each.kept.is_past(answer.expires_at):
+            expires_at = float(answer.expires_at)
+            if each.kept.is_past(expires_at):
                 return Refusal("the credentials have expired")
-            each.kept.keep(digest, _tenant(each, answer), answer.expires_at)
+            each.kept.keep(digest, _tenant(each, answer), expires_at)
         return _tenant(each, answer)
 
     async def _answer(self, each: InUse, credentials: Credentials) -> Any:
@@ -182,6 +183,16 @@ def _check(answer: object) -> None:
         )
 
 
+def _is_time(value: object) -> bool:
+    """Return whether a value is a finite number."""
+    if type(value) not in (int, float):
+        return False
+    try:
+        return math.isfinite(cast("float", value))
+    except OverflowError:  # an int that is larger than any float
+        return False
+
+
 def _check_principal(principal: Principal) -> None:
     tenant: object = principal.tenant
     is_admin: object = principal.is_admin
@@ -194,8 +205,7 @@ def _check_principal(principal: Principal) -> None:
         raise WrongAnswerError(
             "a principal's tenant must have 1 to 128 printable ASCII characters without spaces"
         )
-    is_time = isinstance(expires_at, int | float) and not isinstance(expires_at, bool)
-    if expires_at is not None and not (is_time and math.isfinite(float(str(expires_at)))):
+    if expires_at is not None and not _is_time(expires_at):
         raise WrongAnswerError("a principal's expires_at must be a finite number or None")
 
 
@@ -213,5 +223,6 @@ def _failed(each: InUse, error: BaseException, credentials: Credentials) -> Comp
             if len(secret) >= 4:
                 shown = shown.replace(secret, HIDDEN)
     shown = "\n".join(Redaction()(line) if "eyJ" in line else line for line in shown.splitlines())
-    logger.error("%s failed in authenticate(): %s\n%s", entry, type(error).__name__, shown)
+    reason = str(error) if isinstance(error, WrongAnswerError) else type(error).__name__
+    logger.error("%s failed in authenticate(): %s\n%s", entry, reason, shown)
     return ComponentFailedError(f"{entry.spoken} failed on this request; the server's log says why")

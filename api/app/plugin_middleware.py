@@ -13,10 +13,11 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from llmfw.api.access.error_reply import send_error
 from llmfw.api.services.middleware import Middleware
+from llmfw.api.text.terms import key_name
 from llmfw.core.interfaces.middleware import ASGIMessage
 from llmfw.core.plugin.calls import EXPECTED_ERRORS
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
-from llmfw.core.plugin.reply_rules import ReplyRules, WrongReplyError
+from llmfw.core.plugin.reply_rules import ReplyRules, WrongReplyError, with_headers
 
 
 def wrapped(app: ASGIApp, middleware: Sequence[Middleware], *, outside_checks: bool) -> ASGIApp:
@@ -62,6 +63,7 @@ class _Exchange:
         self._scope, self._receive, self._send = scope, receive, send
         self._path: str = scope["path"]
         self._rules = ReplyRules(str(scope.get("method")))
+        self._tenant = key_name.get()
         self._wrong: WrongReplyError | None = None
         self._from_app: BaseException | None = None
         self._is_left = self._is_over = False
@@ -92,12 +94,16 @@ class _Exchange:
                 "it changed the path after the check of keys; only middleware with before_authentication may"
             )
             raise self._wrong
+        # The plugin may call this in another task, such as a worker that the first request has started.
+        before = key_name.set(self._tenant)
         try:
             await self._app(scope, receive, send)
         except BaseException as error:
             if error is not self._wrong:
                 self._from_app = error
             raise
+        finally:
+            key_name.reset(before)
 
     async def _read(self) -> Any:
         message = await self._receive()
@@ -111,6 +117,7 @@ class _Exchange:
         try:
             if self._is_over:
                 raise WrongReplyError("it sent a message after it had returned")
+            message = with_headers(message)
             self._rules.check(message)
         except WrongReplyError as error:
             self._wrong = error

@@ -23,6 +23,7 @@ from llmfw.core.plugin.containment import raise_if_process_ends
 from llmfw.core.plugin.plugins import package_of
 from llmfw.core.plugin.registry import Entry
 
+from .contained_stream import contain_stream
 from .route_guard import RouteGuard
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         "/",
         route_handlers=[found],
         middleware=[DefineMiddleware(RouteGuard, fail=failed)],
+        after_request=contain_stream,
         # Litestar raises ImproperlyConfiguredException for a body that cannot be serialized.
         exception_handlers={HTTPException: handle, ImproperlyConfiguredException: fail, Exception: failed},
     )

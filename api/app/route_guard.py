@@ -11,6 +11,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from llmfw.api.http.sse import frame
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
+from llmfw.core.plugin.reply_rules import with_headers
 
 Fail = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
 """Logs an exception of a route, and returns the error reply."""
@@ -89,6 +90,7 @@ class _Head:
             await self.release()
             await self._send(message)
             return
+        message = with_headers(message)
         try:
             _check_head(message)
         except WrongReplyError as error:

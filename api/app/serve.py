@@ -17,6 +17,7 @@ from llmfw.api.services.observing import observing
 from llmfw.api.services.option_checks import check_options
 from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.errors import PluginError
 from llmfw.core.base.log import setup_logging
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.client.restarts import RestartPolicy
@@ -25,6 +26,7 @@ from llmfw.core.client.watchdog import WatchdogLimits
 from llmfw.core.plugin.plugins import Plugins
 from llmfw.core.plugin.preparation import begin_to_prepare
 
+from .blame import ended_by
 from .event_loop import run_to_end
 from .listen import bind
 from .signals import Signals
@@ -42,6 +44,7 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
         ConfigError: the port, a store, the model, a component or an API key cannot be used; gives the reason.
         EngineError: the engine could not be started.
         EngineLostError: the engine died too often to be restarted.
+        PluginError: code in this process ended the server.
     """
     with Signals() as signals:
         setup_logging(server_config.log_level)
@@ -70,5 +73,8 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
                         )
                         return await serving.run(sock, signals)
 
-            signals.exit_code = run_to_end(run())
+            try:
+                signals.exit_code = run_to_end(run())
+            except SystemExit as error:  # of a task: asyncio ends the event loop
+                raise PluginError(ended_by(plugins, f"raised SystemExit({error.code!r})")) from error
             return signals.exit_code

@@ -37,6 +37,7 @@ from llmfw.core.imports import garbage
 from llmfw.core.plugin.plugins import Plugins
 
 from .app import create_app
+from .blame import ended_by
 from .listen import url_of
 from .plugin_routes import usable_routes
 from .signals import STOPPING, Signals
@@ -151,13 +152,6 @@ class Server(uvicorn.Server):
         await self._client.close()
 
 
-def _cancelled(plugins: Plugins) -> str:
-    """Return the reason why the server ends: nothing in llmfw cancels its tasks while it serves."""
-    others = [f"{each.name!r} ({each.distribution} {each.version})" for each in plugins.foreign]
-    which = f"Start it without one of these plugins to find which: {', '.join(others)}" if others else ""
-    return f"the server ends, since code in this process cancelled its tasks, which llmfw never does. {which}".strip()
-
-
 class Serving:
     """One run of the server, from start to shutdown, with its signal handling.
 
@@ -222,7 +216,7 @@ class Serving:
                 await self._serve(self._server, sock)
             except asyncio.CancelledError:
                 if self._stopped_by is None:
-                    raise PluginError(_cancelled(self._plugins)) from None
+                    raise PluginError(ended_by(self._plugins, "cancelled its tasks")) from None
                 raise
             return 0
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -82,6 +82,17 @@ class ReplyRules:
             if self._left < 0 or (self._left and not more):
                 raise WrongReplyError("the length of the body is not its content-length")
         self.is_complete = not more
+
+
+def with_headers(message: Any) -> Any:
+    """Return the start of a reply with its headers in a list; any other message as it is.
+
+    ASGI allows any iterable, which may be a generator that can be read once, and none at all.
+    """
+    if not isinstance(message, Mapping) or message.get("type") != "http.response.start":
+        return message
+    headers = message.get("headers", ())
+    return {**message, "headers": list(headers)} if isinstance(headers, Iterable) else message
 
 
 def _checked_headers(headers: Any) -> list[bytes]:

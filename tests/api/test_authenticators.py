@@ -97,6 +97,9 @@ class Odd(Authenticator):
     async def forever(self, token: str) -> Any:
         return Principal(tenant="a", expires_at=float("inf"))
 
+    async def huge(self, token: str) -> Any:
+        return Principal(tenant="a", expires_at=10**5000)
+
     async def unsaid(self, token: str) -> Any:
         return Refusal("x" * 5_000)
 

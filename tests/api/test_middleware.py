@@ -106,6 +106,18 @@ class Misbehaving(HTTPMiddleware):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"part", "more_body": True})
 
+    async def generator(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        async def sent(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": (pair for pair in message["headers"])}
+            await send(message)
+
+        await app(scope, receive, sent)
+
+    async def bare(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"bare"})
+
     async def hangs(self, *_: Any) -> None:
         await asyncio.sleep(2)
 
@@ -205,6 +217,17 @@ def test_errors_of_routes_are_not_the_plugins(served: Served, odd: Middleware) -
     assert asked(served, "", max_tokens=-1).status_code == 400
     assert asked(served, "", "/unknown").status_code == 404
     assert odd.calls.failures == failures
+
+
+def test_any_iterable_of_headers_is_sent(served: Served) -> None:
+    reply = asked(served, "generator")
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "application/json")
+
+
+def test_a_reply_needs_no_headers(served: Served) -> None:
+    reply = asked(served, "bare")
+    assert (reply.status_code, reply.text) == (200, "bare")
+    assert reply.headers["x-request-id"]
 
 
 def test_streams_pass(served: Served) -> None:

@@ -19,9 +19,10 @@ from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving
 
 EVENTS = "text/event-stream"
+ROUTES = ("early", "full", "late", "plain", "whole", "exits", "exits_at_once", "plain_iterator")
 
 
-async def raising(error: Exception, *parts: bytes) -> AsyncIterator[bytes]:
+async def raising(error: BaseException, *parts: bytes) -> AsyncIterator[bytes]:
     for part in parts:
         yield part
     raise error
@@ -40,6 +41,25 @@ async def full() -> Stream:
 @get("/late")
 async def late() -> Stream:
     return Stream(raising(RuntimeError("a defect"), b"data: 1\n\n", b"data: {"), media_type=EVENTS)
+
+
+@get("/exits")
+async def exits() -> Stream:
+    return Stream(raising(SystemExit(3), b"data: 1\n\n"), media_type=EVENTS)
+
+
+@get("/exits_at_once")
+async def exits_at_once() -> Stream:
+    def parts() -> Iterator[bytes]:
+        raise SystemExit(3)
+        yield b""
+
+    return Stream(parts, media_type=EVENTS)
+
+
+@get("/plain")
+async def plain_iterator() -> Stream:
+    return Stream(iter(["a", "b"]), media_type="text/plain")
 
 
 @get("/bytes")
@@ -70,7 +90,7 @@ def example() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, example: str) -> Iterator[Served]:
-    routes = [("ext", f"{__name__}:{name}") for name in ("early", "full", "late", "plain", "whole")]
+    routes = [("ext", f"{__name__}:{name}") for name in ROUTES]
     routes.append(("ext", f"{example}:go_on"))
     tokenizer = byte_tokenizer(tmp_path_factory.mktemp("model"))
     with serving(EchoEngine(), tokenizer, plugin_routes=routes) as served:
@@ -96,6 +116,13 @@ def test_a_later_defect_is_an_error_event(served: Served) -> None:
     first, _, last = reply.text.removesuffix("\n\n").split("\n\n")
     assert first == "data: 1"
     assert "ext" in json.loads(last.removeprefix("data: "))["error"]["message"]
+
+
+def test_a_stream_s_system_exit_is_contained(served: Served) -> None:
+    reply = httpx.get(served.url + "/exits")
+    assert "ext" in json.loads(reply.text.split("data: ")[-1])["error"]["message"]
+    assert httpx.get(served.url + "/exits_at_once").status_code == 500
+    assert httpx.get(served.url + "/plain").text == "ab"
 
 
 def test_other_streams_are_cut(served: Served) -> None:

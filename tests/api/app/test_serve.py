@@ -243,10 +243,11 @@ def test_a_second_signal_does_not_wait_for_streams(echoing: Process) -> None:
     assert "Traceback" not in echoing.log
 
 
-CANCELS = """
+RUDE = """
 @hookimpl
 def register_routes(register):
     register(__name__ + ":cancel")
+    register(__name__ + ":leave")
 
 import asyncio
 from litestar import get
@@ -255,19 +256,33 @@ from litestar import get
 async def cancel() -> None:
     for task in asyncio.all_tasks():
         task.cancel()
+
+@get("/leave")
+async def leave() -> None:
+    async def ends():
+        raise SystemExit(3)
+
+    await asyncio.create_task(ends())
 """
 
 
-def test_a_plugin_that_cancels_all_tasks_is_named(
-    model: Path, install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("path", "done"), [("/cancel", "cancelled its tasks"), ("/leave", "raised SystemExit(3)")]
+)
+def test_a_plugin_that_ends_the_server_is_named(
+    path: str,
+    done: str,
+    model: Path,
+    install_plugin: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(install_plugin("rude", CANCELS)))
+    monkeypatch.setenv("PYTHONPATH", str(install_plugin("rude", RUDE)))
     with running(*LLMFW, str(model), "--load-format", "dummy", "--port", "0") as process:
         process.wait_for(READY)
         with contextlib.suppress(httpx.TransportError):
-            httpx.get(process.url + "/cancel")
+            httpx.get(process.url + path)
         assert process.popen.wait(20) == 1
-    assert process.lines[-1].startswith("Error: the server ends, since code in this process cancelled its tasks")
+    assert process.lines[-1].startswith(f"Error: the server ends, since code in this process {done}")
     assert "'rude' (foreign 1.2)" in process.lines[-1]
 
 

@@ -1,0 +1,39 @@
+"""Keeps a SystemExit in the stream of a plugin's route from ending the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import Any, cast
+
+from litestar.response import Stream
+from litestar.utils.sync import AsyncIteratorWrapper
+
+from llmfw.core.plugin.containment import contained, raise_if_task_ends
+
+
+async def contain_stream(reply: Any) -> Any:
+    """Contain what a stream raises that is no Exception; return any other reply as it is.
+
+    Litestar runs a stream in a task of its own. asyncio ends the process for a SystemExit in any task.
+    """
+    if isinstance(reply, Stream):
+        reply.iterator = _contained(reply.iterator)
+    return reply
+
+
+async def _contained(source: Any) -> AsyncIterator[str | bytes]:
+    try:
+        async for part in _parts(source):
+            yield part
+    except BaseException as error:
+        raise_if_task_ends(error)
+        raise contained(error) from error
+
+
+def _parts(source: Any) -> AsyncIterable[str | bytes]:
+    """Return what a stream was given as an asynchronous iterator; Litestar allows functions and iterables, too."""
+    if callable(source) and not isinstance(source, Iterable | AsyncIterable):
+        source = source()
+    if isinstance(source, AsyncIterable):
+        return source
+    return cast("AsyncIterable[str | bytes]", AsyncIteratorWrapper(iter(source)))
