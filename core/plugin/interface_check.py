@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -46,6 +47,17 @@ def _wrong_signatures(component: type[Any], interface: type[Any]) -> Iterator[st
             )
             if inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(given):
                 yield f"{name} is not an async function, as the interface's is"
+            elif inspect.iscoroutinefunction(given) and not _may_be_awaited(function):
+                yield f"{name} is an async function; the interface's is not, and nothing would await it"
+
+
+def _may_be_awaited(promised: Any) -> bool:
+    """Return whether a function of an interface is async, or returns what may be awaited."""
+    returned = str(promised.__annotations__.get("return", ""))
+    return (
+        inspect.iscoroutinefunction(promised)
+        or re.search("Awaitable|Coroutine|Future|Any", returned) is not None
+    )
 
 
 def _extra_keywords(component: type[Any], interface: type[Any], name: str, promised: Any) -> Collection[str]:

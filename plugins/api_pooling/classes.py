@@ -15,13 +15,11 @@ from llmfw.core import RequestError, RouteServices, ServerAPI, describe
 
 from .bodies import ClassifyBody
 from .embedding import HTTPRequest, embed, json_reply, refuse_given, renamed
-from .relevance import CROSS_ENCODER, EMBEDDINGS, LOGPROBS, cosines, method_of, prompt_of, shares
+from .relevance import CROSS_ENCODER, EMBEDDINGS, LOGPROBS, MAX_PAIRS, cosines, method_of, prompt_of, shares
 from .replies import ClassifyReply, LabelScores, Usage
 
 HEAD = "classification-head"
 MAX_LABELS = 128
-MAX_TEXTS = 256
-"""Maximum number of texts of a request to a model that generates."""
 QUESTION = "Which of these labels fits the text best: {labels}? Answer with the label alone.\n\nText: {text}"
 REFUSED = {
     "truncate_prompt_tokens": "a text that is too long is refused, never cut",
@@ -97,8 +95,12 @@ async def _by_logprobs(
     names: Sequence[str],
 ) -> ClassifyReply:
     """Ask a model that generates for the label; probabilities are the labels' shares."""
-    if len(texts) > MAX_TEXTS:
-        raise RequestError(f"input has {len(texts)} texts; at most {MAX_TEXTS} are allowed", param="input")
+    if len(texts) * len(labels) > MAX_PAIRS:
+        raise RequestError(
+            f"{len(texts)} texts with {len(labels)} labels are {len(texts) * len(labels)} pairs to score; at most "
+            f"{MAX_PAIRS} are allowed: send fewer texts or labels",
+            param="input",
+        )
     rows, count = [], 0
     for text, name in zip(texts, names, strict=True):
         try:

@@ -35,6 +35,10 @@ class Misread(SchedulePolicy):
     def order(self, waiting):
         return Ordering.by(waiting.arrival)
 
+class Awaited(SchedulePolicy):
+    async def order(self, waiting, figures):
+        return Ordering.by(waiting.arrival)
+
 class Loose(Fine):
     class Options(msgspec.Struct):
         speed: int = 1
@@ -57,6 +61,7 @@ EXPECTED = {
     "fine": None,
     "unfinished": "lacks order, which",
     "misread": r"order cannot be called as the interface's order\(waiting, figures\) is: too many positional arguments",
+    "awaited": "order is an async function; the interface's is not, and nothing would await it",
     "loose": "Options does not extend SchedulePolicy.Options",
     "untrue": "the default of its option 'speed', 'fast', is refused: Expected `int`, got `str`",
     "nameless": "Options cannot be read: NameError: name 'Nope' is not defined",

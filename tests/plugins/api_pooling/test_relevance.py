@@ -168,6 +168,7 @@ def test_a_generating_model_chooses_among_labels(talker: Served) -> None:
         ("/classify", {"input": "a", "labels": ["b", "b"]}, "labels"),
         ("/classify", {"input": [], "labels": ["a", "b"]}, "input"),
         ("/classify", {"input": ["a", ""], "labels": ["a", "b"]}, "input[1]"),
+        ("/classify", {"input": ["a"] * 17, "labels": [f"l{i}" for i in range(128)]}, "input"),
         ("/rerank", {"query": "a", "documents": ["b", "c" * 600]}, "documents[1]"),
         ("/rerank", {"query": "a", "documents": ["b"], "use_activation": True}, "use_activation"),
     ],

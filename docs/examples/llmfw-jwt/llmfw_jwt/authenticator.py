@@ -69,7 +69,7 @@ class JsonWebTokens(Authenticator):
             claims = self._claims(token)
         except jwt.ExpiredSignatureError:
             return Refusal("the token has expired; get a new one")
-        except (jwt.PyJWTError, ValueError, RecursionError):
+        except (jwt.PyJWTError, ValueError, OverflowError, RecursionError):
             return Refusal("the token is not valid for this server")
         return self._principal(claims)
 
@@ -85,7 +85,8 @@ class JsonWebTokens(Authenticator):
         )
 
     def _principal(self, claims: dict[str, Any]) -> Principal | Refusal:
-        expires_at = min(float(claims["exp"]) + self.options.leeway_s, time.time() + MAX_KEPT_S)
+        longest = time.time() + MAX_KEPT_S
+        expires_at = min(min(int(claims["exp"]), longest) + self.options.leeway_s, longest)
         if self.options.admin_claim and claims.get(self.options.admin_claim) is True:
             return Principal(is_admin=True, expires_at=expires_at)
         tenant = claims[self.options.tenant_claim]

@@ -53,10 +53,17 @@ def test_a_valid_token_names_the_tenant(known):
     assert answer.expires_at <= time.time() + 66
 
 
+def test_a_far_expiry_is_kept_for_a_while(known):
+    answer = answer_of(known, sent(token(exp=10**400)))
+    assert isinstance(answer, Principal)
+    assert answer.expires_at < time.time() + 10**6
+
+
 @pytest.mark.parametrize(
     "claims",
     [
         {"exp": 1_000_000_000},
+        {"exp": float("inf")},
         {"exp": None},
         {"aud": "other"},
         {"aud": None},
