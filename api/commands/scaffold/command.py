@@ -102,10 +102,11 @@ def _tell_next(folder: Path, kinds: Sequence[Kind], names: PackageNames, notes: 
 
     for kind in kinds:
         click.echo(
-            f"{folder} holds {kind.with_article} that works. Yours goes into {names.module}/{kind.name}.py."
+            f"{folder.resolve().name} holds {kind.with_article} that works. Yours goes into {names.module}/{kind.name}.py."
         )
     click.echo("Next:\n")
-    click.echo(f"  cd {shlex.quote(os.fspath(folder))}")
+    if folder.resolve() != Path.cwd():
+        click.echo(f"  cd {shlex.quote(os.fspath(folder))}")
     click.echo("  pip install -e '.[test]' && pytest")
     for kind in kinds:
         click.echo(f"  {kind.use.format(name=names.registered(kind))}")
