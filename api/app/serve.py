@@ -28,6 +28,7 @@ from llmfw.core.plugin.preparation import begin_to_prepare
 
 from .blame import ended_by
 from .event_loop import run_to_end
+from .lingering import Lingering
 from .listen import bind
 from .signals import Signals
 
@@ -59,6 +60,8 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
             authenticators = build_authenticators(server_config, plugins.registry)
             middleware = build_middleware(server_config, plugins.registry)
 
+            lingering = Lingering()
+
             async def run() -> int:
                 async with observing(server_config, plugins.registry) as observers:
                     stores = await open_stores(server_config, plugins.registry)  # before anything is loaded
@@ -71,10 +74,13 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
                             middleware=middleware,
                             authenticators=authenticators,
                         )
-                        return await serving.run(sock, signals)
+                        code = await serving.run(sock, signals)
+                lingering.watch(code)
+                return code
 
             try:
-                signals.exit_code = run_to_end(run())
+                with lingering.until_closed():
+                    signals.exit_code = run_to_end(run())
             except SystemExit as error:  # of a task: asyncio ends the event loop
                 raise PluginError(ended_by(plugins, f"raised SystemExit({error.code!r})")) from error
             return signals.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -51,6 +52,10 @@ def _users(engine: EngineConfig, server: ServerConfig, registry: Registry) -> It
 
 
 def _needed(user: Entry, name: str, registry: Registry) -> Entry:
+    """Return the field that a component needs: its own plugin's, if several plugins bring one of that name."""
+    if "/" not in name:
+        with contextlib.suppress(ConfigError):
+            return registry.find(KIND, f"{user.plugin}/{name}")
     try:
         return registry.find(KIND, name)
     except ConfigError as error:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType
 
 import click
@@ -41,6 +42,7 @@ from .torch_state import keeping_torch_state
 
 SLOW_S = 1.0  # seconds from which a plugin's loading is reported as slow, while it runs and afterwards
 GROUP = "llmfw"
+_NOT_PLAIN = CO_COROUTINE | CO_GENERATOR | CO_ASYNC_GENERATOR
 NAMES_NO_PLUGIN = (
     "names no plugin: it was installed without an entry point in the group 'llmfw' "
     "([project.entry-points.llmfw] in its pyproject.toml)"
@@ -274,9 +276,9 @@ class _Loader:
 
 
 def _check_functions(module: object) -> None:
-    """Raise PluginError for a hook without `@hookimpl` or with an unknown argument.
+    """Raise PluginError for a hook without `@hookimpl`, with an unknown argument, or that is no plain function.
 
-    pluggy would never call a hook without `@hookimpl`.
+    pluggy would never call a hook without `@hookimpl`, and would call an async one without running its body.
     """
     for name, spec in vars(HookSpecs).items():
         function = vars(module).get(name) if name.startswith("register_") else None
@@ -288,6 +290,10 @@ def _check_functions(module: object) -> None:
                     f"{name} has no @hookimpl (from llmfw.core import hookimpl), and is not called: add the decorator"
                 )
             continue
+        if function.__code__.co_flags & _NOT_PLAIN and not function.llmfw_impl.get("wrapper"):
+            raise PluginError(
+                f"{name} is async or has a yield, so that it would not run; write a plain function"
+            )
         passed = _arguments(spec)[1:]
         if wrong := [argument for argument in _arguments(function) if argument not in passed]:
             raise PluginError(

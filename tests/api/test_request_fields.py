@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 import pytest
 
+from llmfw.api.services.chosen_fields import chosen_fields
 from llmfw.api.services.request_fields import build_request_fields, check_request_fields
 from llmfw.api.text.request_fields import RequestFields
 from llmfw.core import Entry, Registry, RequestField
@@ -212,3 +214,11 @@ def test_edf_activates_its_deadline() -> None:
 
     found = build_request_fields(*configs(policy="edf"), load_plugins().registry)
     assert "deadline_ms" in found.body_type(GenerateRequest, "/generate").__struct_fields__
+
+
+def test_a_policy_needs_the_field_of_its_own_plugin() -> None:
+    """Also if another plugin brings a field of that name."""
+    own = [entry("speed", "Words"), entry("hasty", "Policy", kind="policy", needs_fields=("speed",))]
+    registry = Registry([*own, replace(own[0], plugin="other")])
+    found = chosen_fields(*configs(policy="hasty"), registry)
+    assert [each.full_name for each in found] == ["ext/speed"]

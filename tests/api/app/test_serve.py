@@ -248,6 +248,7 @@ RUDE = """
 def register_routes(register):
     register(__name__ + ":cancel")
     register(__name__ + ":leave")
+    register(__name__ + ":stay")
 
 import asyncio
 from litestar import get
@@ -263,7 +264,30 @@ async def leave() -> None:
         raise SystemExit(3)
 
     await asyncio.create_task(ends())
+
+async def stubborn():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+@get("/stay")
+async def stay() -> None:
+    stay.task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
 """
+
+
+def test_a_task_that_ignores_its_end_is_left_behind(
+    model: Path, install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(install_plugin("rude", RUDE)))
+    with running(sys.executable, serve_echo.__file__, str(model)) as process:
+        process.wait_for(READY)
+        assert httpx.get(process.url + "/stay").status_code == 200
+        assert process.end(signal.SIGTERM, 30) == 0
+    assert "code of a plugin ignores that it is cancelled: stubborn (" in process.log
 
 
 @pytest.mark.parametrize(

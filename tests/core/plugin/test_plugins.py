@@ -47,6 +47,8 @@ BREAKING = {
     "raise OSError('a' * 3000 + ' the cause')": "characters left out) … a",
     "@hookimpl\ndef register_models(register, engine): pass": "register_models has the argument 'engine', which this llmfw "
     "does not pass; it passes 'register'",
+    "@hookimpl\nasync def register_models(register): pass": "register_models is async or has a yield",
+    "@hookimpl\ndef register_models(register): yield": "register_models is async or has a yield",
     "def register_models(register): pass": "register_models has no @hookimpl (from llmfw.core import hookimpl)",
 }
 WRONG_CALLS = {

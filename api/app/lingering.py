@@ -1,0 +1,63 @@
+"""Ends a process whose event loop cannot be closed, since a task ignores that it is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+LINGER_S = 5.0
+"""Seconds that tasks get to end after the server has stopped and they are cancelled."""
+
+
+class Lingering:
+    """Watches the tasks that are left when the work of an event loop is done."""
+
+    def __init__(self, linger_s: float = LINGER_S) -> None:
+        self._linger_s = linger_s
+        self._closed = threading.Event()
+
+    @contextlib.contextmanager
+    def until_closed(self) -> Iterator[None]:
+        """Stop watching at the end of the context, in which the event loop runs and is closed."""
+        try:
+            yield
+        finally:
+            self._closed.set()
+
+    def watch(self, exit_code: int) -> None:
+        """End the process with this exit code unless the running event loop is closed within `linger_s` seconds.
+
+        The last task of the loop calls this at its end, when nothing is left that could be lost.
+        """
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._end, args=(loop, exit_code), daemon=True).start()
+
+    def _end(self, loop: asyncio.AbstractEventLoop, exit_code: int) -> None:
+        if self._closed.wait(self._linger_s):
+            return
+        names = sorted({_name_of(task) for task in asyncio.all_tasks(loop)})
+        logger.error(
+            "%g s after the server has stopped, code of a plugin ignores that it is cancelled: %s; the process ends "
+            "without it",
+            self._linger_s,
+            ", ".join(names) or "unknown",
+        )
+        for handler in logging.getLogger().handlers:
+            handler.flush()
+        os._exit(exit_code)
+
+
+def _name_of(task: asyncio.Task[Any]) -> str:
+    """Return what a task runs: the innermost coroutine that has code, its file and line."""
+    frames = task.get_stack(limit=1)
+    if not frames:
+        return repr(task.get_coro())
+    code = frames[0].f_code
+    return f"{code.co_qualname} ({code.co_filename}:{frames[0].f_lineno})"
