@@ -165,6 +165,12 @@ DRAFTERS = {
     "KeepsInputList": "test_the_drafter_copies_its_input",
     "SortsInputList": "test_the_drafter_copies_its_input",
     "SharesSequences": "test_sequences_are_drafted_independently",
+    "ContinuesOthers": "test_no_tokens_of_others_are_drafted",
+    "IgnoresSalt": "test_no_tokens_of_others_are_drafted",
+    "IgnoresTenant": "test_no_tokens_of_others_are_drafted",
+    "FailsAfterFifty": "test_drafts_stay_the_same_over_sequences",
+    "TiresInSequences": "test_drafts_stay_the_same_over_calls",
+    "CopiesEverything": "test_step_time_does_not_grow_with_length",
     "RereadsEverything": "test_step_cost_does_not_grow_with_length",
 }
 MODELS = {
