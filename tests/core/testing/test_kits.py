@@ -134,6 +134,8 @@ CHAT_TEMPLATES = {
     "StripsInPlace": "test_rendering_does_not_change_its_input",
     "StripsPartsInPlace": "test_rendering_does_not_change_its_input",
     "RemembersSystem": "test_no_text_of_earlier_conversations_comes_back",
+    "CutsLongText": "test_text_is_neither_cut_nor_normalized",
+    "ComposesLetters": "test_text_is_neither_cut_nor_normalized",
     "KeepsTwentyMessages": "test_messages_are_rendered_in_order",
 }
 GRAMMARS = {
