@@ -25,6 +25,8 @@ FILES = {
     "MixesSpaces": "test_a_listing_has_one_space_and_purpose",
     "RequiresCursorFile": "test_cursors_stay_valid_while_files_change",
     "ExpiresLate": "test_expired_files_are_listed_and_not_removed",
+    "ListsTwenty": "test_long_listings_are_complete",
+    "FindsHundredExpired": "test_long_listings_are_complete",
     "SanitisesNames": "test_a_filename_is_returned_as_written",
     "AcceptsUnknownIds": "test_an_unknown_id_raises_key_error",
     "SleepsInPut": "test_no_call_holds_up_the_event_loop",
@@ -48,6 +50,8 @@ BATCHES = {
     "KeepsEndedResults": "test_an_ended_job_keeps_counts_but_no_results",
     "DropsModelField": "test_a_created_job_keeps_every_field",
     "ListsEndedJobs": "test_listings_are_newest_first",
+    "ListsHundred": "test_long_listings_are_complete",
+    "ListsTwentyUnfinished": "test_long_listings_are_complete",
     "LosesDataOnClose": "test_jobs_and_results_survive_reopening",
 }
 ATTENTION = {
@@ -201,6 +205,8 @@ RESPONSES = {
     "DeletesConversation": "test_deleting_a_response_removes_no_other",
     "IgnoresGaps": "test_a_conversation_gap_raises_key_error",
     "IgnoresQueued": "test_unfinished_lists_queued_and_running_responses",
+    "FindsTwentyUnfinished": "test_many_responses_are_found_and_purged",
+    "PurgesHundred": "test_many_responses_are_found_and_purged",
     "PurgesTurns": "test_purge_removes_conversations_by_last_turn",
     "CountsConversations": "test_purge_removes_conversations_by_last_turn",
     "NeverEvicts": "test_the_least_recently_continued_conversation_is_evicted",
