@@ -228,6 +228,8 @@ OBSERVERS = {
     "ClosesWhatItNeverOpened": "test_ends_without_events",
     "ComputesForLong": "test_an_event_costs_little",
     "KeepsEveryRequest": "test_ended_requests_are_forgotten",
+    "KeepsFailures": "test_ended_requests_are_forgotten",
+    "KeepsTheLastList": "test_the_list_is_not_kept",
     "KeepsEveryId": "test_ended_requests_are_forgotten",
 }
 REQUEST_FIELDS = {
