@@ -19,6 +19,7 @@ pytest.register_assert_rewrite(
         for name in (
             "stores",
             "file_stores",
+            "file_listings",
             "file_model",
             "batch_stores",
             "batch_model",

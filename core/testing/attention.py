@@ -22,6 +22,11 @@ BORDERS = [(63, 1), (127, 1), (15, 1), (255, 1), (64, 1), (0, 64), (64, 64), (0,
 
 LONG = [(299, 1), (300, 1), (511, 1), (700, 1), (1030, 1), (2100, 1), (290, 20), (640, 20)]
 
+VERY_LONG = [(4500, 1), (5, 1), (4150, 3)]
+
+MANY = [(7 * number % 15, 1) for number in range(66)] + [(number % 6, 2) for number in range(34)]
+"""Short sequences: more than 64 of one new token, and more than 32 of two."""
+
 STEP = [(20, 1), (35, 1), (60, 1), (5, 7)]
 NEXT_STEP = [(21, 1), (50, 1), (40, 1), (6, 7)]
 """As many pages of 16 tokens as `STEP`. Lengths grow within a page and beyond, and one is smaller."""
@@ -91,6 +96,24 @@ class AttentionBackendTests:
         """Each token attends to few others, wherever they are, so a result lacks none of them unnoticed."""
         spec = make_layer(head_dim=head_dim, scale=1.0)
         skip_unsupported(backend, AttentionCase(spec, LONG, 16, dtype, device)).check(
+            backend, TOLERANCES[dtype]
+        )
+
+    def test_thousands_of_tokens_are_attended_to(
+        self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
+    ) -> None:
+        """A sequence of 4,501 tokens lacks none of them, as in shorter ones."""
+        spec = make_layer(head_dim=head_dim, num_heads=2, num_kv_heads=1, scale=1.0)
+        skip_unsupported(backend, AttentionCase(spec, VERY_LONG, 16, dtype, device)).check(
+            backend, TOLERANCES[dtype]
+        )
+
+    def test_a_large_batch_equals_attention_in_float64(
+        self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
+    ) -> None:
+        """A sequence's result is right wherever in a batch of 100 sequences it is."""
+        spec = make_layer(head_dim=head_dim, num_heads=2, num_kv_heads=1)
+        skip_unsupported(backend, AttentionCase(spec, MANY, 16, dtype, device)).check(
             backend, TOLERANCES[dtype]
         )
 

@@ -182,8 +182,29 @@ class AttentionCase:
         self, backend: type[AttentionBackend], tolerance: float, sinks: torch.Tensor | None = None
     ) -> None:
         """Assert that a backend's output equals the reference in float64 up to a tolerance."""
-        found = self.run(backend, sinks).double()
-        torch.testing.assert_close(found, self.expected(sinks), atol=tolerance, rtol=tolerance)
+        found, expected = self.run(backend, sinks).double(), self.expected(sinks)
+        is_right = torch.isclose(found, expected, atol=tolerance, rtol=tolerance).flatten(1).all(dim=1)
+        torch.testing.assert_close(
+            found,
+            expected,
+            atol=tolerance,
+            rtol=tolerance,
+            msg=lambda text: f"{text}\n\n{self.describe_wrong(is_right)}",
+        )
+
+    def describe_wrong(self, is_right: torch.Tensor) -> str:
+        """Say which sequences have wrong results.
+
+        Args:
+            is_right: whether the result of each new token is right, bool: [T].
+        """
+        parts = is_right.split([new for _, new in self.lengths])
+        wrong = [number for number, part in enumerate(parts) if not part.all()]
+        stored, new = self.lengths[wrong[0]]
+        return (
+            f"The results of {len(wrong)} of {len(parts)} sequences are wrong. The first of them is "
+            f"sequence {wrong[0]} of the batch, with {stored} cached tokens and {new} new ones"
+        )
 
     def follow(self, earlier: AttentionCase) -> None:
         """Become a later step of another case with as many pages and rows.

@@ -20,6 +20,7 @@ from .resources import assert_loop_stays_free
 from .stores import (
     Operation,
     StoreTests,
+    assert_complete,
     assert_same_results,
     drawn,
     fresh,
@@ -31,6 +32,7 @@ from .stores import (
 
 OpenBatches = Callable[[Path], BatchStore]
 
+MANY = 150
 UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
 STRANGE_IDS = ("", "batch_2", "batch_1\0", "../batch_1", "\udcff", "%", "BATCH_1", " batch_1", "batch_1\n")
 COUNTED = {"num_completed": st.just(0), "num_failed": st.just(0)}  # counts that the store maintains itself
@@ -241,6 +243,19 @@ class BatchStoreTests(StoreTests[BatchStore]):
             assert await listed(limit=2, after="batch_1") == []
             assert await listed(limit=9, unfinished=True) == ["batch_5", "batch_2", "batch_1"]
             assert await listed(limit=1, after="batch_5", unfinished=True) == ["batch_2"]
+
+    @on_a_loop
+    async def test_long_listings_are_complete(self, open_store: OpenBatches, tmp_path: Path) -> None:
+        """Holds for 150 jobs, if `limit` allows as many."""
+        async with opened(open_store, tmp_path) as store:
+            names = [f"batch_{number:03}" for number in range(MANY)]
+            for name in names:
+                await store.create(job(name))
+            listed = StoreAdapter(store).list
+            assert_complete(await listed(limit=MANY), names[::-1])
+            assert_complete(await listed(limit=10 * MANY, tenants=["ann"]), names[::-1])
+            assert_complete(await listed(limit=MANY, after=names[-9]), names[-10::-1])
+            assert_complete(await listed(limit=MANY, unfinished=True), names[::-1])
 
     @on_a_loop
     async def test_a_listing_has_only_the_named_tenants(

@@ -95,6 +95,16 @@ WRONG: list[Any] = [
     [{"role": "tool", "tool_call_id": "1", "content": "sunny"}],
 ]
 
+EXACT = {
+    "100,000 characters": "".join(f"Line {number:05}. " for number in range(8334)).strip(),
+    "composed letters": "caf\u00e9 \u00fc \uac00",
+    "decomposed letters": "cafe\u0301 u\u0308 \u1100\u1161",
+    "letters with a simpler form": "\ufb01ne \uff21 \u2460 \u212b x\u00b2",
+    "ends of lines": "a\r\nb\rc\n\n\n\nd\u2028e",
+    "invisible characters": "a\u200bb\u00a0c\u00add\ufeffe\tf   g",
+}
+"""Texts that templates may be tempted to shorten or to put in order."""
+
 texts = st.text(st.sampled_from("ab Z.09\n<>|{}%[]&'\"\\#é\U0001f600"), min_size=1, max_size=30).map(
     str.strip
 )
@@ -143,6 +153,23 @@ class ChatTemplateTests:
     @drawn
     def test_a_message_is_rendered_verbatim(self, built: ChatTemplate, content: str) -> None:
         assert content in built.render([{"role": "user", "content": content}])
+
+    @pytest.mark.parametrize("text", EXACT.values(), ids=EXACT)
+    def test_text_is_neither_cut_nor_normalized(self, built: ChatTemplate, text: str) -> None:
+        """Holds for long texts and for letters that can be written in several ways, in each role."""
+        chats: list[list[Message]] = [
+            [{"role": "user", "content": text}],
+            [{"role": "system", "content": text}, ASK],
+            [ASK, {"role": "assistant", "content": text}, ASK],
+        ]
+        for chat in chats:
+            prompt = outcome(built, chat)
+            if isinstance(prompt, str) or len(chat) == 1:
+                assert isinstance(prompt, str), prompt
+                missing = first_missing(text, prompt)
+                assert missing is None, (
+                    f"the prompt has other text from character {missing} of {len(text)} on"
+                )
 
     @pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS)
     def test_messages_are_rendered_in_order(self, built: ChatTemplate, chat: Sequence[Message]) -> None:
@@ -230,6 +257,17 @@ class ChatTemplateTests:
 
     def test_unknown_arguments_are_ignored(self, built: ChatTemplate) -> None:
         assert ASK["content"] in built.render([ASK], enable_thinking=False, no_such_argument=[1])
+
+
+def first_missing(text: str, prompt: str) -> int | None:
+    """Return the index of the first character of a text that a prompt lacks; None if it has the whole text."""
+    if text in prompt:
+        return None
+    low, high = 0, len(text)
+    while low < high:  # the prompt has text[:low], and lacks text[: high + 1]
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if text[:middle] in prompt else (low, middle - 1)
+    return low
 
 
 def rendered(template: ChatTemplate, chat: Sequence[Message], **kwargs: Any) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
+import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from types import FrameType
@@ -11,13 +13,18 @@ from typing import Any
 
 import pytest
 
-from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
+from llmfw.core.interfaces.drafter import DraftedRequest, Drafter, SequenceDrafter
 from llmfw.core.schedule.isolated_drafter import check_draft
 
 LIMIT = 8
 MOST_LINES = 3
 """Maximum factor by which the number of Python lines run in a step may grow if the sequence is 30 times as
 long."""
+
+MOST_TIME = 6
+"""Maximum factor by which the processor time of a step may grow if the sequence is 64 times as long."""
+FREE_S = 20e-6
+"""Seconds by which the processor time of a step may grow besides: copying 64,000 tokens takes 100 µs."""
 
 
 class DrafterTests:
@@ -97,6 +104,55 @@ class DrafterTests:
         sequence.extend(tokens[-1:])
         assert draft_of(sequence) == alone
 
+    @pytest.mark.parametrize("differing", ["tenant", "cache_salt", None])
+    def test_no_tokens_of_others_are_drafted(
+        self, drafter: Drafter, vocab_size: int, differing: str | None
+    ) -> None:
+        """Sequences of requests with another tenant or another cache salt do not change a draft.
+
+        If the drafter does not know the request, no other sequence does.
+        """
+        known = draw_tokens("random", 60, vocab_size)
+
+        def draft_after(tokens: Sequence[int], value: str) -> list[int]:
+            given = {"tenant": "ann", "cache_salt": "salt"} | ({differing: value} if differing else {})
+            request = DraftedRequest(tenant_is_key=True, fields={}, **given)
+            sequence = drafter.begin_for(request) if differing else drafter.begin()
+            sequence.extend(list(tokens))
+            return draft_of(sequence)
+
+        alone = draft_after(known[:30], "a")
+        for value in "bcd":
+            draft_after(known, value)
+        assert draft_after(known[:30], "e") == alone, "the draft has changed after sequences of others"
+
+    def test_drafts_stay_the_same_over_sequences(self, drafter: Drafter, vocab_size: int) -> None:
+        """The 500th sequence of a drafter has the draft of the first, if its tokens are the same."""
+        tokens = draw_tokens("repeating", 60, vocab_size)
+        first = drafted(drafter, [tokens])
+        for number in range(2, 501):
+            found = drafted(drafter, [tokens])
+            assert found == first, f"sequence {number} has another draft than the first"
+
+    def test_drafts_stay_the_same_over_calls(self, drafter: Drafter, vocab_size: int) -> None:
+        """A sequence that was asked 1,000 times drafts what one does that was asked once."""
+        tokens = draw_tokens("random", 10, vocab_size) * 100
+        asked = drafter.begin()
+        for token in tokens:
+            asked.extend([token])
+            check_draft(asked.draft(LIMIT), LIMIT, vocab_size)
+        assert draft_of(asked) == drafted(drafter, [tokens]), "the draft has changed after 1,000 calls"
+
+    def test_step_time_does_not_grow_with_length(self, drafter: Drafter, vocab_size: int) -> None:
+        """Finds work that is done outside Python, such as copying or searching the sequence.
+
+        Compares processor time, and the best of several measurements for each length.
+        """
+        short_s, long_s = step_times(drafter, (1000, 64_000), vocab_size)
+        assert long_s <= MOST_TIME * short_s + FREE_S, (
+            f"a step takes {1e6 * short_s:.0f} µs with 1,000 tokens and {1e6 * long_s:.0f} µs with 64,000"
+        )
+
     def test_step_cost_does_not_grow_with_length(self, drafter: Drafter, vocab_size: int) -> None:
         """Compares executed lines of Python, because time depends on the load of the machine."""
         short, long = (
@@ -154,6 +210,28 @@ def drafted(drafter: Drafter, pieces: Sequence[Sequence[int]]) -> list[int]:
 def draft_of(sequence: SequenceDrafter) -> list[int]:
     """Return a sequence's draft of at most LIMIT tokens, and one more if it is longer: it may be endless."""
     return list(islice(sequence.draft(LIMIT), LIMIT + 1))
+
+
+def step_times(drafter: Drafter, lengths: Sequence[int], vocab_size: int) -> list[float]:
+    """Return the processor time, in seconds, of a step of a sequence of each length: the best of five.
+
+    A measurement has steps with tokens that the sequence lacks, and steps that repeat a part of it.
+    """
+    histories = [draw_tokens("repeating", length, max(vocab_size // 2, 1)) for length in lengths]
+    sequences = [drafter.begin() for _ in lengths]
+    for sequence, history in zip(sequences, histories, strict=True):
+        sequence.extend(list(history))
+    rng, best = random.Random(1), [math.inf] * len(lengths)
+    for start in range(0, 100, 20):
+        new = [rng.randrange(vocab_size // 2, vocab_size) for _ in range(10)]
+        for index, (sequence, history) in enumerate(zip(sequences, histories, strict=True)):
+            tokens = new + history[start : start + 20]
+            before = time.process_time()
+            for token in tokens:
+                sequence.extend([token])
+                draft_of(sequence)
+            best[index] = min(best[index], (time.process_time() - before) / len(tokens))
+    return best
 
 
 def num_lines_of_steps(sequence: SequenceDrafter, tokens: Sequence[int], num_steps: int = 20) -> int:

@@ -40,12 +40,26 @@ class GrammarExample(NamedTuple):
         return GrammarSpec(self.kind, self.source)
 
 
+CHOICES = [f"choice {number}" for number in range(100, 140)]
+NO_CHOICES = "choice", "choice 140", "choice 1000"
+TAG = {"type": "or", "elements": [{"type": "const_string", "value": choice} for choice in CHOICES]}
+
 LONG = "yes, I have read all of it and agree", "no, I have read none of it; I am busy"
 
 EXAMPLES = (
     GrammarExample("regex", "|".join(LONG), LONG, ("yes", LONG[0][:-1], LONG[1] + "y", "".join(LONG))),
     GrammarExample(
         "json_schema", json.dumps({"enum": LONG}), [json.dumps(text) for text in LONG], ('"yes"', LONG[0])
+    ),
+    GrammarExample("regex", "|".join(CHOICES), CHOICES, NO_CHOICES),
+    GrammarExample(
+        "json_schema",
+        json.dumps({"enum": CHOICES}),
+        [json.dumps(text) for text in CHOICES],
+        [json.dumps(text) for text in NO_CHOICES],
+    ),
+    GrammarExample(
+        "structural_tag", json.dumps({"type": "structural_tag", "format": TAG}), CHOICES, NO_CHOICES
     ),
     GrammarExample("regex", "yes|no", ("yes", "no"), ("", "y", "yesno", "maybe", " yes")),
     GrammarExample("regex", "[0-9]{2,4}", ("12", "1234", "007"), ("1", "12345", "1a")),
@@ -62,7 +76,20 @@ EXAMPLES = (
         ("", "ok", "ok!!"),
     ),
 )
-"""Simple grammars of each kind, some with texts that are longer than what a backend may look ahead."""
+"""Simple grammars of each kind, some with texts that are longer than what a backend may look ahead, and some
+with 40 choices."""
+
+SIMILAR = (
+    GrammarExample("regex", "yes|no", ("yes", "no"), ("YES", "NO", " yes")),
+    GrammarExample("regex", "YES|NO", ("YES", "NO"), ("yes", "no")),
+    GrammarExample("regex", " yes|no", (" yes", "no"), ("yes",)),
+    GrammarExample("regex", "caf\u00e9", ("caf\u00e9",), ("cafe\u0301", "cafe")),
+    GrammarExample("regex", "cafe\u0301", ("cafe\u0301",), ("caf\u00e9", "cafe")),
+    GrammarExample("json_schema", '{"enum": ["a b"]}', ('"a b"',), ('"ab"', '"A b"')),
+    GrammarExample("json_schema", '{"enum": ["ab"]}', ('"ab"',), ('"a b"',)),
+    GrammarExample("json_schema", '{"enum": ["A b"]}', ('"A b"',), ('"a b"',)),
+)
+"""Grammars that differ in case, in white space, or in the form of a letter."""
 
 BROKEN = (
     GrammarSpec("regex", "("),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import re
-from collections.abc import Sequence
+import threading
+import warnings
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,10 +19,13 @@ from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
 
 from .declared import declared
-from .grammar_case import BROKEN, EXAMPLES, GrammarCase, GrammarExample, takes
+from .grammar_case import BROKEN, EXAMPLES, SIMILAR, GrammarCase, GrammarExample, takes
 
 MAX_TOKENS = 40
 """Maximum number of tokens in a randomly generated output."""
+
+CHILD_S = 20
+"""Seconds in which a forked child has to compile the examples."""
 
 OBJECT = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'
 
@@ -47,6 +54,28 @@ class GrammarBackendTests:
     def case(self, backend: type[GrammarBackend]) -> GrammarCase:
         """Return a case with the backend, built for a small vocabulary."""
         return GrammarCase.of(backend)
+
+    def test_building_the_backend_starts_no_thread(self, backend: type[GrammarBackend]) -> None:
+        """The process that builds a backend is forked, and a forked child has no other thread."""
+        before = set(threading.enumerate())
+        case = GrammarCase.of(backend)
+        new = [thread.name for thread in threading.enumerate() if thread not in before]
+        assert new == [], f"{type(case.backend).__name__} started threads when it was built: start them later"
+
+    def test_a_forked_child_compiles(self, case: GrammarCase, examples: Sequence[GrammarExample]) -> None:
+        """A backend that was built before a fork compiles in the child, as servers have it do."""
+        if not hasattr(os, "fork"):
+            pytest.skip("this system does not fork")
+
+        def compile_in_child() -> None:
+            for example, _ in compile_all(case, examples):
+                case.backend.compile(case.backend.prepare(example.spec))
+
+        code = exit_code_of_child(compile_in_child)
+        assert code is not None, (
+            f"the child has not compiled the examples in {CHILD_S} s: it may wait for a lock or a thread"
+        )
+        assert code == 0, "compiling failed in the child; its traceback is in stderr"
 
     def test_matching_texts_are_accepted_to_their_end(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
@@ -160,6 +189,18 @@ class GrammarBackendTests:
         assert np.array_equal(case.masks(states, filled), np.stack(alone))
         assert np.array_equal(case.masks(states[::-1], filled), np.stack(alone[::-1]))
 
+    def test_similar_grammars_are_not_confused(self, case: GrammarCase) -> None:
+        """Grammars that differ in case, white space or the form of a letter have their own results."""
+        asked = [(example, compiled_or_none(case, example.spec)) for example in SIMILAR]
+        found = [(example, grammar) for example, grammar in asked if grammar is not None]
+        if not found:
+            pytest.skip("the backend refuses regular expressions and enums of JSON")
+        for example, grammar in found:
+            for text in (*example.fits, *example.misfits):
+                fits = case.fits(grammar, text)
+                answer = "accepts" if fits else "refuses"
+                assert fits == (text in example.fits), f"the grammar {example.source!r} {answer} {text!r}"
+
     def test_a_prepared_grammar_compiles_to_the_same(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
     ) -> None:
@@ -225,6 +266,28 @@ def compile_all(
             reasons.append(f"{example.kind}: {error}")
     assert found, f"the backend refuses all examples, so nothing is known of it ({'; '.join(reasons)})"
     return found
+
+
+def exit_code_of_child(work: Callable[[], None]) -> int | None:
+    """Run a function in a forked child; return its exit code, or None if it has not ended in CHILD_S."""
+    child = multiprocessing.get_context("fork").Process(target=work)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # this process may have threads of other tests
+        child.start()
+    child.join(CHILD_S)
+    if child.exitcode is None:
+        child.kill()
+        child.join()
+        return None
+    return child.exitcode
+
+
+def compiled_or_none(case: GrammarCase, spec: GrammarSpec) -> Grammar | None:
+    """Compile a grammar; return None if the backend rejects it."""
+    try:
+        return case.backend.compile(spec)
+    except RequestError:
+        return None
 
 
 def compile_or_skip(case: GrammarCase, spec: GrammarSpec) -> Grammar:

@@ -8,6 +8,7 @@ import random
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -25,6 +26,10 @@ MAX_EVENT_S = 100e-6
 """Processor time that one event may take, on average, as all requests of a server wait for Python's lock."""
 MAX_KEPT = 2_000
 """Blocks of memory that an observer may keep of 10,000 requests; one that keeps all has more than 10,000."""
+
+
+class Batch(list[RequestEvent]):
+    """A list that weak references may refer to."""
 
 
 class RequestObserverTests:
@@ -70,6 +75,15 @@ class RequestObserverTests:
         events = list(interleaved(10, 0))
         in_a_thread(observer, [events], after_each=events.clear)
 
+    def test_the_list_is_not_kept(self, observer: RequestObserver) -> None:
+        """The observer may keep events. The list is the caller's, also after `close`."""
+        lists = [Batch(interleaved(10, seed)) for seed in range(3)]
+        known = [weakref.ref(events) for events in lists]
+        in_a_thread(observer, (lists.pop() for _ in known))
+        gc.collect()
+        kept = sum(reference() is not None for reference in known)
+        assert kept == 0, f"the observer still holds {kept} of 3 lists: copy what it needs"
+
     def test_ends_without_events(self, observer: RequestObserver) -> None:
         in_a_thread(observer, [])
 
@@ -80,14 +94,15 @@ class RequestObserverTests:
         num = sum(map(len, batches))
         assert taken / num <= max_event_s, f"{1e6 * taken / num:.0f} us of processor time per event"
 
-    def test_ended_requests_are_forgotten(self, observer: RequestObserver) -> None:
+    @pytest.mark.parametrize("finish", FINISHES)
+    def test_ended_requests_are_forgotten(self, observer: RequestObserver, finish: str) -> None:
         """What is kept of each request grows without end."""
         counts: list[int] = []
         names = map(str, itertools.count())
 
         def batches() -> Iterator[list[RequestEvent]]:
             for _ in range(3):
-                yield [each for _ in range(10_000) for each in request_events(next(names), "stop")]
+                yield [each for _ in range(10_000) for each in request_events(next(names), finish)]
                 gc.collect()
                 counts.append(sys.getallocatedblocks())
 

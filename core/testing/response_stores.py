@@ -21,6 +21,7 @@ from .response_model import MAX_BYTES, OPERATIONS, ResponseModel, object_of, res
 from .stores import (
     Operation,
     StoreTests,
+    assert_complete,
     drawn,
     fresh,
     on_a_loop,
@@ -37,7 +38,7 @@ STRANGE_IDS = (
 )
 """Ids of no response, of which some become `resp_1` if they are put in order."""
 
-MANY_TURNS = 150
+MANY = 150
 
 values = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
 objects = st.dictionaries(st.text(), values, max_size=4).map(lambda value: json.dumps(value).encode())
@@ -125,7 +126,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
         async with opened(open_large, tmp_path) as store:
             turns = [
                 response(f"resp_{number}", f"resp_{number - 1}" if number else None, created_at=float(number))
-                for number in range(MANY_TURNS)
+                for number in range(MANY)
             ]
             for turn in turns:
                 await store.put(turn)
@@ -166,6 +167,17 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
             assert sorted(record.id for record in await store.unfinished()) == ["resp_0", "resp_1"]
             await store.put(response("resp_0", status="completed"))
             await store.delete("resp_1")
+            assert [*await store.unfinished()] == []
+
+    @on_a_loop
+    async def test_many_responses_are_found_and_purged(self, open_large: Open, tmp_path: Path) -> None:
+        """`unfinished` returns 150 responses, and `purge` removes as many conversations."""
+        async with opened(open_large, tmp_path) as store:
+            names = [f"resp_{number:03}" for number in range(MANY)]
+            for name in names:
+                await store.put(response(name, status="queued", created_at=1.0))
+            assert_complete(sorted(record.id for record in await store.unfinished()), names)
+            assert await store.purge(2.0) == MANY
             assert [*await store.unfinished()] == []
 
     @on_a_loop

@@ -113,6 +113,13 @@ async def outcome(call: Awaitable[Any]) -> Any:
         return KeyError
 
 
+def assert_complete(found: Sequence[str], expected: Sequence[str]) -> None:
+    """Assert that a long listing has the expected ids, in their order."""
+    missing = [id for id in expected if id not in found]
+    assert not missing, f"{len(missing)} of {len(expected)} ids are missing; the first one is {missing[0]}"
+    assert [*found] == [*expected]
+
+
 async def assert_same_results(
     open_store: Callable[[Path], StoreT],
     folder: Path,

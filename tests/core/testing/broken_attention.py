@@ -126,6 +126,21 @@ class ForgetsTheBeginning(TorchAttention):
         return super().forward(query, key, value, layer, *rest)
 
 
+class ReadsTwoThousandTokens(TorchAttention):
+    """Reads the last 2,200 tokens of a sequence only, more than other tests' sequences have."""
+
+    def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
+        layer = replace(layer, sliding_window=min(layer.sliding_window or 2200, 2200))
+        return super().forward(query, key, value, layer, *rest)
+
+
+class ComputesThirtyTwoSequences(TorchAttention):
+    def forward(self, query: Any, key: Any, value: Any, layer: LayerSpec, *rest: Any) -> torch.Tensor:
+        output = super().forward(query, key, value, layer, *rest)
+        output[rest[0].query_lens[:32].sum() :] = 0
+        return output
+
+
 class ReadsNeighbors(TorchAttention):
     """Reads one slot of the next sequence, where a length is a multiple of 64."""
 

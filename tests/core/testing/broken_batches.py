@@ -125,6 +125,17 @@ class ListsEndedJobs(MemoryBatches):
         return await super().list(**options)
 
 
+class ListsHundred(MemoryBatches):
+    async def list(self, **options: Any) -> Sequence[BatchRecord]:
+        return (await super().list(**options))[:100]
+
+
+class ListsTwentyUnfinished(MemoryBatches):
+    async def list(self, *, unfinished: bool = False, **options: Any) -> Sequence[BatchRecord]:
+        found = await super().list(unfinished=unfinished, **options)
+        return found[:20] if unfinished else found
+
+
 class OfKind(BatchStoreTests):
     kind: Callable[[Path], MemoryBatches]
 
@@ -187,6 +198,14 @@ class TestDropsModelField(OfKind):
 
 class TestListsEndedJobs(OfKind):
     kind = ListsEndedJobs
+
+
+class TestListsHundred(OfKind):
+    kind = ListsHundred
+
+
+class TestListsTwentyUnfinished(OfKind):
+    kind = ListsTwentyUnfinished
 
 
 class TestLosesDataOnClose(OfKind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, ClassVar, cast
@@ -97,6 +98,18 @@ class RemembersSystem(GoodTemplate):
 class KeepsTwentyMessages(GoodTemplate):
     def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
         return super().render(messages[-20:], **kwargs)
+
+
+class CutsLongText(GoodTemplate):
+    def turn(self, message: Message) -> str:
+        if isinstance(content := message.get("content"), str):
+            message = {**message, "content": content[:8000]}
+        return super().turn(message)
+
+
+class ComposesLetters(GoodTemplate):
+    def render(self, messages: Sequence[Message], **kwargs: Any) -> str:
+        return unicodedata.normalize("NFC", super().render(messages, **kwargs))
 
 
 class NeverAppendsTurn(GoodTemplate):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from llmfw.core.interfaces.drafter import Drafter, SequenceDrafter
+from llmfw.core.interfaces.drafter import DraftedRequest, Drafter, SequenceDrafter
 from llmfw.core.testing import DrafterTests
 
 
@@ -126,6 +126,86 @@ class SharesSequences(Broken):
         def __init__(self) -> None:
             super().__init__()
             self.after = SharesSequences.shared
+
+
+class Continuing(Followers):
+    """Drafts what followed in the first of other sequences in which something did, if not in its own."""
+
+    def __init__(self, others: list[Followers]) -> None:
+        super().__init__()
+        self.others = others
+        others.append(self)
+
+    def draft(self, limit: int) -> Sequence[int]:
+        known = [other.after for other in (self, *self.others) if self.last in other.after]
+        follower = Followers()
+        follower.last, follower.after = self.last, known[0] if known else {}
+        return follower.draft(limit)
+
+
+class ContinuesOthers(Broken):
+    def __init__(self, options: Drafter.Options) -> None:
+        super().__init__(options)
+        self.all: list[Followers] = []
+
+    def begin(self) -> SequenceDrafter:
+        return Continuing(self.all)
+
+
+class IgnoresSalt(Broken):
+    """Continues the sequences of one tenant, whatever their salt is."""
+
+    def __init__(self, options: Drafter.Options) -> None:
+        super().__init__(options)
+        self.tenants: dict[str, list[Followers]] = {}
+
+    def begin_for(self, request: DraftedRequest) -> SequenceDrafter:
+        return Continuing(self.tenants.setdefault(request.tenant, []))
+
+
+class IgnoresTenant(Broken):
+    def __init__(self, options: Drafter.Options) -> None:
+        super().__init__(options)
+        self.salts: dict[str, list[Followers]] = {}
+
+    def begin_for(self, request: DraftedRequest) -> SequenceDrafter:
+        return Continuing(self.salts.setdefault(request.cache_salt, []))
+
+
+class FailsAfterFifty(Broken):
+    """Drafts too many tokens from the 51st sequence on."""
+
+    def __init__(self, options: Drafter.Options) -> None:
+        super().__init__(options)
+        self.count = 0
+
+    def begin(self) -> SequenceDrafter:
+        self.count += 1
+        return Followers() if self.count <= 50 else IgnoresLimit.Sequence()
+
+
+class TiresInSequences(Broken):
+    """Drafts nothing from the 400th draft of a sequence on."""
+
+    class Sequence(Followers):
+        count = 0
+
+        def draft(self, limit: int) -> Sequence[int]:
+            self.count += 1
+            return super().draft(limit) if self.count < 400 else ()
+
+
+class CopiesEverything(Broken):
+    """Copies the sequence in each step, without a line of Python for each token."""
+
+    class Sequence(Followers):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens: tuple[int, ...] = ()
+
+        def extend(self, token_ids: Sequence[int]) -> None:
+            super().extend(token_ids)
+            self.tokens = (*self.tokens, *token_ids)
 
 
 class RereadsEverything(Broken):

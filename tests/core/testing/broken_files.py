@@ -77,6 +77,16 @@ class ExpiresLate(MemoryFiles):
         return [record for record in await super().expired(now) if record.expires_at != now]
 
 
+class ListsTwenty(MemoryFiles):
+    async def list(self, **options: Any) -> Sequence[FileRecord]:
+        return (await super().list(**options))[:20]
+
+
+class FindsHundredExpired(MemoryFiles):
+    async def expired(self, now: float) -> Sequence[FileRecord]:
+        return (await super().expired(now))[:100]
+
+
 class SanitisesNames(MemoryFiles):
     async def put(self, chunks: AsyncIterator[bytes], describe: Describe) -> FileRecord:
         def cleaned(size: int) -> FileRecord:
@@ -169,6 +179,14 @@ class TestRequiresCursorFile(OfKind):
 
 class TestExpiresLate(OfKind):
     kind = ExpiresLate
+
+
+class TestListsTwenty(OfKind):
+    kind = ListsTwenty
+
+
+class TestFindsHundredExpired(OfKind):
+    kind = FindsHundredExpired
 
 
 class TestSanitisesNames(OfKind):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
+from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.testing import GrammarBackendTests
 from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend, LlguidanceGrammar
 
@@ -166,6 +169,50 @@ class MatchesPrefixes(LlguidanceBackend):
 class PreparesAnotherGrammar(LlguidanceBackend):
     def prepare(self, spec: GrammarSpec) -> GrammarSpec:
         return GrammarSpec("regex", "yes")
+
+
+class ReadsSixteenChoices(LlguidanceBackend):
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        if spec.kind == "regex":
+            spec = GrammarSpec("regex", "|".join(spec.source.split("|")[:16]))
+        return super().compile(spec)
+
+
+class CachesInLowerCase(LlguidanceBackend):
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        super().__init__(tokenizer, vocab_size)
+        self.known: dict[tuple[str, str], LlguidanceGrammar] = {}
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        key = spec.kind, spec.source.lower()
+        if key not in self.known:
+            self.known[key] = super().compile(spec)
+        return self.known[key].copy()
+
+
+class CompilesInAThread(LlguidanceBackend):
+    """Has a thread from the beginning, which a forked child lacks."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        super().__init__(tokenizer, vocab_size)
+        self.thread = ThreadPoolExecutor(1)
+        self.thread.submit(len, "").result()
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        return self.thread.submit(super().compile, spec).result()
+
+
+class BelongsToItsProcess(LlguidanceBackend):
+    """Holds what works in the process alone that has made it."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        super().__init__(tokenizer, vocab_size)
+        self.process = os.getpid()
+
+    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
+        if os.getpid() != self.process:
+            raise RuntimeError("the connection was made by another process")
+        return super().compile(spec)
 
 
 class OfKind(GrammarBackendTests):

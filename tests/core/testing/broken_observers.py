@@ -86,6 +86,25 @@ class KeepsEveryRequest(Broken):
         self.kept.append(event)
 
 
+class KeepsFailures(Broken):
+    def __init__(self, options: RequestObserver.Options) -> None:
+        super().__init__(options)
+        self.failed: list[RequestEnded] = []
+
+    def ended(self, event: RequestEnded) -> None:
+        if event.finish == "error":
+            self.failed.append(event)
+
+
+class KeepsTheLastList(Broken):
+    """Keeps the list it is given, and never uses it again."""
+
+    last: Sequence[RequestEvent] = ()
+
+    def observe(self, events: Sequence[RequestEvent]) -> None:
+        self.last = events
+
+
 class KeepsEveryId(Broken):
     def __init__(self, options: RequestObserver.Options) -> None:
         super().__init__(options)

@@ -71,6 +71,21 @@ class IgnoresQueued(MemoryResponses):
         return [record for record in await super().unfinished() if record.status == "in_progress"]
 
 
+class FindsTwentyUnfinished(MemoryResponses):
+    async def unfinished(self) -> Sequence[ResponseRecord]:
+        return (await super().unfinished())[:20]
+
+
+class PurgesHundred(MemoryResponses):
+    async def purge(self, before: float) -> int:
+        old = [record.id for record in self._records.values() if record.created_at < before]
+        if len(old) <= 100:
+            return await super().purge(before)
+        for id in old[:100]:
+            await self.delete(id)
+        return 100
+
+
 class PurgesTurns(MemoryResponses):
     async def purge(self, before: float) -> int:
         old = [record.id for record in self._records.values() if record.created_at < before]

@@ -25,6 +25,8 @@ FILES = {
     "MixesSpaces": "test_a_listing_has_one_space_and_purpose",
     "RequiresCursorFile": "test_cursors_stay_valid_while_files_change",
     "ExpiresLate": "test_expired_files_are_listed_and_not_removed",
+    "ListsTwenty": "test_long_listings_are_complete",
+    "FindsHundredExpired": "test_long_listings_are_complete",
     "SanitisesNames": "test_a_filename_is_returned_as_written",
     "AcceptsUnknownIds": "test_an_unknown_id_raises_key_error",
     "SleepsInPut": "test_no_call_holds_up_the_event_loop",
@@ -48,6 +50,8 @@ BATCHES = {
     "KeepsEndedResults": "test_an_ended_job_keeps_counts_but_no_results",
     "DropsModelField": "test_a_created_job_keeps_every_field",
     "ListsEndedJobs": "test_listings_are_newest_first",
+    "ListsHundred": "test_long_listings_are_complete",
+    "ListsTwentyUnfinished": "test_long_listings_are_complete",
     "LosesDataOnClose": "test_jobs_and_results_survive_reopening",
 }
 ATTENTION = {
@@ -65,12 +69,15 @@ ATTENTION = {
     "PlansOnceForEachSize": "test_each_step_reads_its_own_pages",
     "KeepsPagesOfRows": "test_each_step_reads_its_own_pages",
     "ForgetsTheBeginning": "test_long_sequences_are_attended_to_completely",
+    "ReadsTwoThousandTokens": "test_thousands_of_tokens_are_attended_to",
+    "ComputesThirtyTwoSequences": "test_a_large_batch_equals_attention_in_float64",
     "ReadsNeighbors": "test_pages_of_others_do_not_matter",
 }
 PASSES = {
     "ForgetsEps": "test_the_logits_stay_the_same",
     "IgnoresGemmaOffset": "test_the_logits_stay_the_same",
     "CachesLastOutput": "test_the_logits_stay_the_same",
+    "FailsInLongSteps": "test_the_logits_of_large_steps_stay_the_same",
     "ReturnsZero": "test_the_logits_stay_the_same",
     "NotIdempotent": "test_a_second_pass_changes_nothing",
     "RenamesWeights": "test_weights_keep_their_names_and_values",
@@ -131,6 +138,8 @@ CHAT_TEMPLATES = {
     "StripsInPlace": "test_rendering_does_not_change_its_input",
     "StripsPartsInPlace": "test_rendering_does_not_change_its_input",
     "RemembersSystem": "test_no_text_of_earlier_conversations_comes_back",
+    "CutsLongText": "test_text_is_neither_cut_nor_normalized",
+    "ComposesLetters": "test_text_is_neither_cut_nor_normalized",
     "KeepsTwentyMessages": "test_messages_are_rendered_in_order",
 }
 GRAMMARS = {
@@ -148,6 +157,10 @@ GRAMMARS = {
     "HastensToEmptyMask": "test_hasten_keeps_a_token_and_adds_none",
     "PreparesAnotherGrammar": "test_a_prepared_grammar_compiles_to_the_same",
     "MatchesPrefixes": "test_texts_that_do_not_match_are_refused",
+    "ReadsSixteenChoices": "test_matching_texts_are_accepted_to_their_end",
+    "CachesInLowerCase": "test_similar_grammars_are_not_confused",
+    "CompilesInAThread": "test_building_the_backend_starts_no_thread",
+    "BelongsToItsProcess": "test_a_forked_child_compiles",
     "AllowsAnythingEarly": "test_the_mask_allows_exactly_the_accepted_tokens",
 }
 DRAFTERS = {
@@ -162,6 +175,12 @@ DRAFTERS = {
     "KeepsInputList": "test_the_drafter_copies_its_input",
     "SortsInputList": "test_the_drafter_copies_its_input",
     "SharesSequences": "test_sequences_are_drafted_independently",
+    "ContinuesOthers": "test_no_tokens_of_others_are_drafted",
+    "IgnoresSalt": "test_no_tokens_of_others_are_drafted",
+    "IgnoresTenant": "test_no_tokens_of_others_are_drafted",
+    "FailsAfterFifty": "test_drafts_stay_the_same_over_sequences",
+    "TiresInSequences": "test_drafts_stay_the_same_over_calls",
+    "CopiesEverything": "test_step_time_does_not_grow_with_length",
     "RereadsEverything": "test_step_cost_does_not_grow_with_length",
 }
 MODELS = {
@@ -186,6 +205,8 @@ RESPONSES = {
     "DeletesConversation": "test_deleting_a_response_removes_no_other",
     "IgnoresGaps": "test_a_conversation_gap_raises_key_error",
     "IgnoresQueued": "test_unfinished_lists_queued_and_running_responses",
+    "FindsTwentyUnfinished": "test_many_responses_are_found_and_purged",
+    "PurgesHundred": "test_many_responses_are_found_and_purged",
     "PurgesTurns": "test_purge_removes_conversations_by_last_turn",
     "CountsConversations": "test_purge_removes_conversations_by_last_turn",
     "NeverEvicts": "test_the_least_recently_continued_conversation_is_evicted",
@@ -207,6 +228,8 @@ OBSERVERS = {
     "ClosesWhatItNeverOpened": "test_ends_without_events",
     "ComputesForLong": "test_an_event_costs_little",
     "KeepsEveryRequest": "test_ended_requests_are_forgotten",
+    "KeepsFailures": "test_ended_requests_are_forgotten",
+    "KeepsTheLastList": "test_the_list_is_not_kept",
     "KeepsEveryId": "test_ended_requests_are_forgotten",
 }
 REQUEST_FIELDS = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from transformers.models.llama import modeling_llama
 from llmfw.core.base.request import SamplingParams
 from llmfw.core.interfaces.module_pass import ModulePass
 from llmfw.core.model.fuse import merge_projections
-from llmfw.core.testing.module_pass import ModulePassTests, assert_close
+from llmfw.core.testing.module_pass import LARGE, ModulePassTests, assert_close
 from llmfw.core.testing.module_pass_models import build_model, logits_of
 from llmfw.plugins.fused_triton.norms import FusedLayer, FusedNorm, NormPass
 from llmfw.plugins.fused_triton.rotary import RotaryPass
@@ -68,6 +69,11 @@ class TestAllPasses(ModulePassTests):
     def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
         dtype: torch.dtype = request.param
         return dtype
+
+    @pytest.fixture
+    def large_step(self) -> Sequence[int]:
+        """Return what the interpreter computes in a second: it takes 30 ms for a token."""
+        return [20, 1, 2] if DEVICE == "cpu" else LARGE
 
 
 @pytest.mark.parametrize("family", FUSED)
