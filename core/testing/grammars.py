@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import re
 import threading
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -24,8 +21,6 @@ from .grammar_case import BROKEN, EXAMPLES, SIMILAR, GrammarCase, GrammarExample
 MAX_TOKENS = 40
 """Maximum number of tokens in a randomly generated output."""
 
-CHILD_S = 20
-"""Seconds in which a forked child has to compile the examples."""
 
 OBJECT = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'
 
@@ -61,21 +56,6 @@ class GrammarBackendTests:
         case = GrammarCase.of(backend)
         new = [thread.name for thread in threading.enumerate() if thread not in before]
         assert new == [], f"{type(case.backend).__name__} started threads when it was built: start them later"
-
-    def test_a_forked_child_compiles(self, case: GrammarCase, examples: Sequence[GrammarExample]) -> None:
-        """A backend that was built before a fork compiles in the child, as servers have it do."""
-        if not hasattr(os, "fork"):
-            pytest.skip("this system does not fork")
-
-        def compile_in_child() -> None:
-            for example, _ in compile_all(case, examples):
-                case.backend.compile(case.backend.prepare(example.spec))
-
-        code = exit_code_of_child(compile_in_child)
-        assert code is not None, (
-            f"the child has not compiled the examples in {CHILD_S} s: it may wait for a lock or a thread"
-        )
-        assert code == 0, "compiling failed in the child; its traceback is in stderr"
 
     def test_matching_texts_are_accepted_to_their_end(
         self, case: GrammarCase, examples: Sequence[GrammarExample]
@@ -266,20 +246,6 @@ def compile_all(
             reasons.append(f"{example.kind}: {error}")
     assert found, f"the backend refuses all examples, so nothing is known of it ({'; '.join(reasons)})"
     return found
-
-
-def exit_code_of_child(work: Callable[[], None]) -> int | None:
-    """Run a function in a forked child; return its exit code, or None if it has not ended in CHILD_S."""
-    child = multiprocessing.get_context("fork").Process(target=work)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # this process may have threads of other tests
-        child.start()
-    child.join(CHILD_S)
-    if child.exitcode is None:
-        child.kill()
-        child.join()
-        return None
-    return child.exitcode
 
 
 def compiled_or_none(case: GrammarCase, spec: GrammarSpec) -> Grammar | None:

@@ -216,7 +216,7 @@ def test_edf_activates_its_deadline() -> None:
     assert "deadline_ms" in found.body_type(GenerateRequest, "/generate").__struct_fields__
 
 
-def test_a_policy_needs_the_field_of_its_own_plugin() -> None:
+def test_a_policy_needs_its_own_plugin_s_field() -> None:
     """Also if another plugin brings a field of that name."""
     own = [entry("speed", "Words"), entry("hasty", "Policy", kind="policy", needs_fields=("speed",))]
     registry = Registry([*own, replace(own[0], plugin="other")])

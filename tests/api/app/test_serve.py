@@ -279,7 +279,7 @@ async def stay() -> None:
 """
 
 
-def test_a_task_that_ignores_its_end_is_left_behind(
+def test_a_task_that_never_ends_is_left(
     model: Path, install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(install_plugin("rude", RUDE)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -200,19 +199,6 @@ class CompilesInAThread(LlguidanceBackend):
 
     def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
         return self.thread.submit(super().compile, spec).result()
-
-
-class BelongsToItsProcess(LlguidanceBackend):
-    """Holds what works in the process alone that has made it."""
-
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        super().__init__(tokenizer, vocab_size)
-        self.process = os.getpid()
-
-    def compile(self, spec: GrammarSpec) -> LlguidanceGrammar:
-        if os.getpid() != self.process:
-            raise RuntimeError("the connection was made by another process")
-        return super().compile(spec)
 
 
 class OfKind(GrammarBackendTests):
