@@ -62,7 +62,7 @@ saturate: $(VENV)/installed-dev  ## an hour of long prompts, in which the watchd
 	LLMFW_SATURATION_S=3600 LLMFW_SATURATION_WATCHDOG_S=300 $(BIN)/pytest $(UNLIMITED) tests/crash/test_false_alarms.py -s
 
 soak: $(VENV)/installed-dev  ## a million random operations on the scheduler; takes about ten minutes
-	LLMFW_TEST_OPERATIONS=1000000 $(BIN)/pytest tests/core/schedule/test_everything.py
+	LLMFW_TEST_OPERATIONS=1000000 $(BIN)/pytest $(UNLIMITED) tests/core/schedule/test_everything.py
 
 lint: $(VENV)/installed-dev  ## ruff: rules and formatting
 	$(BIN)/ruff check

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError, ComponentFailedError, ConfigError, OverloadedError
@@ -185,10 +185,10 @@ def _check(answer: object) -> None:
 
 def _is_time(value: object) -> bool:
     """Return whether a value is a finite number."""
-    if type(value) not in (int, float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
-        return math.isfinite(cast("float", value))
+        return math.isfinite(value)
     except OverflowError:  # an int that is larger than any float
         return False
 

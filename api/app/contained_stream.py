@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from typing import Any, cast
 
 from litestar.response import Stream
@@ -22,12 +22,17 @@ async def contain_stream(reply: Any) -> Any:
 
 
 async def _contained(source: Any) -> AsyncIterator[str | bytes]:
+    parts: Any = None
     try:
-        async for part in _parts(source):
+        parts = _parts(source)
+        async for part in parts:
             yield part
     except BaseException as error:
         raise_if_task_ends(error)
         raise contained(error) from error
+    finally:
+        if isinstance(parts, AsyncGenerator):
+            await parts.aclose()  # else a client that has left would hold what the stream uses until later
 
 
 def _parts(source: Any) -> AsyncIterable[str | bytes]:

@@ -44,10 +44,9 @@ class Lingering:
             return
         names = sorted({_name_of(task) for task in asyncio.all_tasks(loop)})
         logger.error(
-            "%g s after the server has stopped, code of a plugin ignores that it is cancelled: %s; the process ends "
-            "without it",
+            "%g s after the server has stopped, code that it has cancelled still runs: %s; the process ends without it",
             self._linger_s,
-            ", ".join(names) or "unknown",
+            ", ".join(names) or "in a thread",
         )
         for handler in logging.getLogger().handlers:
             handler.flush()

@@ -99,7 +99,7 @@ class ModulePassTests:
     ) -> None:
         """Holds for each of a thousand tokens, in a long sequence and in many short ones."""
         if family == "mixtral" and dtype != torch.float32:
-            pytest.skip("of so many tokens, rounding lets some choose other experts")
+            pytest.skip("rounding changes the experts of a few tokens in a large step")
         model = build_model(family, device, dtype)
         merge_projections(model)
         before = logits_of(model, large_step)

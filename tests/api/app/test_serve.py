@@ -287,7 +287,7 @@ def test_a_task_that_never_ends_is_left(
         process.wait_for(READY)
         assert httpx.get(process.url + "/stay").status_code == 200
         assert process.end(signal.SIGTERM, 30) == 0
-    assert "code of a plugin ignores that it is cancelled: stubborn (" in process.log
+    assert "code that it has cancelled still runs: stubborn (" in process.log
 
 
 @pytest.mark.parametrize(
