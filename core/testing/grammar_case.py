@@ -97,6 +97,9 @@ BROKEN = (
     GrammarSpec("json_schema", '{"type": "no such type"}'),
     GrammarSpec("ebnf", "start: ("),
     GrammarSpec("structural_tag", "[]"),
+    GrammarSpec("structural_tag", '{"format": {"type": "or", "elements": []}}'),
+    GrammarSpec("structural_tag", '{"format": ' * 2_000),
+    GrammarSpec("structural_tag", '{"format": {"type": "const_string", "value": "\\ud800"}}'),
     GrammarSpec("no_such_kind", "a"),
 )
 
