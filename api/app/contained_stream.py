@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from typing import Any, cast
 
+import anyio
 from litestar.response import Stream
 from litestar.utils.sync import AsyncIteratorWrapper
 
@@ -28,11 +31,24 @@ async def _contained(source: Any) -> AsyncIterator[str | bytes]:
         async for part in parts:
             yield part
     except BaseException as error:
-        raise_if_task_ends(error)
+        _raise_if_stream_ends(error)
         raise contained(error) from error
     finally:
         if isinstance(parts, AsyncGenerator):
             await parts.aclose()  # else a client that has left would hold what the stream uses until later
+
+
+def _raise_if_stream_ends(error: BaseException) -> None:
+    """Raise an exception again if the stream shall end: because of the process, the client or the server.
+
+    Litestar runs a stream in a scope of anyio, and cancels that scope, never the task. If the task is cancelled
+    and the scope is not, the plugin has cancelled its own task.
+    """
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task and anyio.current_effective_deadline() != -math.inf:
+        while task.cancelling():
+            task.uncancel()
+    raise_if_task_ends(error)
 
 
 def _parts(source: Any) -> AsyncIterable[str | bytes]:

@@ -65,8 +65,11 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
     """
     found = import_route(plugin, path)
 
+    def log(request: Request[Any, Any, Any], error: Exception) -> Exception:
+        return ledger.of(route_entry(plugin, path)).failed(error, route_of(request))
+
     def fail(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        return error_response(ledger.of(route_entry(plugin, path)).failed(error, route_of(request)))
+        return error_response(log(request, error))
 
     def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         is_meant = isinstance(error, LLMFWError | HTTPException) and not isinstance(
@@ -77,7 +80,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
     return Router(
         "/",
         route_handlers=[found],
-        middleware=[DefineMiddleware(RouteGuard, fail=failed)],
+        middleware=[DefineMiddleware(RouteGuard, fail=failed, log=log)],
         after_request=contain_stream,
         # Litestar raises ImproperlyConfiguredException for a body that cannot be serialized.
         exception_handlers={HTTPException: handle, ImproperlyConfiguredException: fail, Exception: failed},

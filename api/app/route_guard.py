@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from litestar import Request, Response
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from llmfw.api.http.sse import frame
+from llmfw.api.http.sse import frame, is_event_stream
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
 from llmfw.core.plugin.reply_rules import with_headers
 
+from .cancelled_requests import CancellationWatch
+
 Fail = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
 """Logs an exception of a route, and returns the error reply."""
+
+Log = Callable[[Request[Any, Any, Any], Exception], Exception]
+"""Logs an exception of a route, and returns the error for the client."""
 
 _HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
@@ -34,11 +40,13 @@ class RouteGuard:
     Args:
         app: the routes.
         fail: called once for each failure that Litestar does not handle.
+        log: called if the route cancels the task of its request; logs it, and returns the error for the client.
     """
 
-    def __init__(self, app: ASGIApp, fail: Fail) -> None:
+    def __init__(self, app: ASGIApp, fail: Fail, log: Log) -> None:
         self._app = app
         self._fail = fail
+        self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
@@ -46,12 +54,14 @@ class RouteGuard:
             await self._app(scope, receive, send)
             return
         head = _Head(send)
+        request: Request[Any, Any, Any] = Request(scope)
+        watch = CancellationWatch(scope, partial(self._log, request))
         try:
             await self._app(scope, receive, head.send)
             await head.release()
         except BaseException as error:
+            watch.note()
             raise_if_task_ends(error)
-            request: Request[Any, Any, Any] = Request(scope)
             cause = contained(head.wrong or _cause(error))
             reply = self._fail(request, cause)
             if not head.is_sent:
@@ -96,7 +106,7 @@ class _Head:
         except WrongReplyError as error:
             self.wrong = error
             raise
-        self.is_event_stream = _is_event_stream(message)
+        self.is_event_stream = is_event_stream(message)
         self._held = message
 
     async def release(self) -> None:
@@ -104,16 +114,6 @@ class _Head:
         if self._held is not None:
             held, self._held, self.is_sent = self._held, None, True
             await self._send(held)
-
-
-def _is_event_stream(message: Any) -> bool:
-    """Return whether the head of a reply announces server-sent events, in plain text."""
-    headers = {bytes(name).lower(): bytes(value) for name, value in message["headers"]}
-    return (
-        headers.get(b"content-type", b"").startswith(b"text/event-stream")
-        and b"content-encoding" not in headers
-        and b"content-length" not in headers
-    )
 
 
 def _cause(error: BaseException) -> BaseException:
