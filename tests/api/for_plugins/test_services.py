@@ -133,6 +133,13 @@ def test_longer_continuations_are_summed(served: Served) -> None:
     assert (second["token_ids"], second["logprob"]) == ([66], pytest.approx(score(66, 0).logprob))
 
 
+def test_scores_let_the_prompt_come_from_the_cache(served: Served) -> None:
+    before = len(served.engine.requests)
+    ask(served, "/call", "score", "long question", ["ab", "abc"])
+    asked = served.engine.requests[before:]
+    assert [each.prompt_logprobs_start for each in asked] == [len("long question")] * 2
+
+
 def test_tokens_are_encoded_decoded_and_counted(served: Served) -> None:
     assert ask(served, "/call", "encode", "Hi").json() == ids("Hi")
     assert ask(served, "/call", "decode", ids("Hi")).text == "Hi"
