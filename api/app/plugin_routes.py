@@ -19,7 +19,7 @@ from litestar.routes import HTTPRoute
 from llmfw.api.http.errors import error_response, handle, route_of
 from llmfw.core.base.errors import ComponentError, LLMFWError, UnreadableRequestError
 from llmfw.core.plugin.calls import ComponentLedger
-from llmfw.core.plugin.containment import raise_if_process_ends
+from llmfw.core.plugin.containment import naming_ctrl_c, raise_if_process_ends
 from llmfw.core.plugin.plugins import package_of
 from llmfw.core.plugin.registry import Entry
 
@@ -112,11 +112,12 @@ def import_route(plugin: str, path: str) -> Any:
     """
     module, _, name = path.partition(":")
     entry = route_entry(plugin, path)
-    try:
-        found = attrgetter(name)(importlib.import_module(module))
-    except BaseException as error:  # a plugin's module may raise anything
-        raise_if_process_ends(error)
-        raise ComponentError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
+    with naming_ctrl_c():
+        try:
+            found = attrgetter(name)(importlib.import_module(module))
+        except BaseException as error:  # a plugin's module may raise anything
+            raise_if_process_ends(error)
+            raise ComponentError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
     try:
         Router("/", route_handlers=[found])
     except ImproperlyConfiguredException as error:
