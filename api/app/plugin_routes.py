@@ -23,7 +23,7 @@ from llmfw.core.plugin.containment import naming_ctrl_c, raise_if_process_ends
 from llmfw.core.plugin.plugins import package_of
 from llmfw.core.plugin.registry import Entry
 
-from .contained_stream import contain_stream
+from .contained_stream import contain_streams
 from .route_guard import RouteGuard
 
 logger = logging.getLogger(__name__)
@@ -77,14 +77,15 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         )
         return handle(request, error) if is_meant else fail(request, error)
 
-    return Router(
+    router = Router(
         "/",
         route_handlers=[found],
         middleware=[DefineMiddleware(RouteGuard, fail=failed, log=log)],
-        after_request=contain_stream,
         # Litestar raises ImproperlyConfiguredException for a body that cannot be serialized.
         exception_handlers={HTTPException: handle, ImproperlyConfiguredException: fail, Exception: failed},
     )
+    contain_streams(router)
+    return router
 
 
 def shared_paths(first: Router, second: Router) -> list[str]:

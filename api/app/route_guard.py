@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from llmfw.api.http.sse import frame, is_event_stream
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
-from llmfw.core.plugin.reply_rules import with_headers
+from llmfw.core.plugin.reply_rules import WrongReplyError, checked_length, with_headers
 
 from .cancelled_requests import CancellationWatch
 
@@ -21,13 +20,6 @@ Fail = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
 
 Log = Callable[[Request[Any, Any, Any], Exception], Exception]
 """Logs an exception of a route, and returns the error for the client."""
-
-_HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
-
-
-class WrongReplyError(Exception):
-    """A route sent a reply that is no valid HTTP."""
 
 
 class RouteGuard:
@@ -102,7 +94,7 @@ class _Head:
             return
         message = with_headers(message)
         try:
-            _check_head(message)
+            checked_length(message)
         except WrongReplyError as error:
             self.wrong = error
             raise
@@ -122,13 +114,3 @@ def _cause(error: BaseException) -> BaseException:
         return _cause(error.exceptions[0])
     is_wrapper = type(error).__name__ == "LitestarException" and error.__cause__ is not None
     return _cause(error.__cause__) if is_wrapper and error.__cause__ is not None else error
-
-
-def _check_head(message: Any) -> None:
-    """Raise WrongReplyError if the status or a header of a reply is not valid."""
-    status = message["status"]
-    if not (isinstance(status, int) and 200 <= status < 600):
-        raise WrongReplyError(f"the status is {status!r}; it must be from 200 to 599")
-    for name, value in message["headers"]:
-        if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
-            raise WrongReplyError(f"the header {name!r:.80}: {value!r:.80} is not valid")

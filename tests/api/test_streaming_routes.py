@@ -7,10 +7,11 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import httpx
 import pytest
-from litestar import get
+from litestar import Controller, Response, get
 from litestar.response import Stream
 
 from llmfw.core.base.errors import OverloadedError
@@ -19,7 +20,18 @@ from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving
 
 EVENTS = "text/event-stream"
-ROUTES = ("early", "full", "late", "plain", "whole", "exits", "exits_at_once", "plain_iterator")
+ROUTES = (
+    "early",
+    "full",
+    "late",
+    "plain",
+    "whole",
+    "exits",
+    "exits_at_once",
+    "exits_marked",
+    "Marked",
+    "plain_iterator",
+)
 
 
 async def raising(error: BaseException, *parts: bytes) -> AsyncIterator[bytes]:
@@ -46,6 +58,29 @@ async def late() -> Stream:
 @get("/exits")
 async def exits() -> Stream:
     return Stream(raising(SystemExit(3), b"data: 1\n\n"), media_type=EVENTS)
+
+
+async def marked(reply: Response[Any]) -> Response[Any]:
+    reply.headers["x-mark"] = "set"
+    return reply
+
+
+def replaced(reply: Response[Any]) -> Response[Any]:
+    return Stream(raising(SystemExit(3), b"data: 2\n\n"), media_type=EVENTS, headers={"x-mark": "set"})
+
+
+@get("/exits_marked", after_request=marked)
+async def exits_marked() -> Stream:
+    return Stream(raising(SystemExit(3), b"data: 1\n\n"), media_type=EVENTS)
+
+
+class Marked(Controller):
+    path = "/controller"
+    after_request = replaced
+
+    @get("/exits")
+    async def exits(self) -> str:
+        return "replaced"
 
 
 @get("/exits_at_once")
@@ -134,6 +169,14 @@ def test_the_documented_route_answers(served: Served) -> None:
     reply = served.post("/summary", {"text": "abc"})
     assert reply.status_code == 200, reply.text
     assert reply.json() == {"summary": "Summarize: abc", "tokens": len("Summarize: abc") + 1}
+
+
+@pytest.mark.parametrize("path", ["/exits_marked", "/controller/exits"])
+def test_a_handlers_own_after_request_runs_too(served: Served, path: str) -> None:
+    reply = httpx.get(served.url + path)
+    assert (reply.status_code, reply.headers["x-mark"]) == (200, "set")
+    assert "ext" in json.loads(reply.text.split("data: ")[-1])["error"]["message"]
+    assert httpx.get(served.url + "/health").status_code == 200
 
 
 def test_other_streams_are_cut(served: Served) -> None:
