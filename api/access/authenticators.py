@@ -7,7 +7,6 @@ import logging
 import math
 import re
 import time
-import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,9 +20,9 @@ from llmfw.core.plugin.containment import contained, raise_if_process_ends
 from llmfw.core.plugin.option_keys import refuse_options_of_others
 from llmfw.core.plugin.registry import Entry, Registry
 
+from .bare_traceback import bare_traceback
 from .key_table import ADMIN
 from .principals import KeptPrincipals, digest_of
-from .redaction import HIDDEN, Redaction
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class Authenticators:
         try:
             _check(answer)
         except WrongAnswerError as error:
-            raise _failed(each, error, credentials) from None
+            raise _failed(each, error) from None
         if not isinstance(answer, Principal):
             return answer
         if answer.expires_at is not None:
@@ -112,7 +111,7 @@ class Authenticators:
         if isinstance(error, EXPECTED_ERRORS):
             raise error
         if error is not None:
-            raise _failed(each, error, credentials) from None
+            raise _failed(each, error) from None
         return answer
 
 
@@ -213,16 +212,10 @@ def _is_text(text: str) -> bool:
     return text.isprintable() and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def _failed(each: InUse, error: BaseException, credentials: Credentials) -> ComponentFailedError:
-    """Log a failure without the credentials, which the exception may quote; return the error for the client."""
+def _failed(each: InUse, error: BaseException) -> ComponentFailedError:
+    """Log a failure without messages, which may quote the credentials; return the error for the client."""
     each.calls.failures += 1
     entry = each.calls.entry
-    shown = "".join(traceback.format_exception(error))
-    for _, value in credentials.headers:
-        for secret in sorted({value, *re.split(r"[\s.,;:=]+", value)}, key=len, reverse=True):
-            if len(secret) >= 4:
-                shown = shown.replace(secret, HIDDEN)
-    shown = "\n".join(Redaction()(line) if "eyJ" in line else line for line in shown.splitlines())
     reason = str(error) if isinstance(error, WrongAnswerError) else type(error).__name__
-    logger.error("%s failed in authenticate(): %s\n%s", entry, reason, shown)
+    logger.error("%s failed in authenticate(): %s\n%s", entry, reason, bare_traceback(error))
     return ComponentFailedError(f"{entry.spoken} failed on this request; the server's log says why")

@@ -53,6 +53,7 @@ from llmfw.core.base.errors import ComponentError
 from llmfw.core.client.client import EngineClient
 from llmfw.core.plugin.calls import ComponentLedger
 
+from .cancelled_requests import CancelledRequests
 from .head import HeadFollowsGet
 from .middleware import RequestId
 from .plugin_middleware import wrapped
@@ -198,7 +199,8 @@ def _guarded(
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
     checked = AdminPaths(known, _for_admins(app, keys, others))
-    return AccessLog(RequestId(wrapped(checked, middleware, outside_checks=True)), redact)
+    plugins = CancelledRequests(wrapped(checked, middleware, outside_checks=True))
+    return AccessLog(RequestId(plugins), redact)
 
 
 def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:

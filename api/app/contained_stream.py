@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+import asyncio
+import math
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
+from inspect import isawaitable
 from typing import Any, cast
 
+import anyio
+from litestar import Router
 from litestar.response import Stream
+from litestar.routes import HTTPRoute
 from litestar.utils.sync import AsyncIteratorWrapper
 
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
 
 
-async def contain_stream(reply: Any) -> Any:
-    """Contain what a stream raises that is no Exception; return any other reply as it is.
+def contain_streams(router: Router) -> None:
+    """Contain what streams of a router's handlers raise that is no Exception.
 
-    Litestar runs a stream in a task of its own. asyncio ends the process for a SystemExit in any task.
+    Litestar runs a stream in a task of its own. asyncio ends the process for a SystemExit in any task. Of the
+    functions `after_request` of a handler and of what owns it, Litestar calls the innermost one; it stays, and the
+    containment follows it.
     """
-    if isinstance(reply, Stream):
-        reply.iterator = _contained(reply.iterator)
-    return reply
+    for route in router.routes:
+        for handler in route.route_handlers if isinstance(route, HTTPRoute) else ():
+            own: list[Any] = [each.after_request for each in handler.ownership_layers if each.after_request]
+            handler.after_request = _after(own[-1] if own else None)
+
+
+def _after(own: Callable[[Any], Any] | None) -> Any:
+    async def contain(reply: Any) -> Any:
+        if own is not None:
+            found: Any = own(reply)
+            reply = await found if isawaitable(found) else found
+        if isinstance(reply, Stream):
+            reply.iterator = _contained(reply.iterator)
+        return reply
+
+    return contain
 
 
 async def _contained(source: Any) -> AsyncIterator[str | bytes]:
@@ -28,11 +49,24 @@ async def _contained(source: Any) -> AsyncIterator[str | bytes]:
         async for part in parts:
             yield part
     except BaseException as error:
-        raise_if_task_ends(error)
+        _raise_if_stream_ends(error)
         raise contained(error) from error
     finally:
         if isinstance(parts, AsyncGenerator):
             await parts.aclose()  # else a client that has left would hold what the stream uses until later
+
+
+def _raise_if_stream_ends(error: BaseException) -> None:
+    """Raise an exception again if the stream shall end: because of the process, the client or the server.
+
+    Litestar runs a stream in a scope of anyio, and cancels that scope, never the task. If the task is cancelled
+    and the scope is not, the plugin has cancelled its own task.
+    """
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task and anyio.current_effective_deadline() != -math.inf:
+        while task.cancelling():
+            task.uncancel()
+    raise_if_task_ends(error)
 
 
 def _parts(source: Any) -> AsyncIterable[str | bytes]:

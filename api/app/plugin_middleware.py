@@ -19,6 +19,8 @@ from llmfw.core.plugin.calls import EXPECTED_ERRORS
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
 from llmfw.core.plugin.reply_rules import ReplyRules, WrongReplyError, with_headers
 
+from .cancelled_requests import CancellationWatch
+
 
 def wrapped(app: ASGIApp, middleware: Sequence[Middleware], *, outside_checks: bool) -> ASGIApp:
     """Wrap an application in the middleware that stands outside, or inside, the checks of keys."""
@@ -71,6 +73,7 @@ class _Exchange:
     async def run(self) -> None:
         """Handle the request."""
         handle = self._middleware.component.handle
+        watch = CancellationWatch(self._scope, self._log)
         try:
             await handle(self._call_app, cast("Any", self._scope), self._read, self._reply)
             if self._wrong is not None:
@@ -80,6 +83,7 @@ class _Exchange:
             if not self._is_left:
                 self._rules.check_end()
         except BaseException as error:
+            watch.note()
             raise_if_task_ends(error)
             if _alone(error) is self._from_app and self._wrong is None:
                 raise

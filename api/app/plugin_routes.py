@@ -19,11 +19,11 @@ from litestar.routes import HTTPRoute
 from llmfw.api.http.errors import error_response, handle, route_of
 from llmfw.core.base.errors import ComponentError, LLMFWError, UnreadableRequestError
 from llmfw.core.plugin.calls import ComponentLedger
-from llmfw.core.plugin.containment import raise_if_process_ends
+from llmfw.core.plugin.containment import naming_ctrl_c, raise_if_process_ends
 from llmfw.core.plugin.plugins import package_of
 from llmfw.core.plugin.registry import Entry
 
-from .contained_stream import contain_stream
+from .contained_stream import contain_streams
 from .route_guard import RouteGuard
 
 logger = logging.getLogger(__name__)
@@ -65,8 +65,11 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
     """
     found = import_route(plugin, path)
 
+    def log(request: Request[Any, Any, Any], error: Exception) -> Exception:
+        return ledger.of(route_entry(plugin, path)).failed(error, route_of(request))
+
     def fail(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-        return error_response(ledger.of(route_entry(plugin, path)).failed(error, route_of(request)))
+        return error_response(log(request, error))
 
     def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
         is_meant = isinstance(error, LLMFWError | HTTPException) and not isinstance(
@@ -74,14 +77,15 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         )
         return handle(request, error) if is_meant else fail(request, error)
 
-    return Router(
+    router = Router(
         "/",
         route_handlers=[found],
-        middleware=[DefineMiddleware(RouteGuard, fail=failed)],
-        after_request=contain_stream,
+        middleware=[DefineMiddleware(RouteGuard, fail=failed, log=log)],
         # Litestar raises ImproperlyConfiguredException for a body that cannot be serialized.
         exception_handlers={HTTPException: handle, ImproperlyConfiguredException: fail, Exception: failed},
     )
+    contain_streams(router)
+    return router
 
 
 def shared_paths(first: Router, second: Router) -> list[str]:
@@ -109,11 +113,12 @@ def import_route(plugin: str, path: str) -> Any:
     """
     module, _, name = path.partition(":")
     entry = route_entry(plugin, path)
-    try:
-        found = attrgetter(name)(importlib.import_module(module))
-    except BaseException as error:  # a plugin's module may raise anything
-        raise_if_process_ends(error)
-        raise ComponentError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
+    with naming_ctrl_c():
+        try:
+            found = attrgetter(name)(importlib.import_module(module))
+        except BaseException as error:  # a plugin's module may raise anything
+            raise_if_process_ends(error)
+            raise ComponentError(f"{entry} cannot be imported: {type(error).__name__}: {error}") from error
     try:
         Router("/", route_handlers=[found])
     except ImproperlyConfiguredException as error:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from litestar import Request, Response
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from llmfw.api.http.sse import frame
+from llmfw.api.http.sse import frame, is_event_stream
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
-from llmfw.core.plugin.reply_rules import with_headers
+from llmfw.core.plugin.reply_rules import WrongReplyError, checked_length, with_headers
+
+from .cancelled_requests import CancellationWatch
 
 Fail = Callable[[Request[Any, Any, Any], Exception], Response[bytes]]
 """Logs an exception of a route, and returns the error reply."""
 
-_HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
-
-
-class WrongReplyError(Exception):
-    """A route sent a reply that is no valid HTTP."""
+Log = Callable[[Request[Any, Any, Any], Exception], Exception]
+"""Logs an exception of a route, and returns the error for the client."""
 
 
 class RouteGuard:
@@ -34,11 +32,13 @@ class RouteGuard:
     Args:
         app: the routes.
         fail: called once for each failure that Litestar does not handle.
+        log: called if the route cancels the task of its request; logs it, and returns the error for the client.
     """
 
-    def __init__(self, app: ASGIApp, fail: Fail) -> None:
+    def __init__(self, app: ASGIApp, fail: Fail, log: Log) -> None:
         self._app = app
         self._fail = fail
+        self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
@@ -46,12 +46,14 @@ class RouteGuard:
             await self._app(scope, receive, send)
             return
         head = _Head(send)
+        request: Request[Any, Any, Any] = Request(scope)
+        watch = CancellationWatch(scope, partial(self._log, request))
         try:
             await self._app(scope, receive, head.send)
             await head.release()
         except BaseException as error:
+            watch.note()
             raise_if_task_ends(error)
-            request: Request[Any, Any, Any] = Request(scope)
             cause = contained(head.wrong or _cause(error))
             reply = self._fail(request, cause)
             if not head.is_sent:
@@ -92,11 +94,11 @@ class _Head:
             return
         message = with_headers(message)
         try:
-            _check_head(message)
+            checked_length(message)
         except WrongReplyError as error:
             self.wrong = error
             raise
-        self.is_event_stream = _is_event_stream(message)
+        self.is_event_stream = is_event_stream(message)
         self._held = message
 
     async def release(self) -> None:
@@ -106,29 +108,9 @@ class _Head:
             await self._send(held)
 
 
-def _is_event_stream(message: Any) -> bool:
-    """Return whether the head of a reply announces server-sent events, in plain text."""
-    headers = {bytes(name).lower(): bytes(value) for name, value in message["headers"]}
-    return (
-        headers.get(b"content-type", b"").startswith(b"text/event-stream")
-        and b"content-encoding" not in headers
-        and b"content-length" not in headers
-    )
-
-
 def _cause(error: BaseException) -> BaseException:
     """Return the exception of the route, without those that Litestar and its task groups wrap around it."""
     if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         return _cause(error.exceptions[0])
     is_wrapper = type(error).__name__ == "LitestarException" and error.__cause__ is not None
     return _cause(error.__cause__) if is_wrapper and error.__cause__ is not None else error
-
-
-def _check_head(message: Any) -> None:
-    """Raise WrongReplyError if the status or a header of a reply is not valid."""
-    status = message["status"]
-    if not (isinstance(status, int) and 200 <= status < 600):
-        raise WrongReplyError(f"the status is {status!r}; it must be from 200 to 599")
-    for name, value in message["headers"]:
-        if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
-            raise WrongReplyError(f"the header {name!r:.80}: {value!r:.80} is not valid")

@@ -27,7 +27,7 @@ from llmfw.api.text.encoder import PromptEncoder
 from llmfw.api.text.endings import ending_of
 from llmfw.api.text.extras import extras_of, prompt_logprobs_of
 from llmfw.api.text.generation import Generation, Generator, Output
-from llmfw.api.text.given_ids import given_ids
+from llmfw.api.text.given_ids import given_ids, is_constrained
 from llmfw.api.text.logprobs import whole_chat_logprobs
 from llmfw.api.text.reply_extras import Extras
 from llmfw.api.text.stops import Stops, stops_of
@@ -271,7 +271,7 @@ class ChatService:
             logprobs=0 if given else num_top,
             logprob_token_ids=given,
             prompt_logprobs=extras_of(body).prompt_logprobs,
-            constrained_logprobs=bool(body.constrained_logprobs),
+            constrained_logprobs=is_constrained(body.constrained_logprobs, has_logprobs=num_top is not None),
             grammar=grammar,
             thinking=thinking,
         )

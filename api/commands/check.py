@@ -16,9 +16,9 @@ import click
 
 from llmfw.api.settings.component_options import OPTIONS, Assignment, collect
 from llmfw.api.settings.loaded_plugins import plugins_of
-from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.errors import ComponentError, ConfigError, LLMFWError
 from llmfw.core.base.suggestion import did_you_mean
-from llmfw.core.plugin.kinds import INTERFACES
+from llmfw.core.plugin.kinds import INTERFACES, import_path
 from llmfw.core.plugin.registry import Entry
 
 from .check_others import KINDS, check_others, find_others
@@ -167,12 +167,32 @@ def _find(ctx: click.Context, kind: str, name: str, options: dict[str, OptionVal
     for option in ctx.meta[OPTIONS]:
         if option.source is None and not option.key.startswith(f"{kind}."):
             raise CheckError(f"option {option.key!r} is not one of a {kind}; they are named {kind}.…")
-    if options:
-        try:
-            entry.build_options(options)
-        except LLMFWError as error:
-            raise CheckError(str(error)) from error
+    _try_options(entry, options)
     return entry
+
+
+def _try_options(entry: Entry, options: dict[str, OptionValue]) -> None:
+    """Build the options, and a component that takes nothing else, as each test would fail if one is missing.
+
+    Raises:
+        CheckError: an option is missing or wrong.
+    """
+    try:
+        built = entry.build_options(options)
+    except ComponentError as error:  # the tests say what is wrong with the class
+        if options:
+            raise CheckError(str(error)) from error
+        return
+    except ConfigError as error:
+        raise CheckError(str(error)) from error
+    if list(inspect.signature(import_path(INTERFACES[entry.kind])).parameters) != ["options"]:
+        return
+    try:
+        entry.build(entry.load(checked=False), built)
+    except ComponentError:
+        return  # the tests say what is wrong with the class, with a traceback
+    except ConfigError as error:
+        raise CheckError(f"{entry} cannot be built: {error}") from error
 
 
 class _Printer:

@@ -15,7 +15,7 @@ from llmfw.api.http.sse import DONE, comment_on
 from llmfw.api.schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
 from llmfw.api.text.extras import extras_of
 from llmfw.api.text.generation import Generator, Output
-from llmfw.api.text.given_ids import given_ids
+from llmfw.api.text.given_ids import given_ids, is_constrained
 from llmfw.api.text.prompt_values import check_prompt_values
 from llmfw.api.text.stops import stops_of
 from llmfw.api.text.structured import structure_of
@@ -81,7 +81,7 @@ class CompletionService:
             logprobs=0 if given or (num_top is None and best_of > n) else num_top,
             logprob_token_ids=given,
             prompt_logprobs=_larger(extras.prompt_logprobs, num_top if body.echo else None),
-            constrained_logprobs=bool(body.constrained_logprobs),
+            constrained_logprobs=is_constrained(body.constrained_logprobs, has_logprobs=num_top is not None),
             grammar=grammar,
         )
         make_text = self._generator.plain_text(

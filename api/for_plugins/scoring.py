@@ -61,13 +61,15 @@ class Scorer:
         return Scores(continuations=scores, prompt_tokens=len(prompt))
 
     async def _score_prompts(self, prompt: list[int], added: Sequence[list[int]], terms: Terms) -> Scores:
-        """Score each continuation as the end of a prompt of its own."""
+        """Score each continuation as the end of a prompt of its own. They share the prompt's keys and values."""
         if not prompt:
             raise RequestError(
                 "the prompt has no tokens; at least one is needed before a continuation", param="prompt"
             )
         prompts = [prompt + tokens for tokens in added]
-        records = await self._run(prompts, Output(prompt_logprobs=0), terms)
+        records = await self._run(
+            prompts, Output(prompt_logprobs=0, prompt_logprobs_start=len(prompt)), terms
+        )
         scores = [
             _score_of(tokens, [each.logprob for each in record[-len(tokens) :]])
             for tokens, record in zip(added, records, strict=True)

@@ -33,6 +33,7 @@ from llmfw.core.interfaces.route_services import (
     TextPiece,
 )
 
+from .argument_types import check_prompt, check_prompts, check_settings, check_texts, check_texts_or_pairs
 from .files import OwnFiles
 from .scoring import Scorer
 
@@ -100,6 +101,8 @@ class CallerServices(RouteServices):
         timeout_s: float | None = None,
     ) -> GeneratedText:
         """Generate a text and return it as a whole."""
+        check_prompt("prompt", prompt)
+        check_settings(sampling, logprobs, grammar, priority, timeout_s)
         if logprobs is not None and not 0 <= logprobs <= MAX_TOP:
             raise RequestError(f"logprobs is {logprobs}; it must be 0 to {MAX_TOP}", param="logprobs")
         terms = terms_for_caller(timeout_s)
@@ -125,6 +128,8 @@ class CallerServices(RouteServices):
         timeout_s: float | None = None,
     ) -> AsyncGenerator[TextPiece, None]:
         """Generate a text and yield it as it comes."""
+        check_prompt("prompt", prompt)
+        check_settings(sampling, None, grammar, priority, timeout_s)
         terms = terms_for_caller(timeout_s)
         generation = await self._start(prompt, sampling, None, grammar, priority, terms)
         sent = 0
@@ -137,6 +142,8 @@ class CallerServices(RouteServices):
 
     async def embed(self, texts: Sequence[str], *, timeout_s: float | None = None) -> Embeddings:
         """Return the vector of each text."""
+        check_texts("texts", texts)
+        check_settings(timeout_s=timeout_s)
         reply = await self._answering.embeddings.reply(
             EmbeddingRequest(input=list(texts), encoding_format="float", timeout=timeout_s)
         )
@@ -147,6 +154,9 @@ class CallerServices(RouteServices):
         self, prompt: Prompt, continuations: Sequence[Prompt], *, timeout_s: float | None = None
     ) -> Scores:
         """Return how likely each continuation is after the prompt."""
+        check_prompt("prompt", prompt)
+        check_prompts("continuations", continuations)
+        check_settings(timeout_s=timeout_s)
         self._generator.check(None)
         start = await self._token_ids(prompt)
         added = [await self._token_ids(each, add_special_tokens=False) for each in continuations]
@@ -156,6 +166,8 @@ class CallerServices(RouteServices):
         self, inputs: Sequence[str | tuple[str, str]], *, timeout_s: float | None = None
     ) -> Classifications:
         """Return the scores of each text or pair of texts."""
+        check_texts_or_pairs("inputs", inputs)
+        check_settings(timeout_s=timeout_s)
         return await self._answering.classification.classify(inputs, terms_for_caller(timeout_s))
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> Sequence[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
 import msgspec
 from litestar.types import Receive, Scope, Send
@@ -41,6 +42,16 @@ def comment_on(wait: Wait | None) -> bytes:
 def error_frame(error: Exception) -> bytes:
     """Return the frame that reports a failure in mid-stream."""
     return frame(_encoder.encode(body_of(error)))
+
+
+def is_event_stream(message: Any) -> bool:
+    """Return whether the head of a reply announces server-sent events, in plain text."""
+    headers = {bytes(name).lower(): bytes(value) for name, value in message["headers"]}
+    return (
+        headers.get(b"content-type", b"").startswith(b"text/event-stream")
+        and b"content-encoding" not in headers
+        and b"content-length" not in headers
+    )
 
 
 class EventStreamResponse:

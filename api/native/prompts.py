@@ -98,6 +98,11 @@ def given_ids_of(body: GenerateRequest, prompts: Prompts, info: EngineInfo) -> l
             param=param,
         )
     if list in kinds:
+        if not prompts.is_list:
+            raise RequestError(
+                f"{param} has lists, and the prompt is a single one; send a list of token ids, such as [5]",
+                param=param,
+            )
         _check_list(param, given, prompts)
         lists = cast("list[list[int]]", given)
         found = [checked_ids(f"{param}[{i}]", each, info) for i, each in enumerate(lists)]

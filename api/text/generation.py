@@ -51,6 +51,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    prompt_logprobs_start: int = 1
     grammar: GrammarSpec | None = None
     thinking: Thinking | None = None
     constrained_logprobs: bool = False
@@ -363,6 +364,7 @@ class Generator:
             priority=priority,
             logprobs=output.logprobs,
             prompt_logprobs=output.prompt_logprobs if i == 0 else None,
+            prompt_logprobs_start=output.prompt_logprobs_start if i == 0 else 1,
             grammar=output.grammar,
             thinking=output.thinking,
             constrained_logprobs=output.constrained_logprobs,

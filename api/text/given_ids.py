@@ -29,6 +29,25 @@ def given_ids(token_ids: Sequence[int] | None, info: EngineInfo, *, has_logprobs
     return tuple(dict.fromkeys(checked_ids("logprob_token_ids", token_ids, info)))
 
 
+def is_constrained(constrained_logprobs: bool | None, *, has_logprobs: bool) -> bool:
+    """Return whether log probabilities of generated tokens come after the request's grammar, penalties and biases.
+
+    Args:
+        constrained_logprobs: value of the field.
+        has_logprobs: whether the request asks for log probabilities of generated tokens.
+
+    Raises:
+        RequestError: the field is true, and there are none.
+    """
+    if constrained_logprobs and not has_logprobs:
+        raise RequestError(
+            "constrained_logprobs is true; it needs logprobs to be set: those of a prompt's tokens are always the "
+            "model's own",
+            param="constrained_logprobs",
+        )
+    return bool(constrained_logprobs)
+
+
 def checked_ids(param: str, token_ids: Sequence[int] | None, info: EngineInfo) -> tuple[int, ...]:
     """Return named tokens as they are given.
 

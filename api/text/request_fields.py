@@ -53,7 +53,7 @@ def field_values(body: msgspec.Struct) -> dict[str, Any]:
 
 
 def _check_size(values: dict[str, Any]) -> None:
-    sizes = {name: _size(name, value) for name, value in values.items()}
+    sizes = {name: len(msgspec.msgpack.encode(value)) for name, value in values.items()}
     if sum(sizes.values()) > MAX_FIELDS_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
         raise RequestError(
@@ -61,12 +61,3 @@ def _check_size(values: dict[str, Any]) -> None:
             f"{MAX_FIELDS_BYTES} are allowed",
             param=largest,
         )
-
-
-def _size(name: str, value: Any) -> int:
-    try:
-        return len(msgspec.msgpack.encode(value))
-    except OverflowError:
-        raise RequestError(
-            f"{name} has an integer of more than 64 bits; send a smaller one", param=name
-        ) from None

@@ -51,7 +51,7 @@ class TextStream:
         num_reasoning_tokens: number of generated tokens that were reasoning.
         num_cached_tokens: number of prompt tokens that came from the prefix cache.
         logprobs: log probabilities of `token_ids`; empty unless the request asks for them.
-        prompt_logprobs: log probabilities of all prompt tokens but the first. Set by the first event, if the
+        prompt_logprobs: log probabilities of the prompt tokens from `prompt_logprobs_start` on. Set by the first event, if the
             request asks for them.
     """
 

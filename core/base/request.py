@@ -177,7 +177,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         logprobs: number of most likely tokens to report with the log probability of each new token; None:
             report none.
         prompt_logprobs: as `logprobs`, but for the tokens of the prompt, reported on the first event. The
-            engine then computes the whole prompt, even if a prefix of it is cached.
+            engine then computes the prompt from the token before `prompt_logprobs_start` on, even if more of
+            it is cached.
+        prompt_logprobs_start: index of the first prompt token whose log probability is reported, from 1 to the
+            prompt's last one. The first token of a prompt has none.
         grammar: grammar that the output must match; None: no constraint.
         thinking: markers of the model's thinking; set if a grammar applies only after the thinking, or if the
             thinking has a budget.
@@ -210,6 +213,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     priority: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    prompt_logprobs_start: int = 1
     grammar: GrammarSpec | None = None
     thinking: Thinking | None = None
     deferrable: bool = False
@@ -324,7 +328,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
         error_kind: name of the exception's class, with finish_reason "error". If the client is at fault, the
             class is one of `llmfw.core.base.errors`.
         logprobs: log probability of each of `token_ids`, if the request asks for them.
-        prompt_logprobs: log probability of each prompt token except the first, on the first event, if the
+        prompt_logprobs: log probability of each prompt token from `Request.prompt_logprobs_start` on, on the first event, if the
             request asks for them.
         error_param: the parameter at fault, if the exception is a RequestError that names one.
         vectors: vectors of an `EmbedRequest`, [number of prompts, dimensions] in float32, little-endian.

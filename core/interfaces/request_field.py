@@ -61,7 +61,8 @@ class RequestField(ABC):
         called several times for one request, so equal values must give equal results.
 
         The result may differ from `value`. It is converted to plain data (numbers, strings, lists and
-        dictionaries). The fields of one request may take 16 KiB together.
+        dictionaries) without NaN, Infinity and integers of more than 64 bits: a result with one that the client
+        did not send is a 500 that names the plugin. The fields of one request may take 16 KiB together.
 
         Raises:
             ValueError: the value is wrong, and says why: the client gets a 400 with the name of the field. A

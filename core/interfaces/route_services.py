@@ -232,6 +232,7 @@ class RouteServices(ABC):
 
         Raises:
             RequestError: an argument is wrong, or the model does not generate.
+            TypeError: an argument has a wrong type; names it. The other methods raise it, too.
             OverloadedError: the queue is full, or the tenant's share of it is.
             DeadlineError: the timeout has passed.
             EngineError: the engine failed.

@@ -10,19 +10,51 @@ module first:
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from collections.abc import Iterator
+from types import FrameType
 
 
 class ProcessEnd(SystemExit):
     """Raised by a signal handler to end the process. It may interrupt a plugin's code, but is not its failure."""
 
 
+class CtrlCInterrupt(KeyboardInterrupt):
+    """Raised in place of a KeyboardInterrupt by a Ctrl-C, where `naming_ctrl_c` is in force."""
+
+
+@contextlib.contextmanager
+def naming_ctrl_c() -> Iterator[None]:
+    """Let a Ctrl-C raise CtrlCInterrupt in the block, so that a plugin's own KeyboardInterrupt is the plugin's failure.
+
+    Has no effect outside the main thread, or if something else handles SIGINT.
+    """
+    import threading  # the command line starts without it
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise CtrlCInterrupt
+
+
 def raise_if_process_ends(error: BaseException) -> None:
     """Raise an exception again if it ends the process: ProcessEnd, or the KeyboardInterrupt of a Ctrl-C.
 
-    Servers handle SIGINT themselves, so there a KeyboardInterrupt is the plugin's own.
+    Servers handle SIGINT themselves, so there a KeyboardInterrupt is the plugin's own. So it is in the block of
+    `naming_ctrl_c`.
     """
-    if isinstance(error, ProcessEnd):
+    if isinstance(error, ProcessEnd | CtrlCInterrupt):
         raise error
     if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         raise error

@@ -29,7 +29,7 @@ from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.errors import ConfigError, PluginError
 
 from .broken_plugin import BrokenPlugin
-from .containment import raise_if_process_ends
+from .containment import naming_ctrl_c, raise_if_process_ends
 from .hookspecs import HOOK_NAMES, HookSpecs
 from .installed_plugins import find_plugins, spare_libraries
 from .one_line import one_line
@@ -145,7 +145,7 @@ def load_plugins(disabled: Collection[str] = ()) -> Plugins:
     found = sorted(installed.entry_points, key=_loading_order)
     wanted, broken = _select(found, disabled)
     loader = _Loader()
-    with warn_if_slow(lambda: loader.current, after_s=SLOW_S, begun=lambda: loader.begun):
+    with naming_ctrl_c(), warn_if_slow(lambda: loader.current, after_s=SLOW_S, begun=lambda: loader.begun):
         for entry_point in wanted:
             with printing_to_stderr():
                 loader.load(entry_point)

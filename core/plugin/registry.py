@@ -23,7 +23,7 @@ from llmfw.core.base.errors import ComponentError, ConfigError, LostComponentErr
 from llmfw.core.base.suggestion import did_you_mean, nearest
 
 from .broken_plugin import BrokenPlugin
-from .containment import raise_if_process_ends
+from .containment import naming_ctrl_c, raise_if_process_ends
 from .kinds import INTERFACES, import_path, spoken
 from .one_line import one_line
 from .option_keys import option_prefix, options_of
@@ -118,11 +118,12 @@ class Entry:
         """
         if lacking := self.lacking():
             raise ComponentError(f"{self} {lacking}")
-        try:
-            found = self._import()
-        except BaseException as error:  # whatever a foreign module raises is the cause to report
-            raise_if_process_ends(error)
-            raise ComponentError(f"{self} cannot be imported: {reason_of(error)}") from error
+        with naming_ctrl_c():
+            try:
+                found = self._import()
+            except BaseException as error:  # whatever a foreign module raises is the cause to report
+                raise_if_process_ends(error)
+                raise ComponentError(f"{self} cannot be imported: {reason_of(error)}") from error
         interface = import_path(INTERFACES[self.kind])
         asked = INTERFACES[self.kind].replace(":", ".")
         if not (isinstance(found, type) and issubclass(found, interface)):

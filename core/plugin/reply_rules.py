@@ -1,4 +1,4 @@
-"""Checks that the messages of a reply are valid HTTP over ASGI. Used for plugins' middleware and its tests."""
+"""Checks that the messages of a reply are valid HTTP over ASGI. Used for plugins' middleware, routes, and their tests."""
 
 from __future__ import annotations
 
@@ -57,16 +57,9 @@ class ReplyRules:
     def _check_start(self, message: Mapping[str, Any]) -> None:
         if self.is_started:
             raise WrongReplyError("it started a second reply to one request")
-        status = message.get("status")
-        if not (isinstance(status, int) and 200 <= status < 600):
-            raise WrongReplyError(f"the status is {status!r}; it must be from 200 to 599")
-        lengths = _checked_headers(message.get("headers", ()))
-        if len(lengths) > 1:
-            raise WrongReplyError("it sent several content-length headers")
-        if lengths and self._method != "HEAD" and status not in _WITHOUT_BODY:
-            if not lengths[0].isdigit():
-                raise WrongReplyError(f"the content-length is {lengths[0]!r:.80}; it must be a number")
-            self._left = int(lengths[0])
+        length = checked_length(message)
+        if self._method != "HEAD" and message["status"] not in _WITHOUT_BODY:
+            self._left = length
         self.is_started = True
 
     def _check_body(self, message: Mapping[str, Any]) -> None:
@@ -82,6 +75,25 @@ class ReplyRules:
             if self._left < 0 or (self._left and not more):
                 raise WrongReplyError("the length of the body is not its content-length")
         self.is_complete = not more
+
+
+def checked_length(message: Mapping[str, Any]) -> int | None:
+    """Check the status and the headers of the start of a reply; return the content-length, or None without one.
+
+    Raises:
+        WrongReplyError: the status or a header is not valid.
+    """
+    status = message.get("status")
+    if not (isinstance(status, int) and 200 <= status < 600):
+        raise WrongReplyError(f"the status is {status!r}; it must be from 200 to 599")
+    lengths = _checked_headers(message.get("headers", ()))
+    if len(lengths) > 1:
+        raise WrongReplyError("it sent several content-length headers")
+    if not lengths:
+        return None
+    if not lengths[0].isdigit():
+        raise WrongReplyError(f"the content-length is {lengths[0]!r:.80}; it must be a number")
+    return int(lengths[0])
 
 
 def with_headers(message: Any) -> Any:

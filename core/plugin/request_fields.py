@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,8 @@ def fault_of(found: type[RequestField]) -> str | None:
         return f"has the value_type {found.value_type!r}, which msgspec cannot decode: {error}"
     try:
         plain = msgspec.to_builtins(found.default)
-        msgspec.msgpack.encode(plain)
+        if reason := _why_not_sendable(plain):
+            return f"has the default {found.default!r}, which is not sent to the engine: it is {reason}"
         if plain is not None:
             msgspec.convert(plain, found.value_type)
     except Exception as error:  # noqa: BLE001 - a plugin's value may be anything
@@ -55,9 +57,34 @@ def checker(name: str, field: RequestField) -> Callable[[Any], Any]:
             raise RequestError(f"{name} is {_shown(value)}: {error}", param=name) from error
         if found is None:
             raise WrongReturnError("returned None in place of the value")
-        return msgspec.to_builtins(found)
+        plain = msgspec.to_builtins(found)
+        if reason := _why_not_sendable(plain):
+            if given := _why_not_sendable(msgspec.to_builtins(value)):
+                raise RequestError(f"{name} is {given}; send another value", param=name)
+            raise WrongReturnError(f"returned {plain!r:.100}, which is {reason}")
+        return plain
 
     return validate
+
+
+def _why_not_sendable(plain: Any) -> str | None:
+    """Return why plain data cannot be sent to the engine, as the rest of "it is"; None if it can."""
+    try:
+        msgspec.msgpack.encode(plain)
+    except OverflowError:
+        return "or has an integer of more than 64 bits"
+    if not _is_finite(plain):
+        return "or has NaN or Infinity, which JSON does not know"
+    return None
+
+
+def _is_finite(plain: Any) -> bool:
+    """Return whether no number in plain data is NaN or an infinity."""
+    if isinstance(plain, float):
+        return math.isfinite(plain)
+    if isinstance(plain, dict):
+        return all(_is_finite(key) and _is_finite(value) for key, value in plain.items())
+    return not isinstance(plain, list | tuple) or all(map(_is_finite, plain))
 
 
 def _shown(value: Any) -> str:

@@ -114,7 +114,9 @@ class SequenceState:
         self.max_tokens: int = request.sampling.max_tokens
         self.stop_token_ids = _one_set(request.eos_token_ids, request.sampling.stop_token_ids)
         asks = request.prompt_logprobs is not None
-        self.prompt_logprobs = PromptLogprobs(self.prompt_len) if asks else None
+        self.prompt_logprobs = (
+            PromptLogprobs(self.prompt_len, request.prompt_logprobs_start) if asks else None
+        )
         self.num_cached_first: int | None = None
         self.queued_us = 0
         self.cache_node: CacheNode | None = None
@@ -181,7 +183,7 @@ class SequenceState:
         """
         prompt = self.prompt_logprobs
         if prompt is not None and not prompt.is_complete:
-            return len(prompt.records)
+            return prompt.num_known
         return self.num_tokens - 1
 
     @property

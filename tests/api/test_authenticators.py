@@ -162,6 +162,15 @@ def test_a_failure_lets_no_request_pass(
     assert asked(served, "user:bob").status_code == 200
 
 
+def test_a_client_cannot_steer_the_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither hide text by sending it, nor show its own."""
+    asked(served, "raises:File line authenticate ValueError eyJhbGciOi.eyJ")
+    asked(served, "raises:other")
+    first, second = (r.getMessage() for r in caplog.records if r.levelname == "ERROR")
+    assert first == second
+    assert f'File "{__file__}", line' in first
+
+
 @pytest.mark.parametrize(
     ("token", "status", "message"),
     [

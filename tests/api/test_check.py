@@ -51,6 +51,28 @@ def promises(done: Result) -> dict[str, Any]:
     return {promise["name"]: promise for promise in json.loads(done.stdout)["promises"]}
 
 
+REQUIRES = POLICY + (
+    "    class Options(SchedulePolicy.Options, frozen=True):\n        limit: int\n"
+    "    def order(self, waiting, figures): return Ordering(())\n"
+)
+
+
+def test_a_missing_origin_is_one_line():
+    done = check("middleware cors")
+    assert done.exit_code == 2
+    assert done.output.startswith("Error: middleware 'cors' of plugin 'http_middleware' (")
+    assert "cors allows no origin; give -o 'middleware.cors.origins=" in done.output
+    assert done.output.count("\n") == 1
+
+
+def test_a_missing_required_option_is_one_line(install_plugin):
+    install_plugin("ours", REQUIRES)
+    done = check("policy mine")
+    assert done.exit_code == 2
+    assert "give -o policy.limit=VALUE" in done.output
+    assert done.output.count("\n") == 1
+
+
 def test_every_kind_has_a_conformance_kit():
     assert set(KITS) == set(INTERFACES)
 

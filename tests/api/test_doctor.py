@@ -167,13 +167,23 @@ def test_missing_requirements_are_no_problem(install_plugin, monkeypatch):
     )
 
 
+def test_a_plugin_that_delays_each_start_is_reported(install_plugin, monkeypatch):
+    """`llmfw serve` warns of it from a second on, and so does the doctor."""
+    install_plugin("ours", "import time; time.sleep(1.2)")
+    monkeypatch.setenv("LLMFW_PLUGINS", "ours")
+    result = doctor()
+    assert result.exit_code == 0
+    assert re.match(r"slow: plugin 'ours' \(foreign 1\.2\): takes 1\.\d s to load", result.stdout)
+
+
 def test_slow_imports_are_reported_without_failing(install_components, monkeypatch):
     install_components(["fine"], COMPONENTS)
     monkeypatch.setattr(examination, "SLOW_S", 0.0)
+    monkeypatch.setattr(examination, "SLOW_LOADING_S", 0.0)
     result = doctor()
     assert result.exit_code == 0
     patterns = [
-        r"slow: plugin 'ours': takes \d+\.\d s to load, at each start of llmfw",
+        r"slow: plugin 'ours' \(foreign 1\.2\): takes \d+\.\d s to load, at each start of llmfw",
         r"slow: policy ours/fine \(foreign 1\.2\): takes \d+\.\d s to import",
         r"1 component, 0 problems; slowest to import: policy ours/fine, \d+\.\d s",
     ]

@@ -56,6 +56,13 @@ def test_a_place_beyond_the_prompt_is_refused(server: Served) -> None:
     assert "2, and a prompt has 1 tokens" in error["message"]
 
 
+def test_lists_of_ids_need_a_list_of_prompts(server: Served) -> None:
+    body = {"input_ids": [65, 66], "return_logprob": True, "token_ids_logprob": [[5]]}
+    error = server.post("/generate", body).json()["error"]
+    assert error["param"] == "token_ids_logprob"
+    assert "send a list of token ids, such as [5]" in error["message"]
+
+
 def test_the_prompt_is_not_scored_by_default(server: Served) -> None:
     meta = generate(server, text="ab", return_logprob=True, logprob_start_len=-1)["meta_info"]
     assert meta["input_token_logprobs"] == []

@@ -35,6 +35,9 @@ class Place(msgspec.Struct):
     y: int = 0
 
 
+OWN_VALUES: dict[int, Any] = {70: 2**70, 71: {"a": [float("nan")]}, 72: -float("inf")}
+
+
 class Where(RequestField):
     value_type = Place
 
@@ -43,7 +46,7 @@ class Where(RequestField):
             raise ValueError("x is unlucky")
         if value.x == 0:
             raise ZeroDivisionError("a defect of the field")
-        return value
+        return OWN_VALUES.get(value.x, value)
 
 
 class Speed(RequestField):
@@ -154,16 +157,28 @@ def test_large_values_are_refused(fielded: Served) -> None:
     assert "at most 16384 are allowed" in error["message"]
     assert (
         error_of(fielded.chat("hi", where={"x": 2**80}))["message"]
-        == "where has an integer of more than 64 bits; send a smaller one"
+        == "where is or has an integer of more than 64 bits; send another value"
     )
 
 
+@pytest.mark.parametrize("x", OWN_VALUES)
+def test_an_unsendable_value_is_the_plugins_fault(
+    fielded: Served, x: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = error_of(fielded.chat("hi", where={"x": x}), 500)
+    assert "request field 'where' of plugin 'ext' failed" in error["message"]
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "of plugin 'ext' (llmfw-ext 1.2" in record.getMessage()
+    assert f"returned {OWN_VALUES[x]!r}, which is or has" in record.getMessage()
+
+
 def test_a_failing_field_costs_its_request(fielded: Served) -> None:
+    before = sum(use.failures for use in REGISTRY.ledger.uses() if use.name == "where")
     error = error_of(fielded.chat("hi", where={"x": 0}), 500)
     assert "request field 'where' of plugin 'ext' failed" in error["message"]
     assert fielded.chat("go on").status_code == 200
     [use] = [use for use in REGISTRY.ledger.uses() if use.name == "where"]
-    assert (use.kind, use.failures) == ("request_field", 1)
+    assert (use.kind, use.failures) == ("request_field", before + 1)
 
 
 def test_the_openapi_document_shows_fields(fielded: Served) -> None:

@@ -7,10 +7,11 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import httpx
 import pytest
-from litestar import get
+from litestar import Controller, Response, get
 from litestar.response import Stream
 
 from llmfw.core.base.errors import OverloadedError
@@ -19,7 +20,18 @@ from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving
 
 EVENTS = "text/event-stream"
-ROUTES = ("early", "full", "late", "plain", "whole", "exits", "exits_at_once", "plain_iterator")
+ROUTES = (
+    "early",
+    "full",
+    "late",
+    "plain",
+    "whole",
+    "exits",
+    "exits_at_once",
+    "exits_marked",
+    "Marked",
+    "plain_iterator",
+)
 
 
 async def raising(error: BaseException, *parts: bytes) -> AsyncIterator[bytes]:
@@ -46,6 +58,29 @@ async def late() -> Stream:
 @get("/exits")
 async def exits() -> Stream:
     return Stream(raising(SystemExit(3), b"data: 1\n\n"), media_type=EVENTS)
+
+
+async def marked(reply: Response[Any]) -> Response[Any]:
+    reply.headers["x-mark"] = "set"
+    return reply
+
+
+def replaced(reply: Response[Any]) -> Response[Any]:
+    return Stream(raising(SystemExit(3), b"data: 2\n\n"), media_type=EVENTS, headers={"x-mark": "set"})
+
+
+@get("/exits_marked", after_request=marked)
+async def exits_marked() -> Stream:
+    return Stream(raising(SystemExit(3), b"data: 1\n\n"), media_type=EVENTS)
+
+
+class Marked(Controller):
+    path = "/controller"
+    after_request = replaced
+
+    @get("/exits")
+    async def exits(self) -> str:
+        return "replaced"
 
 
 @get("/exits_at_once")
@@ -77,21 +112,26 @@ async def whole() -> Stream:
 
 
 @pytest.fixture(scope="module")
-def example() -> Iterator[str]:
-    """Return the name of a module with the example in the documentation."""
+def examples() -> Iterator[list[tuple[str, str]]]:
+    """Return the routes of the examples in the documentation, as plugin and import path."""
     page = (Path(__file__).parents[2] / "docs/hooks.md").read_text("utf-8")
-    code = page.partition("<!-- a streaming route -->\n```python\n")[2].partition("```")[0]
-    module = ModuleType("streaming_example")
-    sys.modules[module.__name__] = module
-    exec(code, vars(module))  # noqa: S102
-    yield module.__name__
-    del sys.modules[module.__name__]
+    found = {"route": "summary", "streaming route": "go_on"}
+    for title in found:
+        code = page.partition(f"<!-- a {title} -->\n```python\n")[2].partition("```")[0]
+        module = sys.modules[_module_of(title)] = ModuleType(_module_of(title))
+        exec(code, vars(module))  # noqa: S102
+    yield [("ext", f"{_module_of(title)}:{name}") for title, name in found.items()]
+    for title in found:
+        del sys.modules[_module_of(title)]
+
+
+def _module_of(title: str) -> str:
+    return f"example_of_a_{title.replace(' ', '_')}"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, example: str) -> Iterator[Served]:
-    routes = [("ext", f"{__name__}:{name}") for name in ROUTES]
-    routes.append(("ext", f"{example}:go_on"))
+def served(tmp_path_factory: pytest.TempPathFactory, examples: list[tuple[str, str]]) -> Iterator[Served]:
+    routes = [*(("ext", f"{__name__}:{name}") for name in ROUTES), *examples]
     tokenizer = byte_tokenizer(tmp_path_factory.mktemp("model"))
     with serving(EchoEngine(), tokenizer, plugin_routes=routes) as served:
         yield served
@@ -123,6 +163,20 @@ def test_a_stream_s_system_exit_is_contained(served: Served) -> None:
     assert "ext" in json.loads(reply.text.split("data: ")[-1])["error"]["message"]
     assert httpx.get(served.url + "/exits_at_once").status_code == 500
     assert httpx.get(served.url + "/plain").text == "ab"
+
+
+def test_the_documented_route_answers(served: Served) -> None:
+    reply = served.post("/summary", {"text": "abc"})
+    assert reply.status_code == 200, reply.text
+    assert reply.json() == {"summary": "Summarize: abc", "tokens": len("Summarize: abc") + 1}
+
+
+@pytest.mark.parametrize("path", ["/exits_marked", "/controller/exits"])
+def test_a_handlers_own_after_request_runs_too(served: Served, path: str) -> None:
+    reply = httpx.get(served.url + path)
+    assert (reply.status_code, reply.headers["x-mark"]) == (200, "set")
+    assert "ext" in json.loads(reply.text.split("data: ")[-1])["error"]["message"]
+    assert httpx.get(served.url + "/health").status_code == 200
 
 
 def test_other_streams_are_cut(served: Served) -> None:

@@ -173,7 +173,8 @@ class EchoEngine:
         if request.prompt_logprobs is not None and done == 0:
             named = request.prompt_logprob_token_ids
             event.prompt_logprobs = [
-                score(each, request.prompt_logprobs, named) for each in request.prompt[1:]
+                score(each, request.prompt_logprobs, named)
+                for each in request.prompt[request.prompt_logprobs_start :]
             ]
         return [event]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -193,3 +194,11 @@ def test_beam_search_is_refused(server: Served, route: str) -> None:
 def test_constrained_logprobs_reach_the_engine(server: Served, route: str) -> None:
     ask(server, route, "a", logprobs=1 if route == "completions" else True, constrained_logprobs=True)
     assert server.engine.requests[-1].constrained_logprobs
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("fields", [{}, {"prompt_logprobs": 1}])
+def test_constrained_logprobs_need_logprobs(server: Served, route: str, fields: dict[str, Any]) -> None:
+    error = error_of(server, route, "a", constrained_logprobs=True, **fields)
+    assert error["param"] == "constrained_logprobs"
+    assert "needs logprobs to be set" in error["message"]

@@ -23,10 +23,12 @@ Tell = Callable[[dict[str, Any]], None]
 def examine(left_out: Collection[str], tell: Tell) -> None:
     """Load this process's plugins and import their components. Reports the start and end of each import."""
     tell({"event": "loading"})
-    began = time.perf_counter()
     plugins = load_plugins()
     broken = [str(each) for each in plugins.broken]
-    tell({"event": "loaded", "seconds": time.perf_counter() - began, "broken": broken})
+    seconds = {
+        f"plugin {each.name!r} ({each.distribution} {each.version})": each.seconds for each in plugins.loaded
+    }
+    tell({"event": "loaded", "plugins": seconds, "broken": broken})
     for plugin in plugins.loaded:
         package = f"{plugin.distribution} {plugin.version}".strip()
         for component in plugin.components:

@@ -17,9 +17,9 @@ import msgspec
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.plugin.installed_plugins import find_plugins
 from llmfw.core.plugin.plugins import GROUP
+from llmfw.core.plugin.plugins import SLOW_S as SLOW_LOADING_S
+from llmfw.core.plugin.slow_import import STILL_S as SLOW_S
 
-SLOW_S = 10.0
-"""Imports that take more seconds than this are reported."""
 TORCH_S = 30.0
 """Seconds to allow in addition for the first import of torch in a process."""
 
@@ -117,7 +117,7 @@ def _run(
             match event["event"]:
                 case "loaded":
                     if not left_out:
-                        yield from _of_plugin(current, event)
+                        yield from _of_plugin(event)
                 case "importing":
                     component, package = event["component"], event["package"]
                     current = f"{component} ({package})"
@@ -138,12 +138,13 @@ def _run(
     return component
 
 
-def _of_plugin(what: str, event: dict[str, Any]) -> Iterator[Finding]:
+def _of_plugin(event: dict[str, Any]) -> Iterator[Finding]:
     for reason in event["broken"]:
         plugin, _, cause = reason.partition(" did not load: ")
         yield Finding("problem", plugin, f"did not load: {cause}")
-    if event["seconds"] > SLOW_S:
-        yield Finding("slow", what, f"takes {event['seconds']:.1f} s to load, at each start of llmfw")
+    for plugin, seconds in event["plugins"].items():
+        if seconds > SLOW_LOADING_S:
+            yield Finding("slow", plugin, f"takes {seconds:.1f} s to load, at each start of llmfw")
 
 
 def _of_component(what: str, event: dict[str, Any]) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ def check_request(request: Request, info: EngineInfo) -> None:
         _check_token_ids(param, token_ids, info.vocab_size)
     _check_count("logprobs", request.logprobs, info.vocab_size)
     _check_count("prompt_logprobs", request.prompt_logprobs, info.vocab_size)
+    _check_start(request)
     _check_given("logprob_token_ids", request.logprob_token_ids, "logprobs", request.logprobs)
     _check_given(
         "prompt_logprob_token_ids",
@@ -45,6 +46,22 @@ def check_request(request: Request, info: EngineInfo) -> None:
         _check_thinking(thinking)
     if sampling.allowed_token_ids or sampling.bad_words:
         _check_some_token(request, info.vocab_size)
+
+
+def _check_start(request: Request) -> None:
+    start, size = request.prompt_logprobs_start, len(request.prompt)
+    if start == 1:
+        return
+    if request.prompt_logprobs is None:
+        raise RequestError(
+            f"prompt_logprobs_start is {start}, but prompt_logprobs is not set: set it, or leave out the start",
+            param="prompt_logprobs_start",
+        )
+    if not 1 <= start < size:
+        raise RequestError(
+            f"prompt_logprobs_start is {start}; it must be the index of a prompt token but the first: 1 to {size - 1}",
+            param="prompt_logprobs_start",
+        )
 
 
 def _check_length(request: Request, limit: int) -> None:

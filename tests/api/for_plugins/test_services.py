@@ -133,6 +133,13 @@ def test_longer_continuations_are_summed(served: Served) -> None:
     assert (second["token_ids"], second["logprob"]) == ([66], pytest.approx(score(66, 0).logprob))
 
 
+def test_scores_let_the_prompt_come_from_the_cache(served: Served) -> None:
+    before = len(served.engine.requests)
+    ask(served, "/call", "score", "long question", ["ab", "abc"])
+    asked = served.engine.requests[before:]
+    assert [each.prompt_logprobs_start for each in asked] == [len("long question")] * 2
+
+
 def test_tokens_are_encoded_decoded_and_counted(served: Served) -> None:
     assert ask(served, "/call", "encode", "Hi").json() == ids("Hi")
     assert ask(served, "/call", "decode", ids("Hi")).text == "Hi"
@@ -165,6 +172,33 @@ def test_wrong_arguments_are_named(served: Served, call: tuple[Any, ...], param:
     name, first, rest, kwargs = call
     reply = ask(served, "/call", name, first, *rest, **kwargs)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), reply.text
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("generate", 5, {}), "prompt is 5 (int); give a str, or a sequence of token ids"),
+        (("generate", [1, "a"], {}), "prompt[1] is 'a' (str); give a token id, which is an int"),
+        (("generate", [1.5], {}), "prompt[0] is 1.5 (float); give a token id"),
+        (("stream", None, {}), "prompt is None (NoneType); give a str"),
+        (("generate", "T", {"logprobs": True}), "logprobs is True (bool); give an int or None"),
+        (("generate", "T", {"timeout_s": "5"}), "timeout_s is '5' (str); give a number of seconds or None"),
+        (("generate", "T", {"priority": None}), "priority is None (NoneType); give an int"),
+        (("generate", "T", {"grammar": "a+"}), "grammar is 'a+' (str); give a GrammarSpec or None"),
+        (("embed", "text", {}), "texts is 'text' (str); give a sequence of str"),
+        (("embed", ["a", 5], {}), "texts[1] is 5 (int); give a str"),
+        (("score", "T", "ab", {}), "continuations is 'ab' (str); give a sequence"),
+        (("score", "T", [None], {}), "continuations[0] is None (NoneType)"),
+        (("classify", [["a", 5]], {}), "inputs[0][1] is 5 (int); give a str"),
+    ],
+)
+def test_wrong_types_are_the_plugins_fault(
+    served: Served, call: tuple[Any, ...], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reply = ask(served, "/call", *call[:-1], **call[-1])
+    assert (reply.status_code, reply.json()["error"]["code"]) == (500, "plugin_error"), reply.text
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert f"TypeError: {said}" in record.getMessage()
 
 
 def test_a_model_that_generates_does_not_embed(served: Served) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import click
 import pytest
@@ -208,6 +209,22 @@ def test_a_slow_plugin_is_reported(install_plugin, monkeypatch):
     install_plugin("ours", "import time; time.sleep(0.15)")
     [line] = [plugin.slowness for plugin in load_plugins().loaded if plugin.slowness]
     assert re.match(r"plugin 'ours' \(foreign 1.2\) took 0\.\d s to load.*--no-plugin ours", line)
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit(3)"])
+def test_a_plugins_own_interrupt_names_it(install_plugin, monkeypatch, error):
+    install_plugin("ours", f"raise {error}")
+    monkeypatch.setenv("LLMFW_PLUGINS", "ours")
+    [broken] = load_plugins().broken
+    assert str(broken).startswith("plugin 'ours' (foreign 1.2) did not load: " + error.partition("(")[0])
+
+
+def test_ctrl_c_during_an_import_stays_one(install_plugin, monkeypatch):
+    install_plugin("ours", "import os, signal; os.kill(os.getpid(), signal.SIGINT)\nwhile True: pass")
+    monkeypatch.setenv("LLMFW_PLUGINS", "ours")
+    with pytest.raises(KeyboardInterrupt):
+        load_plugins()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_slow_import_names_the_plugin():

@@ -45,6 +45,21 @@ class ReturnsAnObject(Broken):
         return memoryview, super().validate(value)
 
 
+class ReturnsALargeInteger(Broken):
+    def validate(self, value: Any) -> Any:
+        return super().validate(value) + 2**70
+
+
+class ReturnsNaN(Broken):
+    def validate(self, value: Any) -> Any:
+        return [super().validate(value), float("nan")]
+
+
+class HasAnInfiniteDefault(Broken):
+    value_type = float
+    default = float("inf")
+
+
 class AcceptsWrongValues(Broken):
     def validate(self, value: Any) -> Any:
         return value

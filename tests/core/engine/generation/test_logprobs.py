@@ -23,6 +23,7 @@ from llmfw.core.step.sampling import logprobs
 
 from .running import GREEDY, Outcome, build_engine, generate, random_prompts
 from .test_engine import DEMO, demo_prompts, demo_token
+from .test_mixed_batch import check_alike
 from .tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 
 SHAPED = SamplingParams(
@@ -177,6 +178,40 @@ def test_prompt_logprobs_skip_but_fill_the_cache(llama: Path) -> None:
     assert cached == [0, 0, 47]
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("start", [2, 17, 60, 79])
+def test_logprobs_from_a_start_are_the_last_ones(llama: Path, start: int, overlap: bool) -> None:
+    engine = build_engine(llama, overlap=overlap, chunked_prefill_size=16)
+    prompt = random_prompts(40, VOCAB_SIZE)[-1][:80]
+    whole, late = (
+        Request(id=id, prompt=prompt, sampling=GREEDY, prompt_logprobs=1, prompt_logprobs_start=first)
+        for id, first in (("whole", 1), ("late", start))
+    )
+    every, last, cached = (generate(engine, [each])[0].events[0] for each in (whole, late, late))
+    assert (last.cached_tokens, cached.cached_tokens) == (start - 1, start - 1)
+    for found in (last, cached):
+        check_alike(found.prompt_logprobs, every.prompt_logprobs[start - 1 :])
+    assert len(last.prompt_logprobs) == 80 - start
+
+
+def test_scored_endings_compute_their_prompt_once(llama: Path) -> None:
+    """The requests start together: the prompt is in the cache of none of them."""
+    engine = build_engine(llama, max_total_tokens=2_000)
+    prompt = random_prompts(40, VOCAB_SIZE)[-1][:80]
+    requests = [
+        Request(
+            id=str(i),
+            prompt=[*prompt, i + 2, i + 3],
+            sampling=GREEDY,
+            prompt_logprobs=0,
+            prompt_logprobs_start=80,
+        )
+        for i in range(16)
+    ]
+    outcomes = generate(engine, requests)
+    assert sum(82 - each.events[0].cached_tokens for each in outcomes) == 79 + 16 * 3
+
+
 def test_a_one_token_prompt_has_no_logprobs(llama: Path) -> None:
     [outcome] = generate(
         build_engine(llama), [Request(id="a", prompt=[5], sampling=GREEDY, prompt_logprobs=1)]
@@ -219,6 +254,9 @@ def test_sliced_logprobs_equal_whole_ones(
     [
         ({"logprob_token_ids": (VOCAB_SIZE,), "logprobs": 0}, "logprob_token_ids", "token id 300"),
         ({"logprob_token_ids": (5,), "prompt_logprobs": 0}, "logprob_token_ids", "logprobs is not set"),
+        ({"prompt_logprobs_start": 2}, "prompt_logprobs_start", "prompt_logprobs is not set"),
+        ({"prompt_logprobs_start": 0, "prompt_logprobs": 0}, "prompt_logprobs_start", "must be the index"),
+        ({"prompt_logprobs_start": 99, "prompt_logprobs": 0}, "prompt_logprobs_start", "must be the index"),
         ({"logprob_token_ids": (5,) * 129, "logprobs": 0}, "logprob_token_ids", "129 ids; at most 128"),
         ({"prompt_logprob_token_ids": (-1,), "prompt_logprobs": 0}, "prompt_logprob_token_ids", "id -1"),
         ({"prompt_logprob_token_ids": (5,), "logprobs": 0}, "prompt_logprob_token_ids", "is not set"),
