@@ -47,6 +47,14 @@ def check_start(body: GenerateRequest, prompts: Sequence[Sequence[int]]) -> None
         )
 
 
+def first_scored(body: GenerateRequest, prompt_len: int) -> int:
+    """Return the index of the first prompt token whose log probability the engine has to report, at least 1.
+
+    The token at `logprob_start_len` has none in the reply. The engine reports that of at least one token of a prompt.
+    """
+    return max(1, min(_start_of(body) + 1, prompt_len - 1))
+
+
 class LogprobForm:
     """Formats log probabilities in the replies to one request.
 
@@ -120,11 +128,12 @@ class LogprobForm:
         As in SGLang, the first of these tokens has no log probability.
         """
         token_ids, found = choice.request.prompt, choice.text.prompt_logprobs or []
-        if len(found) != len(token_ids) - 1:
+        first = choice.request.prompt_logprobs_start
+        if len(found) != len(token_ids) - first:
             raise EngineError(
                 "the engine gave no log probabilities of the prompt, though it was asked for them"
             )
-        logprobs: Sequence[TokenLogprob | None] = [None, *found[self._start :]]
+        logprobs: Sequence[TokenLogprob | None] = [None, *found[self._start + 1 - first :]]
         return (
             score(0, token_id, logprob, self._tokenizer.token_bytes)
             for token_id, logprob in zip(token_ids[self._start :], logprobs, strict=False)

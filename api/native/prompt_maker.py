@@ -19,7 +19,7 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import SamplingParams
 from llmfw.core.interfaces.parsers import ReasoningParser
 
-from .logprobs import num_prompt_top, num_top
+from .logprobs import first_scored, num_prompt_top, num_top
 
 DEFAULT_MAX_NEW_TOKENS = 128  # as in SGLang
 
@@ -72,18 +72,21 @@ class PromptMaker:
         """
         if not isinstance(self._body.sampling_params, list):
             settings = await self._settings(given[0], "sampling_params.")
-            return [
-                GenerationPrompt(each, settings.sampling, settings.make_text, settings.output)
-                for each in prompts
-            ]
+            return [self._with_settings(each, settings) for each in prompts]
         with_settings: list[GenerationPrompt] = []
         for i, (prompt, each) in enumerate(zip(prompts, given, strict=True)):
             key = msgspec.json.encode(each)
             if key not in self._made:
                 self._made[key] = await self._own_settings(each, i)
-            made = self._made[key]
-            with_settings.append(GenerationPrompt(prompt, made.sampling, made.make_text, made.output))
+            with_settings.append(self._with_settings(prompt, self._made[key]))
         return with_settings
+
+    def _with_settings(self, prompt: list[int], made: _Settings) -> GenerationPrompt:
+        first = first_scored(self._body, len(prompt))
+        output = (
+            msgspec.structs.replace(made.output, prompt_logprobs_start=first) if first > 1 else made.output
+        )
+        return GenerationPrompt(prompt, made.sampling, made.make_text, output)
 
     async def _own_settings(self, given: NativeSampling, i: int) -> _Settings:
         """Return the settings of one prompt of a list. Errors name its item of `sampling_params`."""

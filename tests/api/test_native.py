@@ -49,6 +49,21 @@ def test_prompt_logprobs_start_at_the_given_position(server: Served) -> None:
     assert generate(server, **fields, logprob_start_len=4)["meta_info"]["input_token_logprobs"] == []
 
 
+def test_the_engine_reports_what_is_asked_for(server: Served) -> None:
+    for start, first in ((0, 1), (1, 2), (2, 3), (3, 3), (4, 3)):
+        fields = {
+            "input_ids": [[65, 66, 67, 68], [65] * 9],
+            "return_logprob": True,
+            "logprob_start_len": start,
+        }
+        found = [each["meta_info"]["input_token_logprobs"] for each in generate(server, **fields)]
+        assert [len(each) for each in found] == [4 - start, 9 - start]
+        values = [value for each in found for value, _, _ in each[1:]]
+        assert None not in values
+        starts = [request.prompt_logprobs_start for request in server.engine.requests[-2:]]
+        assert starts == [first, start + 1]
+
+
 def test_a_place_beyond_the_prompt_is_refused(server: Served) -> None:
     body = {"input_ids": [[65, 66], [67]], "return_logprob": True, "logprob_start_len": 2}
     error = server.post("/generate", body).json()["error"]
