@@ -11,18 +11,21 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
 from llmfw.api.text.terms import key_name
-from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.interfaces.authenticator import Refusal
 
 from .authenticators import Authenticators
 from .error_reply import send_error
 from .keyring import Keyring
 
+TWO_KEYS = "the headers 'authorization' and 'x-api-key' have different keys; send one of them"
+
 
 class ApiKey:
     """ASGI middleware that refuses connections without a valid key, and sets the tenant (`terms.key_name`).
 
-    Clients send a key as `Authorization: Bearer KEY`, or, with Anthropic's SDKs, as `x-api-key: KEY`.
+    Clients send a key as `Authorization: Bearer KEY`, or, with Anthropic's SDKs, as `x-api-key: KEY`. A request
+    with two different keys is refused: a proxy might read another one than this server.
 
     Args:
         keys: the accepted keys.
@@ -49,6 +52,9 @@ class ApiKey:
             await self._app(scope, receive, send)
             return
         given = _given_keys(scope)
+        if len(set(given)) > 1:
+            await _send_error(send, kind, scope["path"], RequestError(TWO_KEYS))
+            return
         tenant = next((found for found in map(self._keys.tenant_of, given) if found is not None), None)
         refusal = ""
         if tenant is None and self._others is not None:

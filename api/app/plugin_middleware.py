@@ -6,6 +6,7 @@ hosts, origins and keys, other middleware, routes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -72,7 +73,7 @@ class _Exchange:
 
     async def run(self) -> None:
         """Handle the request."""
-        handle = self._middleware.component.handle
+        handle, task = self._middleware.component.handle, asyncio.current_task()
         watch = CancellationWatch(self._scope, self._log)
         try:
             await handle(self._call_app, cast("Any", self._scope), self._read, self._reply)
@@ -84,7 +85,7 @@ class _Exchange:
                 self._rules.check_end()
         except BaseException as error:
             watch.note()
-            raise_if_task_ends(error)
+            raise_if_task_ends(error, task)
             if _alone(error) is self._from_app and self._wrong is None:
                 raise
             await self._fail(contained(self._wrong or error))

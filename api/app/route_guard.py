@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -45,7 +46,7 @@ class RouteGuard:
         if scope["type"] != "http":  # type: ignore[comparison-overlap]
             await self._app(scope, receive, send)
             return
-        head = _Head(send)
+        head, task = _Head(send), asyncio.current_task()
         request: Request[Any, Any, Any] = Request(scope)
         watch = CancellationWatch(scope, partial(self._log, request))
         try:
@@ -53,7 +54,7 @@ class RouteGuard:
             await head.release()
         except BaseException as error:
             watch.note()
-            raise_if_task_ends(error)
+            raise_if_task_ends(error, task)
             cause = contained(head.wrong or _cause(error))
             reply = self._fail(request, cause)
             if not head.is_sent:

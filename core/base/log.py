@@ -21,11 +21,14 @@ _CONTROLS_OF_A_LINE = re.compile(_CONTROLS.pattern.replace(r"\x00-\x1f", r"\x00-
 
 SEVERAL_LINES = {"several_lines": True}
 
+MAX_TEXT = 65_536
+"""Characters of a message or of a traceback that are written. An exception may quote a whole request."""
+
 
 class LineHandler(logging.StreamHandler[TextIO]):
     """Writes log records to stderr, such that clients' text cannot forge lines or move the terminal's cursor.
 
-    Control characters in a message are escaped, and the lines of a traceback are indented. To log a message
+    Leaves out the middle of texts that are longer than MAX_TEXT. Control characters in a message are escaped, and the lines of a traceback are indented. To log a message
     of several lines, which must not contain clients' text, pass `extra=SEVERAL_LINES`.
     """
 
@@ -33,11 +36,20 @@ class LineHandler(logging.StreamHandler[TextIO]):
         """Return the text of a record, with control characters escaped."""
         safe = copy.copy(record)
         controls = _CONTROLS_OF_A_LINE if hasattr(record, "several_lines") else _CONTROLS
-        safe.msg, safe.args = _escaped(controls, record.getMessage()), ()
+        safe.msg, safe.args = _escaped(controls, _cut(record.getMessage())), ()
         if record.exc_info and record.exc_info[0] is not None:
-            lines = logging.Formatter().formatException(record.exc_info)
+            lines = _cut(logging.Formatter().formatException(record.exc_info))
             safe.exc_text = "  " + _escaped(_CONTROLS_OF_A_LINE, lines).replace("\n", "\n  ")
         return super().format(safe)
+
+
+def _cut(text: str) -> str:
+    """Return a text without its middle if it is longer than MAX_TEXT."""
+    left_out = len(text) - MAX_TEXT
+    if left_out <= 0:
+        return text
+    half = MAX_TEXT // 2
+    return f"{text[:half]} … {left_out} characters are left out … {text[-half:]}"
 
 
 def _escaped(controls: re.Pattern[str], text: str) -> str:

@@ -92,7 +92,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         for name in ("presence_penalty", "frequency_penalty"):
             _check(name, getattr(self, name), _within(getattr(self, name), -2, 2), "between -2 and 2")
         penalty = self.repetition_penalty
-        _check("repetition_penalty", penalty, 0 < penalty <= 100, "above 0 and at most 100")
+        _check("repetition_penalty", penalty, _within(penalty, 0.01, 100), "between 0.01 and 100")
         if self.logit_bias:
             _check_biases(self.logit_bias)
         for i, text in enumerate(self.stop):

@@ -14,6 +14,10 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class ProcessEnd(SystemExit):
@@ -72,15 +76,20 @@ def contained(error: BaseException) -> Exception:
     return RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
 
 
-def raise_if_task_ends(error: BaseException) -> None:
+def raise_if_task_ends(error: BaseException, task: asyncio.Task[Any] | None = None) -> None:
     """Raise an exception again if it ends the process or the current asyncio task.
 
     A CancelledError that a plugin raises by itself, while nothing cancels the task, is the plugin's failure.
+
+    Args:
+        task: the task that runs the plugin's code, if that code is a coroutine; None: it may be a generator. A
+            coroutine is closed, by a GeneratorExit, only from outside its task, so that one within the task is
+            the plugin's failure.
     """
     import asyncio  # the command line starts without it
 
     raise_if_process_ends(error)
-    if isinstance(error, GeneratorExit):
+    if isinstance(error, GeneratorExit) and (task is None or asyncio.current_task() is not task):
         raise error
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

@@ -73,6 +73,8 @@ def _why_not_sendable(plain: Any) -> str | None:
         msgspec.msgpack.encode(plain)
     except OverflowError:
         return "or has an integer of more than 64 bits"
+    except UnicodeEncodeError:
+        return "or has text with half of a surrogate pair"
     if not _is_finite(plain):
         return "or has NaN or Infinity, which JSON does not know"
     return None

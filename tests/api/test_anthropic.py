@@ -380,6 +380,19 @@ def test_a_disconnect_aborts_the_request(server: Served) -> None:
     wait_until(lambda: len(server.engine.aborted) > before)
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/messages"])
+def test_two_different_keys_are_refused(tmp_path: Path, path: str) -> None:
+    keys = (("ann", "one"), ("bob", "two"))
+    with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key=keys) as locked:
+        pair = [("authorization", "Bearer one"), ("x-api-key", "two")]
+        for headers in (pair, pair[::-1]):  # a proxy may send them in any order
+            reply = httpx.get(locked.url + path, headers=headers)
+            assert reply.status_code == 400
+            assert "different keys; send one of them" in reply.json()["error"]["message"]
+        both = {"authorization": "Bearer one", "x-api-key": "one"}
+        assert httpx.get(locked.url + "/v1/models", headers=both).status_code == 200
+
+
 def test_the_key_may_come_as_x_api_key(tmp_path: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="sesame") as locked:
         with client_of(locked, api_key="sesame") as client:

@@ -59,6 +59,9 @@ class Misbehaving(HTTPMiddleware):
     async def panics(self, *_: Any) -> None:
         raise SystemExit(3)
 
+    async def leaves(self, *_: Any) -> None:
+        raise GeneratorExit
+
     async def cancels(self, *_: Any) -> None:
         raise asyncio.CancelledError
 
@@ -153,6 +156,7 @@ def asked(served: Served, what: str, path: str = "/v1/completions", **fields: An
     [
         "raises",
         "panics",
+        "leaves",
         "cancels",
         "silent",
         "lies",

@@ -35,7 +35,7 @@ class Place(msgspec.Struct):
     y: int = 0
 
 
-OWN_VALUES: dict[int, Any] = {70: 2**70, 71: {"a": [float("nan")]}, 72: -float("inf")}
+OWN_VALUES: dict[int, Any] = {70: 2**70, 71: {"a": [float("nan")]}, 72: -float("inf"), 73: "\ud800"}
 
 
 class Where(RequestField):

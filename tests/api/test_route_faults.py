@@ -26,6 +26,7 @@ class Panic(BaseException):
 RAISED: dict[str, BaseException] = {
     "panic": Panic("a panic"),
     "exit": SystemExit(3),
+    "leaving": GeneratorExit(),
     "cancelled": asyncio.CancelledError(),
     "request": UnreadableRequestError("the engine cannot read request 'a': Expected `int`, got `str`"),
 }

@@ -55,6 +55,7 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, Any]:
         ({"presence_penalty": 3}, "presence_penalty", "3"),
         ({"frequency_penalty": -3}, "frequency_penalty", "-3"),
         ({"repetition_penalty": 0}, "repetition_penalty", "0"),
+        ({"repetition_penalty": 1e-40}, "repetition_penalty", "1e-40"),
         ({"logit_bias": {"word": 1}}, "logit_bias.word", "word"),
         ({"logit_bias": {"7": -1, "007": 1}}, "logit_bias.007", "token 7, which another key names"),
         ({"logit_bias": {"5": 101}}, "logit_bias.5", "101"),

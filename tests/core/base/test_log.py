@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from llmfw.core.base.log import LineFormatter, LineHandler
+from llmfw.core.base.log import MAX_TEXT, LineFormatter, LineHandler
 
 HOSTILE = "a\n[2025-01-01 00:00:00] forged\r\t\x1b[2J\x9b1A\u2028\u202e\ud800"
 
@@ -29,6 +29,20 @@ def test_a_message_stays_on_its_line(written: tuple[logging.Logger, io.StringIO]
     assert stream.getvalue().endswith(
         r"ä said a\n[2025-01-01 00:00:00] forged\r\t\x1b[2J\x9b1A\u2028\u202e\ud800" + "\n"
     )
+
+
+def test_the_middle_of_long_texts_is_left_out(written: tuple[logging.Logger, io.StringIO]) -> None:
+    logger, stream = written
+    try:
+        raise ValueError("begin" + "z" * 1_000_000 + "end")
+    except ValueError as error:
+        logger.log(logging.ERROR, "it failed: %s", error, exc_info=error)
+    message, *traceback = stream.getvalue().splitlines()
+    for text in (message, traceback[-1]):
+        assert len(text) <= MAX_TEXT + 100
+        assert text.endswith("zend")
+    assert "begin" in message
+    assert "characters are left out" in message
 
 
 def test_a_traceback_starts_no_line(written: tuple[logging.Logger, io.StringIO]) -> None:
