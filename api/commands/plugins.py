@@ -50,7 +50,7 @@ def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, 
     Returns:
         A dict with the lists "components" and "broken". Items of "broken" have name, package, version and
         reason. Items of "components" have kind, name, plugin, package, version, path, summary, rank, needs,
-        lacks, and:
+        lacks, devices (types of the devices that the component is for; empty: any), and:
 
         - install: command that installs what the component lacks; None if llmfw does not know one.
         - options: names of the component's options; None if only an import could tell them.
@@ -59,7 +59,7 @@ def describe(plugins: Plugins, own_commands: Collection[str] = ()) -> dict[str, 
         - shadowed_by: the other components of the same name.
     """
     components = [_described(component) for plugin in plugins.loaded for component in plugin.components]
-    blank: dict[str, Any] = {"path": None, "summary": "", "rank": 0, "needs": [], "lacks": []}
+    blank: dict[str, Any] = {"path": None, "summary": "", "rank": 0, "needs": [], "lacks": [], "devices": []}
     blank |= {"install": None, "options": []}
     for plugin in plugins.loaded:
         about = {"plugin": plugin.name, "distribution": plugin.distribution, "version": plugin.version}
@@ -84,6 +84,7 @@ def _described(component: Entry) -> dict[str, Any]:
     lacks = component.missing()
     return asdict(component) | {
         "needs": list(component.needs),
+        "devices": list(component.devices),
         "lacks": lacks,
         "install": component.install_hint() if lacks else None,
         "options": _names_of_options(component),

@@ -81,7 +81,7 @@ class EmbeddingService:
         if not info.is_matryoshka:
             raise RequestError(
                 f"dimensions is {asked}; this model's vectors have {size}, and its config.json does not say that they can be "
-                "cut: leave dimensions out, or set is_matryoshka to true in config.json if the model was trained for it",
+                "cut: leave it out, or set is_matryoshka to true in config.json if the model was trained for it",
                 param="dimensions",
                 code="unsupported_parameter",
             )

@@ -55,15 +55,18 @@ def choose_passes(
         ConfigError: a name is not that of a pass, or is given twice.
         ComponentError: a named pass cannot be used; the message gives the reason.
     """
-    choice = choose(registry, "module_pass", names)
+    choice = choose(registry, "module_pass", names, device.type)
     chosen = []
     unsupported: dict[str, list[str]] = {}  # reason → names
+    elsewhere: list[str] = []
     for entry in sorted(choice.entries, key=lambda entry: -entry.rank):
         found = choice.attempt(entry, partial(_build, entry, device, dtype))
         if not isinstance(found, Rejection):
             chosen.append(ChosenPass(entry, found))
         elif not choice.is_auto:
             raise found.error or ComponentError(f"{entry} cannot be applied: {found.reason}")
+        elif found.is_for_other_device:
+            elsewhere.append(f"{entry.name} ({found.reason})")
         elif found.error:
             logger.warning("Module pass %s is passed over: %s", entry.name, found.reason)
         else:
@@ -71,6 +74,8 @@ def choose_passes(
     if unsupported:
         listed = (f"{', '.join(each)} ({reason})" for reason, each in unsupported.items())
         logger.info("Module passes that do not apply: %s", "; ".join(listed))
+    if elsewhere:
+        logger.debug("Module passes for other devices than %s: %s", device.type, ", ".join(elsewhere))
     return chosen
 
 

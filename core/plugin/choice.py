@@ -26,10 +26,12 @@ class Rejection:
     Attributes:
         reason: a clause for messages, without the component's name.
         error: error of a broken component; None: the component does not support the model or the device.
+        is_for_other_device: whether the component was not tried, because it is for devices of other types.
     """
 
     reason: str
     error: ComponentError | None = None
+    is_for_other_device: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,12 @@ class Choice:
     Attributes:
         is_auto: whether the setting is "auto", so that a component that cannot be used is skipped.
         entries: the components, in the order in which to try them.
+        device: type of the device, such as "cuda"; "": unknown, so that components for any device are tried.
     """
 
     is_auto: bool
     entries: tuple[Entry, ...]
+    device: str = ""
 
     def attempt(self, entry: Entry, build: Callable[[type[Any]], BuiltT | str]) -> BuiltT | Rejection:
         """Build one of the components. Returns the component, or the reason why it cannot be used.
@@ -55,6 +59,8 @@ class Choice:
         Raises:
             ConfigError: an option of the component is wrong.
         """
+        if self.is_auto and self.device and entry.devices and self.device not in entry.devices:
+            return Rejection(f"it is for {', '.join(entry.devices)}", is_for_other_device=True)
         missing = ", ".join(entry.missing())
         if missing:
             return Rejection(f"needs {missing}" if self.is_auto else entry.lacking() or "")
@@ -79,12 +85,13 @@ class Created(Generic[BuiltT]):
     component: BuiltT
 
 
-def choose(registry: Registry, kind: str, setting: str) -> Choice:
+def choose(registry: Registry, kind: str, setting: str, device: str = "") -> Choice:
     """Return the components that a setting names.
 
     Args:
         setting: "auto" (all components of the kind, by descending rank), "none" (no component), or names
             separated by commas (in this order).
+        device: see `Choice`.
 
     Raises:
         UnknownComponentError: no plugin registers one of the names.
@@ -93,7 +100,7 @@ def choose(registry: Registry, kind: str, setting: str) -> Choice:
     if setting == "none":
         return Choice(is_auto=False, entries=())
     if setting == "auto":
-        return Choice(is_auto=True, entries=tuple(registry.entries(kind)))
+        return Choice(is_auto=True, entries=tuple(registry.entries(kind)), device=device)
     entries = tuple(registry.find(kind, name.strip()) for name in setting.split(","))
     for entry in entries:
         if entries.count(entry) > 1:

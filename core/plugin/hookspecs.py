@@ -32,6 +32,7 @@ class Register(Protocol):
         rank: int = 0,
         prepare: str = "",
         needs_fields: Sequence[str] = (),
+        devices: Sequence[str] = (),
     ) -> None:
         """Register a component.
 
@@ -49,6 +50,9 @@ class Register(Protocol):
                 must not rely on the call.
             needs_fields: names of request fields that become active when the component is chosen, as if
                 `--request-fields` named them. For policies, drafters and observers.
+            devices: types of the devices that the component is for, such as "cuda"; empty: any. On other
+                devices, "auto" skips the component without importing it. For attention backends and module
+                passes.
         """
 
 

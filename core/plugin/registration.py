@@ -16,6 +16,10 @@ RESERVED_NAMES = ("auto", "none")
 GETS_FIELDS = ("policy", "drafter", "observer")
 """Kinds of components that get the values of request fields."""
 
+CHOSEN_BY_DEVICE = ("attention", "module_pass")
+"""Kinds of components that "auto" chooses by device."""
+
+_DEVICE = re.compile(r"[a-z]+")
 _PART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _FIELD = re.compile(r"[A-Za-z]\w*", re.ASCII)
@@ -55,6 +59,21 @@ def check_needs_fields(kind: str, name: str, needs_fields: Any) -> None:
             raise PluginError(
                 f"{what} has {field!r}, which is not the name of a request field; use letters, digits and '_'"
             )
+
+
+def check_devices(kind: str, name: str, devices: Any) -> None:
+    """Raise PluginError if a component's registration names devices in a wrong form, or if its kind is not
+    chosen by device."""
+    what = f"devices of {kind} {name!r}"
+    if isinstance(devices, str) or not isinstance(devices, list | tuple | set | frozenset):
+        raise PluginError(f"{what} is {devices!r}; it must be a sequence of names")
+    for device in devices:
+        if not (isinstance(device, str) and _DEVICE.fullmatch(device)):
+            raise PluginError(
+                f"{what} has {device!r}, which is not the type of a device; write it as in torch.device, such as 'cuda'"
+            )
+    if devices and kind not in CHOSEN_BY_DEVICE:
+        raise PluginError(f"{what} is {devices!r}; only {', '.join(CHOSEN_BY_DEVICE)} are chosen by device")
 
 
 def is_field_name(name: str) -> bool:

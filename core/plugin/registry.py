@@ -54,6 +54,7 @@ class Entry:
         prepare: import path of a function that is called before an engine is started (see `preparation`), or
             "".
         needs_fields: names of request fields that become active when the component is chosen.
+        devices: types of the devices that the component is for; empty: any.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class Entry:
     rank: int = 0
     prepare: str = ""
     needs_fields: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:

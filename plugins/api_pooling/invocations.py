@@ -47,7 +47,7 @@ def path_of(names: Collection[str], *, embeds: bool) -> str:
     kinds = {"messages": EMBEDDING if embeds else CHAT, "prompt": COMPLETION, "input": EMBEDDING}
     found = [name for name in kinds if name in names]
     if len(found) != 1:
-        shown = " and ".join(found) or "none of them"
+        shown = " and ".join(found) or "no field that says its route"
         raise RequestError(
             f"the request has {shown}; give messages (a chat), prompt (a completion) or input (embeddings), and for other "
             "requests use their own routes, such as /score",

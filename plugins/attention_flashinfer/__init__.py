@@ -11,5 +11,6 @@ def register_attention_backends(register: Register) -> None:
         "llmfw.plugins.attention_flashinfer.backend:FlashInferAttention",
         summary="FlashInfer's paged kernels; NVIDIA GPUs from compute capability 8.0 on; CUDA graphs",
         needs=("torch", "flashinfer", "tvm_ffi", "pynvml"),
+        devices=("cuda",),
         rank=20,
     )

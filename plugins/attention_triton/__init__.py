@@ -11,5 +11,6 @@ def register_attention_backends(register: Register) -> None:
         "llmfw.plugins.attention_triton.backend:TritonAttention",
         summary="our own paged kernels, split over keys for decoding; CUDA devices from Ampere on",
         needs=("triton",),
+        devices=("cuda",),
         rank=10,
     )

@@ -14,6 +14,7 @@ def register_module_passes(register: Register) -> None:
         f"{_PACKAGE}.layers:NativePass",
         summary="the layers of Llama, Mistral, Qwen2 and Qwen3 in C++; CPUs, needs a C++ compiler",
         needs=("torch",),
+        devices=("cpu",),
         rank=50,
         prepare=_PREPARE,
     )
@@ -27,6 +28,7 @@ def register_attention_backends(register: Register) -> None:
         f"{_PACKAGE}.attention:CpuAttention",
         summary="paged attention in C++, nothing gathered; CPUs, needs a C++ compiler",
         needs=("torch",),
+        devices=("cpu",),
         rank=5,
         prepare=_PREPARE,
     )

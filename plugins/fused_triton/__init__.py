@@ -16,6 +16,7 @@ def register_module_passes(register: Register) -> None:
         f"{_PACKAGE}.norms:NormPass",
         summary="RMS norms, together with the additions before them, in Triton; cuda",
         needs=("torch", "triton"),
+        devices=("cuda",),
         rank=30,
     )
     register(
@@ -23,6 +24,7 @@ def register_module_passes(register: Register) -> None:
         f"{_PACKAGE}.swiglu:SwigluPass",
         summary="silu(gate) times up in one Triton kernel; cuda",
         needs=("torch", "triton"),
+        devices=("cuda",),
         rank=20,
     )
     register(
@@ -30,5 +32,6 @@ def register_module_passes(register: Register) -> None:
         f"{_PACKAGE}.rotary:RotaryPass",
         summary="rotary embeddings of queries and keys, with their norms, in one Triton kernel; cuda",
         needs=("torch", "triton"),
+        devices=("cuda",),
         rank=10,
     )

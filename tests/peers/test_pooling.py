@@ -153,7 +153,10 @@ def test_cohere_s_inputs_are_cut_as_asked(embedder: Served) -> None:
             {"texts": ["a"], "output_dimension": 9, "embedding_types": ["binary"]},
             "embedding_types",
         ),
+        ("/v1/embeddings", {"input": "a", "use_activation": False}, "use_activation"),
+        ("/v1/embeddings", {"input": "a", "activation": True}, "activation"),
         ("/invocations", {}, None),
+        ("/invocations", {"text_1": "a", "text_2": "b"}, None),
         ("/invocations", {"prompt": "a", "input": "b"}, "input"),
     ],
 )

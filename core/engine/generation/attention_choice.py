@@ -59,16 +59,24 @@ def choose_attention(
         ComponentError: the requested backend cannot serve the model, or none can; the message gives the
             reasons.
     """
-    choice = choose(registry, "attention", config.attention)
+    choice = choose(registry, "attention", config.attention, device.type)
     reasons: list[str] = []
+    elsewhere: list[str] = []
     for entry in choice.entries:
         found = choice.attempt(entry, partial(_build, entry, config, model, device, storage))
         if not isinstance(found, Rejection):
             passed_over = f" ({'; '.join(reasons)})" if reasons else ""
             logger.info("Attention backend: %s%s", entry.name, passed_over)
+            if elsewhere:
+                logger.debug(
+                    "Attention backends for other devices than %s: %s", device.type, ", ".join(elsewhere)
+                )
             return name_of(registry, entry), found
-        reasons.append(f"{entry.name}: {found.reason}")
-    listed = "; ".join(reasons) or "no plugin brings one"
+        if found.is_for_other_device:
+            elsewhere.append(f"{entry.name} ({found.reason})")
+        else:
+            reasons.append(f"{entry.name}: {found.reason}")
+    listed = "; ".join(reasons + elsewhere) or "no plugin brings one"
     if config.kv_cache_dtype != "auto":
         listed += f" (--kv-cache-dtype is {config.kv_cache_dtype})"
     raise ComponentError(f"no attention backend can serve {model.architecture} on {device}: {listed}")

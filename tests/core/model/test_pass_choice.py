@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,17 @@ def test_auto_applies_usable_passes_by_rank(llama: Path, caplog: pytest.LogCaptu
     assert "lacking (needs no_such_module)" in line
     assert "OnlyHalf (it is for float16, not for torch.float32)" in line
     assert "Marks: modules=1, logits moved by 0.0e+00" in caplog.text
+
+
+def test_passes_for_other_devices_are_not_logged(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """There is nothing that the reader could do about them; --log-level debug shows them."""
+    elsewhere = replace(entry(Raises, needs=("no_such_module",)), devices=("cuda",))
+    caplog.set_level(logging.INFO)
+    assert load(llama, "auto", elsewhere).module_passes == ()
+    assert "Raises" not in caplog.text
+    caplog.set_level(logging.DEBUG)
+    load(llama, "auto", elsewhere)
+    assert "Module passes for other devices than cpu: Raises (it is for cuda)" in caplog.messages
 
 
 def test_named_passes_are_applied_by_rank(llama: Path) -> None:

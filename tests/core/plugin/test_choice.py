@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from llmfw.core.base.errors import ComponentError, ConfigError, UnknownComponentError
@@ -44,6 +46,19 @@ def test_unknown_and_repeated_names_are_refused() -> None:
         choose(REGISTRY, "policy", "lwo")
     with pytest.raises(ConfigError, match="policy 'low' is named twice in 'low,mine/low'"):
         choose(REGISTRY, "policy", "low,mine/low")
+
+
+def test_auto_does_not_import_for_other_devices() -> None:
+    """A component that is chosen by name is tried on any device."""
+    elsewhere = replace(BROKEN, devices=("cuda", "xpu"), needs=("no_x",))
+    registry = Registry([elsewhere])
+    rejection = Rejection("it is for cuda, xpu", is_for_other_device=True)
+    assert choose(registry, "policy", "auto", "cpu").attempt(elsewhere, str) == rejection
+    for setting, device in (("auto", "xpu"), ("auto", ""), ("bad", "cpu")):
+        found = choose(registry, "policy", setting, device).attempt(elsewhere, str)
+        assert isinstance(found, Rejection)
+        assert "no_x" in found.reason
+        assert not found.is_for_other_device
 
 
 def test_failures_become_reasons() -> None:

@@ -71,6 +71,8 @@ WRONG_CALLS = {
     "register('a', 'm:C', prepare=None)": "None is not an import path",
     "register('a', 'm:C', needs_fields='deadline_ms')": "needs_fields of policy 'a' is 'deadline_ms'; it must be a",
     "register('a', 'm:C', needs_fields=['a-b'])": "has 'a-b', which is not the name of a request field",
+    "register('a', 'm:C', devices='cuda')": "devices of policy 'a' is 'cuda'; it must be a sequence of names",
+    "register('a', 'm:C', devices=['cuda:0'])": "has 'cuda:0', which is not the type of a device",
     "register('a', 'm:C', speed=3)": "unexpected keyword argument 'speed'",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,6 +57,7 @@ REGISTRY = Registry(
         entry("absent", 9, "Picky", "no_such_kernels"),
         entry("picky", 8, "Picky"),
         entry("broken", 7, "Broken"),
+        replace(entry("elsewhere", 6, "Broken", "no_such_kernels"), devices=("cuda",)),
         entry("plain", 0, "TorchAttention"),
     ]
 )
@@ -76,6 +78,10 @@ def test_auto_uses_the_best_backend_and_logs_rejections(
     assert (name, type(backend)) == ("plain", TorchAttention)
     for reason in ("absent: needs no_such_kernels", "picky: it does not run on cpu", "broken: its kernels"):
         assert reason in caplog.text
+    assert "elsewhere" not in caplog.text
+    with caplog.at_level(logging.DEBUG):
+        choose("auto")
+    assert "Attention backends for other devices than cpu: elsewhere (it is for cuda)" in caplog.messages
 
 
 @pytest.mark.parametrize(
