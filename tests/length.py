@@ -31,3 +31,8 @@ def of_length(short: int, full: int) -> int:
 def also(cases: Iterable[Any]) -> list[Any]:
     """Return cases of a test with one parameter, for `make test-all` alone."""
     return [pytest.param(case, marks=pytest.mark.long) for case in cases]
+
+
+def also_each(*cases: tuple[Any, ...]) -> list[Any]:
+    """Return cases of a test with several parameters, for `make test-all` alone."""
+    return [pytest.param(*case, marks=pytest.mark.long) for case in cases]

@@ -13,6 +13,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 from ..doubles.serving import Served
+from ..length import also
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +44,8 @@ PAIRS = [
     for pair in itertools.combinations(FEATURES, 2)
     if not {*pair} < {"auto", "required", "named"}  # the same field
 ]
+QUICK = PAIRS[::3]
+"""What `make test` runs: each feature with two others or more."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +68,7 @@ def ask(client: openai.OpenAI, fields: dict[str, Any]) -> tuple[ChatCompletion, 
     return whole, whole.usage is not None
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+@pytest.mark.parametrize("pair", [*QUICK, *also(pair for pair in PAIRS if pair not in QUICK)], ids="+".join)
 def test_pairs_of_features_work_together(demo_sdk: openai.OpenAI, pair: tuple[str, str]) -> None:
     first, second = (FEATURES[name] for name in pair)
     reply, has_usage = ask(demo_sdk, {**first, **second})

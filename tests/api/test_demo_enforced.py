@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from ..doubles.serving import Served
+from ..length import also_each
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -125,10 +126,17 @@ def test_an_impossible_response_format_is_refused_with_tools(
     assert reply.json()["error"]["param"] == "response_format.json_schema.schema"
 
 
+TEXT, ARRAY, ANY = {"type": "string", "minLength": 200}, {"type": "array", "minItems": 3}, dict[str, Any]()
+LOGPROBS, STOP = {"logprobs": True}, {"stop": ["}}}}}"]}
+
+
 @pytest.mark.parametrize(
-    "schema", [{"type": "string", "minLength": 200}, {"type": "array", "minItems": 3}, {}]
+    ("schema", "more"),
+    [
+        *((TEXT, {}), (ARRAY, {}), (ANY, {}), (TEXT, LOGPROBS), (ARRAY, STOP)),
+        *also_each((ARRAY, LOGPROBS), (ANY, LOGPROBS), (TEXT, STOP), (ANY, STOP)),
+    ],
 )
-@pytest.mark.parametrize("more", [{}, {"logprobs": True}, {"stop": ["}}}}}"]}])
 def test_json_is_complete_at_max_tokens(demo_server: Served, schema: Any, more: Any) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     limits: dict[str, Any] = {"max_tokens": 150, "temperature": 2.0, "logit_bias": {"2": -100, "0": -100}}

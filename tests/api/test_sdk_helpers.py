@@ -23,6 +23,14 @@ class Person(pydantic.BaseModel):
     mood: Literal["good", "bad"]
 
 
+PERSON: Any = {
+    "model": "demo",
+    "input": "Tell me of a person.",
+    "text_format": Person,
+    "extra_body": {"thinking_budget": 20},  # the demo model may think for a thousand tokens
+}
+
+
 @pytest.fixture(scope="module")
 def sdk(demo_server: Served) -> Iterator[openai.OpenAI]:
     with demo_server.openai() as client:
@@ -98,13 +106,13 @@ def test_a_streamed_response_is_accepted(sdk: openai.OpenAI) -> None:
 
 
 def test_a_streamed_response_with_a_schema_is_parsed(sdk: openai.OpenAI) -> None:
-    with sdk.responses.stream(model="demo", input="Tell me of a person.", text_format=Person) as stream:
+    with sdk.responses.stream(**PERSON) as stream:
         final = stream.until_done().get_final_response()
     assert isinstance(final.output_parsed, Person)
 
 
 def test_a_response_is_parsed(sdk: openai.OpenAI) -> None:
-    reply = sdk.responses.parse(model="demo", input="Tell me of a person.", text_format=Person)
+    reply = sdk.responses.parse(**PERSON)
     assert isinstance(reply.output_parsed, Person)
 
 

@@ -125,6 +125,7 @@ def server(tmp_path: Path) -> ServerProcess:
     return echo_server(tmp_path, "--watchdog-timeout", "300" if IS_FULL else "2")
 
 
+@pytest.mark.long  # tests/core/client/test_supervisor.py and test_killed.py hold it for each process alone
 def test_the_server_recovers_from_kills_and_stops(server: ServerProcess) -> None:
     draw, ledger = random.Random(3), Ledger()
     draw.shuffle(EVENTS)

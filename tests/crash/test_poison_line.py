@@ -45,6 +45,7 @@ def follow(server: ServerProcess, ids: list[str]) -> bool:
     return False
 
 
+@pytest.mark.long  # tests/api/batches/test_poison.py holds the same without processes
 def test_a_line_killing_the_server_runs_twice(tmp_path: Path) -> None:
     ledger, num_deaths = Ledger(), 0
     with echo_server(tmp_path, command=SERVE_POISON) as server:

@@ -31,6 +31,7 @@ def restore(storage: Path, copy: Path) -> None:
         shutil.copy(path, storage)
 
 
+@pytest.mark.long  # tests/plugins/test_restored_files.py holds the stores to it without a server
 def test_restoring_an_older_copy_loses_no_file(tmp_path: Path) -> None:
     with echo_server(tmp_path) as server:
         first = upload(server, b"first")

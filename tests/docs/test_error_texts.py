@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +44,13 @@ EXEMPT = (
 )
 
 
-def messages() -> Iterator[tuple[str, str]]:
-    """Yield where an error is raised, and its text with the names of values in braces."""
+@cache
+def messages() -> tuple[tuple[str, str], ...]:
+    """Return where errors are raised, and their texts with the names of values in braces."""
+    return tuple(find_messages())
+
+
+def find_messages() -> Iterator[tuple[str, str]]:
     for house in ("api", "core", "plugins"):
         for path in sorted((ROOT / house).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):

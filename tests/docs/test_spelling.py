@@ -18,10 +18,12 @@ BRITISH = re.compile(
     r"|prioriti|quanti|randomi|recogni|seriali|speciali|standardi|summari|synchroni|tokeni|utili|vectori)"
     r"s(?:e|ing|ation)"
     r"|(?:behavi|col|fav|hon|neighb)our|label(?=led|ling)|model(?=led|ling)|catalogue|analyse\b|licence|\bcentre"
-    r"|artefact|ageing|\btowards\b|whilst|amongst|judgement",
-    re.IGNORECASE,
+    r"|artefact|ageing|\btowards\b|whilst|amongst|judgement"
 )
-"""British forms. Not among them: "cancelled", which OpenAI's batches and Python's asyncio have."""
+"""British forms in lower case: a regex that ignores case takes three times as long.
+
+Not among them: "cancelled", which OpenAI's batches and Python's asyncio have.
+"""
 
 
 def files() -> Iterator[Path]:
@@ -40,7 +42,7 @@ def british(path: Path) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}:{i}: {line.strip()}"
         for i, line in enumerate(lines, 1)
-        if BRITISH.search(line)
+        if BRITISH.search(line.lower())
     ]
 
 
@@ -52,7 +54,7 @@ def test_texts_and_names_have_american_spelling() -> None:
     "word", ["Quantised", "is_penalised", "neighbours", "HONOURED", "labelled", "towards"]
 )
 def test_british_forms_are_found(word: str) -> None:
-    assert BRITISH.search(word)
+    assert BRITISH.search(word.lower())
 
 
 @pytest.mark.parametrize(

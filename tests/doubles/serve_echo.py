@@ -10,14 +10,12 @@ from functools import partial
 from pathlib import Path
 
 import llmfw.api.app.serve
-from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.api.cli import build_cli
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.plugin.plugins import load_plugins
+
+OPTIONS = "--load-format dummy --served-model-name tiny --port 0 --tool-parser hermes"
 
 if __name__ == "__main__":
     command = (sys.executable, str(Path(__file__).parent / "echo_engine.py"))
     llmfw.api.app.serve.ProcessEngineClient = partial(ProcessEngineClient, command=command)  # type: ignore
-    engine_config = EngineConfig(model=sys.argv[1], load_format="dummy")
-    llmfw.api.app.serve.serve(
-        engine_config, ServerConfig(served_model_name="tiny", port=0, tool_parser="hermes"), load_plugins()
-    )
+    build_cli()(["serve", sys.argv[1], *OPTIONS.split()], prog_name="llmfw")

@@ -32,11 +32,11 @@ BATCHES = {
 }
 """For each notebook the sizes of its batches, and how they end."""
 QUICK = ("2025_05_22",)
-"""What `make test` runs: each notebook waits for its batches for twenty seconds."""
+"""What `make test` runs: each notebook waits for its batches for ten seconds."""
 MODELS = ("meta-llama/Meta-Llama-3.1-8B-Instruct", "qwen/qwen2.5-0.5b-instruct", "QwQ/Qwen3-32B-250415")
 TIMEOUT_S = 300.0
-POLL_S = 3
-"""What the notebooks sleep between two looks at a batch."""
+SHORTER_S = {3: 0.3, 10: 2.0}
+"""What the notebooks sleep between two looks at a batch, and before the first, and how long they sleep here."""
 
 pytestmark = pytest.mark.slow
 
@@ -57,13 +57,13 @@ def sdk(server: ServerProcess) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def at_home(server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give notebooks a folder, SGLang's modules, and a sleep that looks more often and does not go on for ever."""
+    """Give notebooks a folder, SGLang's modules, and shorter sleeps that end."""
     real_sleep, deadline = time.sleep, time.monotonic() + TIMEOUT_S
 
     def sleep(seconds: float) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the notebook has run for {TIMEOUT_S:g} s")
-        real_sleep(0.3 if seconds == POLL_S else seconds)
+        real_sleep(SHORTER_S.get(seconds, seconds))
 
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.chdir(tmp_path)

@@ -301,7 +301,7 @@ def test_a_plugin_that_ends_the_server_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(install_plugin("rude", RUDE)))
-    with running(*LLMFW, str(model), "--load-format", "dummy", "--port", "0") as process:
+    with running(sys.executable, serve_echo.__file__, str(model)) as process:
         process.wait_for(READY)
         with contextlib.suppress(httpx.TransportError):
             httpx.get(process.url + path)

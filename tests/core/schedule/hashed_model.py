@@ -16,6 +16,7 @@ from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.sequence_pages import SequencePages
 
 MODULUS = (1 << 61) - 1
+SEED = 17
 
 
 class HashedModel:
@@ -30,6 +31,7 @@ class HashedModel:
         self._slots = np.zeros(pages.pool.num_pages * pages.page_size, dtype=np.int64)
         self._vocab_size = vocab_size
         self._last: dict[int, int] = {}
+        self._hashed: dict[str, tuple[list[int], list[int]]] = {}
 
     def run(self, plan: BatchPlan) -> list[int]:
         """Write and check the slots of a plan; return the sampled tokens."""
@@ -54,7 +56,7 @@ class HashedModel:
             known = list(seq.tokens(start, start + count))
             assert own[: len(known)] == known, "a step has tokens that are not the sequence's"
             whole = [*seq.token_ids[:start].tolist(), *own][: start + count]
-            hashes = np.array(prefix_hashes(whole), dtype=np.int64)
+            hashes = np.array(self._hashes_of(seq.id, whole), dtype=np.int64)
             places = np.arange(start + count)
             slots = self._table[row][places // self._page_size] * self._page_size + places % self._page_size
             self._slots[slots[start:]] = hashes[start:]
@@ -74,18 +76,28 @@ class HashedModel:
         self, prompt: Sequence[int], max_tokens: int, stop: Sequence[int], forced: Mapping[int, int]
     ) -> list[int]:
         """Return what a prompt is continued with. Some output tokens, by their place, are forced."""
-        tokens = list(prompt)
-        while len(tokens) < len(prompt) + max_tokens:
-            free = self.next_token(prefix_hashes(tokens)[-1])
-            tokens.append(forced.get(len(tokens) - len(prompt), free))
-            if tokens[-1] in stop:
+        output: list[int] = []
+        [*_, last] = prefix_hashes(prompt)
+        while len(output) < max_tokens:
+            output.append(forced.get(len(output), self.next_token(last)))
+            if output[-1] in stop:
                 break
-        return tokens[len(prompt) :]
+            [last] = prefix_hashes(output[-1:], last)
+        return output
+
+    def _hashes_of(self, name: str, tokens: list[int]) -> list[int]:
+        """Return the hash of each prefix; those of the tokens that this sequence had in its last step are kept."""
+        before, hashes = self._hashed.get(name, ([], []))
+        if tokens[: len(before)] != before:
+            before, hashes = [], []
+        hashes = hashes + prefix_hashes(tokens[len(before) :], hashes[-1] if hashes else SEED)
+        self._hashed[name] = (tokens, hashes)
+        return hashes
 
 
-def prefix_hashes(tokens: Sequence[int]) -> list[int]:
-    """Return the hash of each prefix of tokens."""
-    hashes, last = [], 17
+def prefix_hashes(tokens: Sequence[int], last: int = SEED) -> list[int]:
+    """Return the hash of each prefix of tokens that follow a prefix whose hash is `last`."""
+    hashes = []
     for token in tokens:
         last = (last * 1_000_003 + token + 1) % MODULUS
         hashes.append(last)

@@ -24,7 +24,7 @@ def test_random_operations_keep_invariants(
 ) -> None:
     rng = random.Random(f"{policy.__name__} {page_size} {overlap}")
     num_operations = num_retractions = 0
-    while num_operations < of_length(8_000, 100_000) / 12 or not num_retractions:
+    while num_operations < of_length(4_000, 100_000) / 12 or not num_retractions:
         assert num_operations < 20_000, "no sequence is ever retracted"
         driver = Driver(
             policy=policy,

@@ -100,7 +100,7 @@ def check_captured(llama: Path, seed: int) -> None:
         assert len(replayed) > captured
 
 
-@pytest.mark.parametrize("seed", [0, 2, *also([1])])
+@pytest.mark.parametrize("seed", [0, *also([1, 2])])
 def test_captured_steps_give_the_same_text(llama: Path, seed: int) -> None:
     check_captured(llama, seed)
 
@@ -117,7 +117,8 @@ def test_every_family_can_be_captured(family: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE[family])
     prompts = random_prompts(6, VOCAB_SIZE)
     replayed: list[int] = []
-    engine = build_captured(folder, replayed, dtype="float32", chunked_prefill_size=16, max_total_tokens=260)
+    settings = {"chunked_prefill_size": 16, "max_total_tokens": 260, "cuda_graph_max_bs": len(prompts)}
+    engine = build_captured(folder, replayed, dtype="float32", **settings)
     captured = len(replayed)
     assert run(engine, prompts) == run(build_engine(folder), prompts)
     assert len(replayed) > captured

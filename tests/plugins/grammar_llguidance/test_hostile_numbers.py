@@ -12,24 +12,21 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend
 
+from ...length import also
 from .schemas import REFUSED, SUPPORTED
 from .walking import demo_backend
 
-NUMBERS = [
-    "-0",
+NUMBERS = ["-0", "5e-324", "1e400", "NaN", str(2**63), "9" * 4300]
+"""A number of each kind: zero, tiny, infinite, none, larger than 64 bits, and with more digits than Python reads."""
+SIMILAR = [
     "-0.0",
     "1e-400",
-    "5e-324",
     "1e308",
     "-1e308",
-    "1e400",
     "-1e400",
-    "NaN",
     "-Infinity",
-    str(2**63),
     "9" * 309,
     "-" + "9" * 400,
-    "9" * 4300,
     "1" + "0" * 5000,
 ]
 KEYWORDS = [
@@ -89,7 +86,9 @@ def with_number(value: Any) -> Iterator[Any]:
             yield from ([*value[:i], changed, *value[i + 1 :]] for changed in with_number(inner))
 
 
-@pytest.mark.parametrize("number", NUMBERS, ids=lambda text: text[:8] + f"…{len(text)}" * (len(text) > 8))
+@pytest.mark.parametrize(
+    "number", [*NUMBERS, *also(SIMILAR)], ids=lambda text: text[:8] + f"…{len(text)}" * (len(text) > 8)
+)
 def test_numbers_anywhere_are_enforced_or_refused(number: str) -> None:
     backend, num = demo_backend(), 0
     for about, schema in CORPUS.items():

@@ -9,6 +9,7 @@ import pytest
 
 from llmfw.core.base.request import Request, SamplingParams
 
+from ....length import also_each
 from .running import build_engine, generate, random_prompts
 from .tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 
@@ -33,16 +34,20 @@ def alone(llama: Path, requests: list[Request]) -> list[list[int]]:
     return [generate(engine, [request])[0].token_ids for request in requests]
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("share", [0.0, 0.3])
-@pytest.mark.parametrize("max_running_requests", [3, 128])
+@pytest.mark.parametrize(
+    ("max_running_requests", "share", "overlap"),
+    [
+        *((3, 0.0, False), (3, 0.3, True), (128, 0.0, True), (128, 0.3, False)),  # each two of them together
+        *also_each((3, 0.0, True), (3, 0.3, False), (128, 0.0, False), (128, 0.3, True)),
+    ],
+)
 def test_deferrable_text_equals_the_single_run(
     llama: Path,
     requests: list[Request],
     alone: list[list[int]],
-    overlap: bool,
-    share: float,
     max_running_requests: int,
+    share: float,
+    overlap: bool,
 ) -> None:
     engine = build_engine(
         llama,

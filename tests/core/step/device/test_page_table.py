@@ -14,6 +14,7 @@ from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.step.device.page_table import PageTable
 from llmfw.core.step.device.staging import Staging
 
+from ....length import of_length
 from ...schedule.driver import Driver
 
 CPU = torch.device("cpu")
@@ -56,7 +57,7 @@ class Copying(Driver):
 def test_the_copy_equals_the_scheduler_s_page_table(page_size: int, overlap: bool) -> None:
     rng = random.Random(f"{page_size} {overlap}")
     retracted = 0
-    for _ in range(12):
+    for _ in range(of_length(3, 12)):
         driver = Copying(page_size, overlap)
         names = deque(str(i) for i in range(24))
         prefix = [rng.randrange(23) for _ in range(30)]

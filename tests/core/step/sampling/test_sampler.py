@@ -24,6 +24,7 @@ from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.sampling.randomness import derive_seed, uniform
 from llmfw.core.step.sampling.sampler import Sampler
 
+from ....length import also_each
 from .sampled_rows import SampledRow, positions_of, rows_of
 
 CPU = torch.device("cpu")
@@ -74,18 +75,24 @@ def reference(logits: torch.Tensor, sampling: dict[str, float]) -> torch.Tensor:
     return torch.softmax(scores[0], dim=-1)
 
 
+SAMPLING: list[dict[str, float]] = [
+    {},
+    {"temperature": 0.6},
+    {"top_k": 5},
+    {"top_p": 0.7},
+    {"min_p": 0.2},
+    {"temperature": 1.7, "top_k": 12, "top_p": 0.8, "min_p": 0.05},
+]
+
+
 @pytest.mark.parametrize(
-    "sampling",
+    ("sampling", "vocab_size"),
     [
-        {},
-        {"temperature": 0.6},
-        {"top_k": 5},
-        {"top_p": 0.7},
-        {"min_p": 0.2},
-        {"temperature": 1.7, "top_k": 12, "top_p": 0.8, "min_p": 0.05},
+        *((sampling, 30) for sampling in SAMPLING),
+        *((sampling, 5000) for sampling in (SAMPLING[0], SAMPLING[-1])),
+        *also_each(*((sampling, 5000) for sampling in SAMPLING[1:-1])),
     ],
 )
-@pytest.mark.parametrize("vocab_size", [30, 5000])
 def test_sampling_frequencies_equal_transformers(sampling: dict[str, float], vocab_size: int) -> None:
     logits = 2.5 * torch.randn(vocab_size, generator=torch.Generator().manual_seed(1))
     expected = reference(logits, sampling)
