@@ -20,6 +20,7 @@ class Refusal(NamedTuple):
         is_of_prompt: whether the field would change the prompt, and therefore the number of its tokens.
         tunes: other fields that this field adjusts. In a body without any of them, this field has no effect
             and is ignored.
+        is_of_sampler: whether a plugin may bring the field, for a logits processor of its own.
     """
 
     neutral: tuple[Any, ...] = ()
@@ -27,6 +28,7 @@ class Refusal(NamedTuple):
     why: str = ""
     is_of_prompt: bool = False
     tunes: tuple[str, ...] = ()
+    is_of_sampler: bool = False
 
     def passes(self, value: Any) -> bool:
         """Return whether a value is accepted, because it changes nothing.
@@ -65,6 +67,13 @@ def absent(
 ) -> Refusal:
     """Return the refusal of a field whose feature llmfw does not have."""
     return Refusal(neutral, (), why)
+
+
+def of_sampler(
+    *neutral: Any, why: str = "this server does not constrain or alter generation in this way"
+) -> Refusal:
+    """Return the refusal of a field that is read only if a plugin brings it, for a logits processor."""
+    return Refusal(neutral, (), why, is_of_sampler=True)
 
 
 def tuning(
@@ -124,24 +133,24 @@ REFUSALS: Mapping[str, Refusal] = {
     "allowed_token_ids": renamed("allowed_token_ids", "logit_bias", neutral=([],), why=_BIAS),
     "bad_words": renamed("bad_words", "logit_bias", neutral=([],), why=_BIAS),
     "bad_words_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
-    "banned_strings": absent([]),
+    "banned_strings": of_sampler([]),
     "banned_tokens": renamed("logit_bias", neutral=([],), why=_BIAS),
     "custom_token_bans": renamed("logit_bias", neutral=("",), why=_BIAS),
     "do_sample": renamed("temperature", neutral=(True,)),
-    "dry_multiplier": absent(0),
-    "dynamic_temperature": absent(False),
-    "dynatemp_range": absent(0),
-    "encoder_repetition_penalty": absent(1),
-    "epsilon_cutoff": absent(0),
-    "eta_cutoff": absent(0),
+    "dry_multiplier": of_sampler(0, why="start the server with --logits-processors dry"),
+    "dynamic_temperature": of_sampler(False),
+    "dynatemp_range": of_sampler(0),
+    "encoder_repetition_penalty": of_sampler(1),
+    "epsilon_cutoff": of_sampler(0),
+    "eta_cutoff": of_sampler(0),
     "frequency_penalty": renamed("frequency_penalty", neutral=(0,)),
     "logit_bias": renamed("logit_bias", neutral=({}, [])),
     "min_p": renamed("min_p", neutral=(0,)),
-    "mirostat": absent(0),
-    "mirostat_mode": absent(0),
-    "no_repeat_ngram_size": absent(0),
+    "mirostat": of_sampler(0),
+    "mirostat_mode": of_sampler(0),
+    "no_repeat_ngram_size": of_sampler(0),
     "penalize_nl": tuning(_PENALTIES, True, why="penalties count each token, those of line breaks too"),
-    "penalty_alpha": absent(0),
+    "penalty_alpha": of_sampler(0),
     "repetition_detection": absent(why="no text ends because it repeats itself"),
     "presence_penalty": renamed("presence_penalty", neutral=(0,)),
     "random_seed": renamed("seed", "sampling_seed"),
@@ -153,15 +162,15 @@ REFUSALS: Mapping[str, Refusal] = {
     "samplers": absent([], "", why="the order of the samplers is fixed"),
     "sampling_seed": renamed("seed"),
     "seed": renamed("seed", "sampling_seed"),
-    "smoothing_factor": absent(0),
+    "smoothing_factor": of_sampler(0),
     "temperature_last": absent(False, why="the order of the samplers is fixed"),
-    "tfs": absent(1),
-    "tfs_z": absent(1),
-    "top_a": absent(0),
-    "top_n_sigma": absent(-1, 0),
-    "typical": absent(1),
-    "typical_p": absent(1),
-    "xtc_probability": absent(0),
+    "tfs": of_sampler(1),
+    "tfs_z": of_sampler(1),
+    "top_a": of_sampler(0),
+    "top_n_sigma": of_sampler(-1, 0),
+    "typical": of_sampler(1),
+    "typical_p": of_sampler(1),
+    "xtc_probability": of_sampler(0, why="start the server with --logits-processors xtc"),
     # Number of answers, and beam search.
     "best_of": absent(1, why=_COMPLETIONS),
     "diversity_penalty": tuning(_BEAMS, 0),
