@@ -99,6 +99,7 @@ _BIAS = "use logit_bias, or structured output, on a route that has them"
 _COMPLETIONS = "/v1/completions takes it"
 _KWARGS = "use chat_template_kwargs on a route of chats"
 _UNPACK = "send the fields in it themselves"
+_PROCESSORS = "the server has the ones of --logits-processors, whose fields requests send"
 _TEXT_FORMAT = {"type": "text"}
 _PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty", "repeat_penalty", "rep_pen")
 _BEAMS = ("num_beams", "use_beam_search")
@@ -183,8 +184,8 @@ REFUSALS: Mapping[str, Refusal] = {
     # The prefix cache.
     "extra_key": renamed("cache_salt", neutral=("", []), why="this route does not keep prefixes apart"),
     # Logits processors and adapters.
-    "custom_logit_processor": absent(""),
-    "logits_processors": absent([], {}),
+    "custom_logit_processor": absent("", why=_PROCESSORS),
+    "logits_processors": absent([], {}, why=_PROCESSORS),
     "lora_path": absent("", [], why="this server has no adapters"),
     "lora_request": absent({}, why="this server has no adapters"),
     # Structured output.
@@ -261,7 +262,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "options": absent({}, why=_UNPACK),
     "parameters": absent({}, why=_UNPACK),
     "sampling_params": absent({}, why=_UNPACK),
-    "vllm_xargs": absent({}, why="this server has no processors that would read it"),
+    "vllm_xargs": absent({}, why=_UNPACK),
 }
 """Field → its refusal by routes that generate text.
 

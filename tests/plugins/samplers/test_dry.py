@@ -100,7 +100,7 @@ def test_penalties_equal_the_published_definition(max_length: int) -> None:
     assert num > 100
 
 
-def test_a_repetition_gets_a_larger_penalty_as_it_grows(processor: DRY) -> None:
+def test_longer_repetitions_get_larger_penalties(processor: DRY) -> None:
     text = [40, 41, 42, 43, 44]
     for length, penalty in ((1, 0), (2, 0.8), (3, 0.8 * 1.75), (4, 0.8 * 1.75**2)):
         found = found_for(processor, [*text, 50, *text[:length]], multiplier=0.8)
