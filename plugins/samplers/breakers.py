@@ -14,12 +14,14 @@ from llmfw.core import ProcessorContext, RequestError
 FIELD = "dry_sequence_breakers"
 DEFAULT = ("\n", ":", '"', "*")
 MAX_SETS = 64
+KEY_BYTES = 8
 
 
 class Breakers:
     """The tokens of sets of breakers, as masks on the device.
 
-    Keeps the masks of the last 64 sets.
+    Keeps the masks of the last 64 sets. A new set takes time for the tokens that have its texts in them, not for the
+    whole vocabulary, because there is an index: the places of all bytes, sorted by the 8 bytes from there on.
 
     Args:
         context: the model and the device.
@@ -30,8 +32,13 @@ class Breakers:
 
     def __init__(self, context: ProcessorContext) -> None:
         texts = [context.token_bytes(token) for token in range(context.vocab_size)]
+        lengths = np.array([len(text) for text in texts], dtype=np.int64)
         self._text = np.frombuffer(b"".join(texts), dtype=np.uint8)
-        self._owners = np.repeat(np.arange(len(texts)), [len(text) for text in texts])  # token of each byte
+        self._owners = np.repeat(np.arange(len(texts)), lengths)  # token of each byte
+        self._ends = np.repeat(np.cumsum(lengths), lengths)  # end of each byte's token
+        keys = _keys(self._text, self._ends)
+        self._order = np.argsort(keys)
+        self._keys = keys[self._order]
         self._vocab_size = context.vocab_size
         self._device = context.device
         self._masks: OrderedDict[tuple[str, ...], torch.Tensor] = OrderedDict()
@@ -43,10 +50,10 @@ class Breakers:
         Raises:
             RequestError: no token has one of the texts, so that it would have no effect.
         """
-        key = tuple(texts)
+        key = tuple(sorted(set(texts)))
         found = self._masks.get(key)
         if found is None:
-            found = self._masks[key] = self._make(texts)
+            found = self._masks[key] = self._make(key)
             if len(self._masks) > MAX_SETS:
                 self._masks.popitem(last=False)
         self._masks.move_to_end(key)
@@ -66,10 +73,22 @@ class Breakers:
 
     def _tokens_with(self, text: bytes) -> npt.NDArray[np.int64]:
         """Return the tokens that have these bytes in their text."""
-        num = len(self._text) - len(text) + 1
-        if num <= 0:
-            return np.empty(0, dtype=np.int64)
-        is_there = self._owners[:num] == self._owners[len(text) - 1 :]  # no text of two tokens
-        for i, byte in enumerate(text):
-            is_there &= self._text[i : i + num] == byte
-        return self._owners[:num][is_there]
+        first = int.from_bytes(text[:KEY_BYTES].ljust(KEY_BYTES, b"\0"), "big")
+        last = int.from_bytes(text[:KEY_BYTES].ljust(KEY_BYTES, b"\xff"), "big")
+        start = np.searchsorted(self._keys, np.uint64(first), "left")
+        end = np.searchsorted(self._keys, np.uint64(last), "right")
+        places = self._order[start:end]
+        places = places[places + len(text) <= self._ends[places]]
+        for i in range(KEY_BYTES, len(text)):
+            places = places[self._text[places + i] == text[i]]
+        return self._owners[places]
+
+
+def _keys(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return the 8 bytes from each byte on, as a number whose order is theirs; 0 for bytes past the token's end."""
+    places = np.arange(len(text))
+    keys = np.zeros(len(text), dtype=np.uint64)
+    for i in range(KEY_BYTES):
+        following = np.where(places + i < ends, np.roll(text, -i), 0)
+        keys = (keys << np.uint64(8)) | following.astype(np.uint64)
+    return keys

@@ -112,13 +112,16 @@ class DRY(LogitsProcessor):
             np.stack([state.penalties for state in states]),
             np.array([list(masks).index(id(state.breakers)) for state in states], dtype=np.int64),
         )
-        breakers = torch.stack(list(masks.values()))[which]
         tokens = rows.tokens()
         is_outside = torch.arange(tokens.shape[1], device=tokens.device) < starts[:, None]
-        longest = longest_repetitions(
-            tokens.masked_fill_(is_outside, -1), ends, breakers, self.options.max_length
-        )
-        return logits.sub_(penalties.gather(1, longest))
+        tokens.masked_fill_(is_outside, -1)
+        are_breakers = torch.stack(list(masks.values()))[which[:, None], tokens.clamp_min(0)]
+        following, lengths = repetitions(tokens, ends, are_breakers, self.options.max_length)
+        # The longest repetition counts, and a token may follow several: each of its places gets the same result.
+        longest = torch.zeros(logits.shape, dtype=torch.int32, device=logits.device)
+        longest.scatter_reduce_(1, following, lengths, "amax")
+        penalty = penalties.gather(1, longest.gather(1, following).long())
+        return logits.scatter_(1, following, logits.gather(1, following) - penalty)
 
 
 def penalties_of(
@@ -131,32 +134,31 @@ def penalties_of(
     return np.minimum(found, MAX_PENALTY).astype(np.float32)
 
 
-def longest_repetitions(
-    tokens: torch.Tensor, ends: torch.Tensor, breakers: torch.Tensor, max_length: int
-) -> torch.Tensor:
-    """Return the length of the longest repetition that each token would continue: [R, vocab].
+def repetitions(
+    tokens: torch.Tensor, ends: torch.Tensor, are_breakers: torch.Tensor, max_length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the token after each place, and how long a repetition it would continue: [R, W - 1] each.
+
+    A token that gets no penalty has the length 0; if there is no token, it is token 0.
 
     Args:
         tokens: tokens so far; -1 where there is none, or it does not count: [R, W].
         ends: number of tokens of each row, with those that do not count: [R].
-        breakers: whether each token is a breaker: [R, vocab].
-        max_length: upper bound of the result.
+        are_breakers: whether each token is a breaker: [R, W].
+        max_length: upper bound of the lengths.
     """
-    is_none = (tokens < 0) | breakers.gather(1, tokens.clamp_min(0))
+    is_none = (tokens < 0) | are_breakers
     # A place without a token that counts equals no other: its number differs between the two.
     history, own = tokens.masked_fill(is_none, -2), tokens.masked_fill(is_none, -1)
     places = ends[:, None] - 1 - torch.arange(max_length, device=tokens.device)  # the last token first
     last = own.gather(1, places.clamp_min(0)).masked_fill(places < 0, -1)
-    lengths = match_lengths(history, last)[:, :-1]
     following = history[:, 1:]
-    lengths = lengths.masked_fill(following < 0, 0)
-    return torch.zeros_like(breakers, dtype=torch.long).scatter_reduce_(
-        1, following.clamp_min(0), lengths, "amax"
-    )
+    lengths = match_lengths(history, last)[:, :-1].masked_fill(following < 0, 0)
+    return following.clamp_min(0), lengths
 
 
 def match_lengths(history: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-    """Return, for each place, how many tokens up to it equal the last tokens, without a gap: [R, W].
+    """Return, for each place, how many tokens up to it equal the last tokens, without a gap, int32: [R, W].
 
     Args:
         history: tokens: [R, W].
@@ -172,4 +174,4 @@ def match_lengths(history: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
         torch.where(windows[:, first : first + size] == last, 0, nearness).amax(dim=-1)
         for first in range(0, num_places, size)
     ]  # nearness of the nearest token that differs
-    return most - torch.cat(nearest, dim=1).long()
+    return most - torch.cat(nearest, dim=1).int()

@@ -1,7 +1,7 @@
 """The logits processor `xtc`: Exclude Top Choices (p-e-w, 2024), as in llama.cpp and text-generation-webui.
 
 With the probability `xtc_probability`, it leaves out all tokens that have at least the probability
-`xtc_threshold`, except for the least likely of them. So the text takes a less usual but still likely turn.
+`xtc_threshold`, except for the least likely of them; of equally likely ones, the first stays. So the text takes a less usual but still likely turn.
 
 Probabilities are those before temperature, top_k, top_p and min_p, which apply to the tokens that are left.
 """
@@ -45,12 +45,15 @@ class XTC(LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: ProcessedRows) -> torch.Tensor:
         given = np.array(rows.states, dtype=np.float64)
-        sent, sent_thresholds = rows.send(given[:, 0], given[:, 1].astype(np.float32))
-        applies = rows.uniform() < sent
-        is_likely = (torch.softmax(logits, dim=-1) >= sent_thresholds[:, None]) & (logits > float("-inf"))
-        least = torch.where(is_likely, logits, float("inf")).amin(dim=-1, keepdim=True)
-        # Of equally likely tokens, the last one stays.
-        places = torch.arange(logits.shape[-1], device=logits.device)
-        kept = torch.where(is_likely & (logits == least), places, -1).amax(dim=-1, keepdim=True)
-        is_left_out = is_likely & (places != kept) & applies[:, None]
-        return logits.masked_fill_(is_left_out, float("-inf"))
+        with np.errstate(divide="ignore"):
+            least = np.maximum(
+                np.log(given[:, 1:]), np.finfo(np.float32).min
+            )  # forbidden tokens are below it
+        probabilities, least_logprobs = rows.send(given[:, 0], least.astype(np.float32))
+        applies = rows.uniform() < probabilities
+        is_likely = torch.log_softmax(logits, dim=-1) >= least_logprobs
+        kept = torch.where(is_likely, logits, float("inf")).argmin(
+            dim=-1, keepdim=True
+        )  # of equal ones, the first
+        logit = logits.gather(1, kept)
+        return logits.masked_fill_(is_likely & applies[:, None], float("-inf")).scatter_(1, kept, logit)

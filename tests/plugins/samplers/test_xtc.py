@@ -61,10 +61,10 @@ def test_forbidden_tokens_neither_count_nor_stay(processor: XTC) -> None:
     assert torch.isfinite(found).tolist() == [False, False, False, True, False]
 
 
-def test_the_last_of_equal_tokens_stays(processor: XTC) -> None:
+def test_the_first_of_equal_tokens_stays(processor: XTC) -> None:
     logits = torch.tensor([1.0, 1.0, 1.0, -9.0])
     [found] = processed_by(processor, [ExampleRow({"xtc_probability": 1.0}, [1, 2], logits)])
-    assert torch.isfinite(found).tolist() == [False, False, True, True]
+    assert torch.isfinite(found).tolist() == [True, False, False, True]
 
 
 def test_the_probability_holds_over_positions(processor: XTC) -> None:
@@ -74,6 +74,6 @@ def test_the_probability_holds_over_positions(processor: XTC) -> None:
         for seed in range(40)
         for length in range(2, 52)
     ]
-    applied = (processed_by(processor, rows)[:, 0] == -torch.inf).view(40, 50)
+    applied = (processed_by(processor, rows)[:, 1] == -torch.inf).view(40, 50)
     assert abs(applied.float().mean().item() - 0.3) < 0.03
     assert len({tuple(row) for row in applied.tolist()}) == 40

@@ -16,6 +16,7 @@ from llmfw.core.base.errors import ComponentError, ConfigError, RequestError
 from llmfw.core.base.request import FinishReason, Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.replay import replay
 from llmfw.core.model.models import DTYPES
 from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.registry import Entry, Registry
@@ -222,6 +223,20 @@ def test_reported_logprobs_follow_the_request(llama: Path) -> None:
     assert plain.token_ids == changed.token_ids
     assert min(record.logprob for record in plain.logprobs) < -1
     assert min(record.logprob for record in changed.logprobs) > -0.01
+
+
+def test_recorded_steps_give_the_same_tokens(llama: Path, tmp_path: Path) -> None:
+    """A recording has what processors need: fields, tokens, and faults."""
+    file = tmp_path / "steps"
+    engine = build(llama, record_steps=str(file), disable_radix_cache=True)
+    found = generate(
+        engine, [asking("a", steer=30.0), asking("b", [9] * 20, steer=8.0), asking("c", fault="nan")]
+    )
+    steps = list(replay(file, components()))
+    assert len(steps) >= 12
+    assert [step.differences for step in steps] == [[]] * len(steps)
+    assert [len(step.recorded.output.failures) for step in steps].count(1) == 1
+    assert found[2].end.finish_reason is FinishReason.ERROR
 
 
 def test_wrong_choices_end_the_start(llama: Path) -> None:
