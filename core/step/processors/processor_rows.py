@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def asked_processors(processors: Sequence[IsolatedProcessor], request: Request) 
     if not processors:
         return NO_PROCESSORS
     stops = tuple(sorted({*request.eos_token_ids, *request.sampling.stop_token_ids}))
-    known = ProcessedRequest(request.fields, len(request.prompt), stops)
+    known = ProcessedRequest(MappingProxyType(request.fields), len(request.prompt), stops)
     asked = [each for each in processors if each.begin(known) is not None]
     return AskedProcessors(tuple(each.name for each in asked), any(each.needs_tokens for each in asked))
 
@@ -88,7 +89,8 @@ class ProcessorRows:
         self.seeds[row] = np.uint64((start.sampling.seed or 0) & 0xFFFFFFFFFFFFFFFF)
         self.prompt_lens[row] = start.prompt_len
         self.keeps_tokens[row] = start.processors.need_tokens
-        request = ProcessedRequest(start.fields, start.prompt_len, start.stop_token_ids)
+        fields = MappingProxyType(start.fields)  # a processor must not change what others read
+        request = ProcessedRequest(fields, start.prompt_len, start.stop_token_ids)
         for processor in (each for each in self.processors if each.name in names):
             try:
                 state = processor.begin(request)
