@@ -180,7 +180,7 @@ def test_a_kind_that_is_there_is_refused(package: Path) -> None:
     )
 
 
-def test_a_needed_field_joins_the_fields_of_a_package(tmp_path: Path) -> None:
+def test_a_needed_field_joins_the_package_s_fields(tmp_path: Path) -> None:
     """A logits processor comes with a request field; both kinds in one package have one hook for fields."""
     chosen = kinds("logits_processor", "request_field")
     assert plugin_new("joined", *chosen, "--path", str(tmp_path)).exit_code == 0

@@ -227,7 +227,7 @@ def test_a_policy_needs_its_own_plugin_s_field() -> None:
     assert [each.full_name for each in found] == ["ext/speed"]
 
 
-def test_a_plugin_may_bring_a_sampler_that_is_refused() -> None:
+def test_plugins_may_bring_refused_samplers() -> None:
     """Its field is honored from then on, by its routes."""
     raw = b'{"prompt": "hi", "top_n_sigma": ["a"]}'
     with pytest.raises(RequestError, match="top_n_sigma is"):
