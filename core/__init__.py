@@ -96,6 +96,10 @@ if TYPE_CHECKING:
     from .interfaces.kv_storage import KVStorage as KVStorage
     from .interfaces.layers import LayerSpec as LayerSpec
     from .interfaces.lazy_command import LazyCommand as LazyCommand
+    from .interfaces.logits_processor import LogitsProcessor as LogitsProcessor
+    from .interfaces.logits_processor import ProcessedRequest as ProcessedRequest
+    from .interfaces.logits_processor import ProcessedRows as ProcessedRows
+    from .interfaces.logits_processor import ProcessorContext as ProcessorContext
     from .interfaces.middleware import ASGIApplication as ASGIApplication
     from .interfaces.middleware import ASGIMessage as ASGIMessage
     from .interfaces.middleware import ASGIReceive as ASGIReceive
@@ -257,6 +261,12 @@ _HOMES = {
     ".interfaces.kv_storage": ("KVStorage",),
     ".interfaces.layers": ("LayerSpec",),
     ".interfaces.lazy_command": ("LazyCommand",),
+    ".interfaces.logits_processor": (
+        "LogitsProcessor",
+        "ProcessedRequest",
+        "ProcessedRows",
+        "ProcessorContext",
+    ),
     ".interfaces.middleware": (
         "ASGIApplication",
         "ASGIMessage",

@@ -219,6 +219,12 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "middleware": ("llmfw.core:HTTPMiddleware",),
     "request_field": ("llmfw.core:RequestField",),
     "eviction": ("llmfw.core:EvictionRule", "llmfw.core:CacheLeaf"),
+    "logits_processor": (
+        "llmfw.core:LogitsProcessor",
+        "llmfw.core:ProcessedRows",
+        "llmfw.core:ProcessedRequest",
+        "llmfw.core:ProcessorContext",
+    ),
     "observer": (
         "llmfw.core:RequestObserver",
         "llmfw.core:RequestStarted",

@@ -6,7 +6,7 @@ Structs declare which fields they refuse or ignore (`schemas.common`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -15,6 +15,7 @@ import msgspec
 from llmfw.api.schemas.common import Body, GenerationRequest, Inert, StreamOptions
 from llmfw.api.schemas.native import GenerateRequest
 from llmfw.api.schemas.refusals import REFUSALS
+from llmfw.api.schemas.request_fields import fields_in
 from llmfw.api.server.json_scan import CODE
 from llmfw.core.base.errors import RequestError
 
@@ -135,22 +136,26 @@ def decode_nested(raw: bytes, kind: type[NestedT], inner: Sequence[str]) -> tupl
     body = decode_body(raw, kind)
     given = fields_of(raw)
     ignored = check_fields(body, given)
+    of_plugins = [field.name for field in fields_in(body)]
     for name in inner:
         part = getattr(body, name)
         if isinstance(part, list):
             for i, (each, fields) in enumerate(zip(part, _list_decoder.decode(given[name]), strict=True)):
-                ignored += check_fields(each, fields_of(fields), f"{name}[{i}].")
+                ignored += check_fields(each, fields_of(fields), f"{name}[{i}].", of_plugins)
         elif part is not None:
-            ignored += check_fields(part, fields_of(given[name]), f"{name}.")
+            ignored += check_fields(part, fields_of(given[name]), f"{name}.", of_plugins)
     return body, ignored
 
 
-def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") -> list[str]:
+def check_fields(
+    body: Body, given: dict[str, msgspec.Raw], prefix: str = "", outside: Collection[str] = ()
+) -> list[str]:
     """Check a body's unknown fields; return the names of the fields without effect.
 
     Args:
         given: all fields of the body, as raw JSON.
         prefix: prefix of the names, for a body inside another.
+        outside: names of request fields that the other body has.
 
     Raises:
         RequestError: the body's class refuses a field (`Body.refused`).
@@ -164,6 +169,8 @@ def check_fields(body: Body, given: dict[str, msgspec.Raw], prefix: str = "") ->
                 ignored.append(prefix + name)
                 continue
             advice = refusal.advice(body.__struct_fields__)
+            if name in outside:
+                advice = f"put it next to {prefix.partition('.')[0].partition('[')[0]}"
             raise RequestError(
                 f"{prefix}{name} is {_shown(value)}, which is not supported: {advice}",
                 param=prefix + name,

@@ -20,6 +20,7 @@ class Refusal(NamedTuple):
         is_of_prompt: whether the field would change the prompt, and therefore the number of its tokens.
         tunes: other fields that this field adjusts. In a body without any of them, this field has no effect
             and is ignored.
+        is_of_sampler: whether a plugin may bring the field, for a logits processor of its own.
     """
 
     neutral: tuple[Any, ...] = ()
@@ -27,6 +28,7 @@ class Refusal(NamedTuple):
     why: str = ""
     is_of_prompt: bool = False
     tunes: tuple[str, ...] = ()
+    is_of_sampler: bool = False
 
     def passes(self, value: Any) -> bool:
         """Return whether a value is accepted, because it changes nothing.
@@ -67,6 +69,13 @@ def absent(
     return Refusal(neutral, (), why)
 
 
+def of_sampler(
+    *neutral: Any, why: str = "this server does not constrain or alter generation in this way"
+) -> Refusal:
+    """Return the refusal of a field that is read only if a plugin brings it, for a logits processor."""
+    return Refusal(neutral, (), why, is_of_sampler=True)
+
+
 def tuning(
     tunes: tuple[str, ...],
     *neutral: Any,
@@ -90,6 +99,7 @@ _BIAS = "use logit_bias, or structured output, on a route that has them"
 _COMPLETIONS = "/v1/completions takes it"
 _KWARGS = "use chat_template_kwargs on a route of chats"
 _UNPACK = "send the fields in it themselves"
+_PROCESSORS = "the server has the ones of --logits-processors, whose fields requests send"
 _TEXT_FORMAT = {"type": "text"}
 _PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty", "repeat_penalty", "rep_pen")
 _BEAMS = ("num_beams", "use_beam_search")
@@ -124,24 +134,24 @@ REFUSALS: Mapping[str, Refusal] = {
     "allowed_token_ids": renamed("allowed_token_ids", "logit_bias", neutral=([],), why=_BIAS),
     "bad_words": renamed("bad_words", "logit_bias", neutral=([],), why=_BIAS),
     "bad_words_ids": renamed("logit_bias", neutral=([],), why=_BIAS),
-    "banned_strings": absent([]),
+    "banned_strings": of_sampler([]),
     "banned_tokens": renamed("logit_bias", neutral=([],), why=_BIAS),
     "custom_token_bans": renamed("logit_bias", neutral=("",), why=_BIAS),
     "do_sample": renamed("temperature", neutral=(True,)),
-    "dry_multiplier": absent(0),
-    "dynamic_temperature": absent(False),
-    "dynatemp_range": absent(0),
-    "encoder_repetition_penalty": absent(1),
-    "epsilon_cutoff": absent(0),
-    "eta_cutoff": absent(0),
+    "dry_multiplier": of_sampler(0, why="start the server with --logits-processors dry"),
+    "dynamic_temperature": of_sampler(False),
+    "dynatemp_range": of_sampler(0),
+    "encoder_repetition_penalty": of_sampler(1),
+    "epsilon_cutoff": of_sampler(0),
+    "eta_cutoff": of_sampler(0),
     "frequency_penalty": renamed("frequency_penalty", neutral=(0,)),
     "logit_bias": renamed("logit_bias", neutral=({}, [])),
     "min_p": renamed("min_p", neutral=(0,)),
-    "mirostat": absent(0),
-    "mirostat_mode": absent(0),
-    "no_repeat_ngram_size": absent(0),
+    "mirostat": of_sampler(0),
+    "mirostat_mode": of_sampler(0),
+    "no_repeat_ngram_size": of_sampler(0),
     "penalize_nl": tuning(_PENALTIES, True, why="penalties count each token, those of line breaks too"),
-    "penalty_alpha": absent(0),
+    "penalty_alpha": of_sampler(0),
     "repetition_detection": absent(why="no text ends because it repeats itself"),
     "presence_penalty": renamed("presence_penalty", neutral=(0,)),
     "random_seed": renamed("seed", "sampling_seed"),
@@ -153,15 +163,15 @@ REFUSALS: Mapping[str, Refusal] = {
     "samplers": absent([], "", why="the order of the samplers is fixed"),
     "sampling_seed": renamed("seed"),
     "seed": renamed("seed", "sampling_seed"),
-    "smoothing_factor": absent(0),
+    "smoothing_factor": of_sampler(0),
     "temperature_last": absent(False, why="the order of the samplers is fixed"),
-    "tfs": absent(1),
-    "tfs_z": absent(1),
-    "top_a": absent(0),
-    "top_n_sigma": absent(-1, 0),
-    "typical": absent(1),
-    "typical_p": absent(1),
-    "xtc_probability": absent(0),
+    "tfs": of_sampler(1),
+    "tfs_z": of_sampler(1),
+    "top_a": of_sampler(0),
+    "top_n_sigma": of_sampler(-1, 0),
+    "typical": of_sampler(1),
+    "typical_p": of_sampler(1),
+    "xtc_probability": of_sampler(0, why="start the server with --logits-processors xtc"),
     # Number of answers, and beam search.
     "best_of": absent(1, why=_COMPLETIONS),
     "diversity_penalty": tuning(_BEAMS, 0),
@@ -174,8 +184,8 @@ REFUSALS: Mapping[str, Refusal] = {
     # The prefix cache.
     "extra_key": renamed("cache_salt", neutral=("", []), why="this route does not keep prefixes apart"),
     # Logits processors and adapters.
-    "custom_logit_processor": absent(""),
-    "logits_processors": absent([], {}),
+    "custom_logit_processor": absent("", why=_PROCESSORS),
+    "logits_processors": absent([], {}, why=_PROCESSORS),
     "lora_path": absent("", [], why="this server has no adapters"),
     "lora_request": absent({}, why="this server has no adapters"),
     # Structured output.
@@ -252,7 +262,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "options": absent({}, why=_UNPACK),
     "parameters": absent({}, why=_UNPACK),
     "sampling_params": absent({}, why=_UNPACK),
-    "vllm_xargs": absent({}, why="this server has no processors that would read it"),
+    "vllm_xargs": absent({}, why=_UNPACK),
 }
 """Field → its refusal by routes that generate text.
 

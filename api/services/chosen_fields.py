@@ -43,7 +43,8 @@ def chosen_fields(engine: EngineConfig, server: ServerConfig, registry: Registry
 
 def _users(engine: EngineConfig, server: ServerConfig, registry: Registry) -> Iterator[Entry]:
     """Yield the chosen components that may need request fields."""
-    settings = dict(zip(GETS_FIELDS, (engine.policy, engine.drafter, server.observers), strict=True))
+    chosen = engine.policy, engine.drafter, server.observers, engine.logits_processors
+    settings = dict(zip(GETS_FIELDS, chosen, strict=True))
     for kind, setting in settings.items():
         try:
             yield from choose(registry, kind, setting).entries

@@ -13,7 +13,14 @@ from llmfw.core.base.config import OptionValue
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.plugin.component_options import option_text
 
-TELLING_KINDS = ("attention", "chat_template", "grammar", "reasoning_parser", "tool_parser")
+TELLING_KINDS = (
+    "attention",
+    "chat_template",
+    "grammar",
+    "logits_processor",
+    "reasoning_parser",
+    "tool_parser",
+)
 """Kinds of components whose options are part of the fingerprint.
 
 Policies, drafters, observers and stores change no reply.

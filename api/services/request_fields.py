@@ -80,8 +80,9 @@ def _active(entry: Entry, server: ServerConfig, registry: Registry) -> ActiveFie
 
 
 def _taken_names() -> set[str]:
-    """Return all names that bodies of the API have, refuse, or ignore knowingly."""
+    """Return all names that bodies of the API have, refuse for good, or ignore knowingly."""
     names = set(Inert.__struct_fields__)
     for body in BODIES:
-        names |= {*body.__struct_fields__, *body.__struct_encode_fields__, *body.refused}
+        refused = (name for name, refusal in body.refused.items() if not refusal.is_of_sampler)
+        names |= {*body.__struct_fields__, *body.__struct_encode_fields__, *refused}
     return names

@@ -71,6 +71,7 @@ _SPECIAL: dict[str, Callable[[], dict[str, Any]]] = {
     "device": lambda: {"type": DEVICE},
     "chat_template": lambda: {"type": Name("chat_template", or_file=True)},
     "module_passes": lambda: {"type": Names("module_pass", also=("auto", "none"))},
+    "logits_processors": lambda: {"type": Names("logits_processor", also=("none",))},
     "observers": lambda: {"type": Names("observer", also=("none",))},
     "authenticators": lambda: {"type": Names("authenticator", also=("none",))},
     "middleware": lambda: {"type": Names("middleware", also=("none",))},

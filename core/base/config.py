@@ -82,6 +82,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     draft_batch_tokens: Annotated[Positive | None, Setting(
         "Maximum number of tokens in a step with guesses. With this many requests running, nothing is guessed.",
         unset="16 on a CPU, 256 on a GPU")] = None
+    logits_processors: Annotated[str, Setting(
+        "Let requests ask for these changes of their logits, separated by commas, in this order. dry: repeat less. "
+        "xtc: leave out the most likely tokens at random.", kind="logits_processor", words=("none",))] = "none"
     grammar: Grammar = "auto"
 
     mem_fraction_static: Annotated[Annotated[float, msgspec.Meta(gt=0, le=1)] | None, Setting(

@@ -69,6 +69,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         quantization: scheme by which the weights were quantized at loading; None: not quantized.
         kv_cache_dtype: dtype of the KV cache; "" if the engine has none.
         labels: names of the logits, in order, if the task is "classify".
+        logits_processors: names of the logits processors for which requests can ask, in the order in which they
+            run.
         activation: "sigmoid", "softmax" or "identity", which turns the logits into scores, if the task is
             "classify"; else "".
     """
@@ -94,6 +96,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     kv_cache_dtype: str = ""
     labels: tuple[str, ...] = ()
     activation: str = ""
+    logits_processors: tuple[str, ...] = ()
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

@@ -199,7 +199,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         prompt_logprob_token_ids: as `logprob_token_ids`, but for the positions of the prompt's tokens. Needs
             `prompt_logprobs`.
         constrained_logprobs: whether `logprobs` are computed after grammar, penalties, bias, allowed tokens,
-            bad words and `min_tokens`, but before temperature. If False, they are the model's own.
+            bad words, `min_tokens` and logits processors, but before temperature. If False, they are the model's own.
         may_restart: whether the reader of the events accepts that the output starts over
             (`TokenEvent.restarted`). The engine ignores this field.
         fields: values of request fields of plugins (see `core.interfaces.request_field`), by name: plain

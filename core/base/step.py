@@ -25,12 +25,28 @@ from .request import SamplingParams, TokenLogprob
 Ints = npt.NDArray[np.int64]
 Pages = npt.NDArray[np.int32]
 Words = npt.NDArray[np.int32]
+TokenIds = npt.NDArray[np.int32]
 
 NOT_IN_FLIGHT = -1
 """Entry of `StepInput.sources` for a token whose id is known."""
 
 NO_INTS: Ints = np.empty(0, dtype=np.int64)
 NO_PAGES: Pages = np.empty(0, dtype=np.int32)
+
+
+class AskedProcessors(msgspec.Struct, frozen=True):
+    """The logits processors that a request asks for.
+
+    Attributes:
+        names: their full names, "plugin/name".
+        need_tokens: whether any of them needs the tokens so far.
+    """
+
+    names: tuple[str, ...] = ()
+    need_tokens: bool = False
+
+
+NO_PROCESSORS = AskedProcessors()
 
 
 class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,6 +66,8 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
         logprob_token_ids: tokens whose log probabilities to report, too, for the position of each sampled
             token.
         prompt_logprob_token_ids: as `logprob_token_ids`, but for the positions of the prompt's tokens.
+        processors: logits processors that the sequence asks for.
+        fields: values of the request's fields (see `Request.fields`), if it asks for processors.
     """
 
     row: int
@@ -61,6 +79,8 @@ class RowStart(msgspec.Struct, frozen=True, omit_defaults=True):
     constrained_logprobs: bool = False
     logprob_token_ids: tuple[int, ...] = ()
     prompt_logprob_token_ids: tuple[int, ...] = ()
+    processors: AskedProcessors = NO_PROCESSORS
+    fields: dict[str, Any] = {}
 
 
 class RowCounts(msgspec.Struct, frozen=True):
@@ -77,6 +97,18 @@ class RowCounts(msgspec.Struct, frozen=True):
     row: int
     token_ids: Ints
     counts: Ints
+
+
+class RowTokens(msgspec.Struct, frozen=True):
+    """All known tokens of a sequence with a logits processor that needs them, sent as `RowCounts` are.
+
+    Attributes:
+        row: row of the page table.
+        token_ids: tokens of the prompt and the output, int32: [N].
+    """
+
+    row: int
+    token_ids: TokenIds
 
 
 class ScoredPrompt(msgspec.Struct, frozen=True):
@@ -112,6 +144,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         row_starts: sequences that get a row in this step.
         row_counts: new token counts of sequences with penalties.
         scored: prompt tokens whose log probabilities must be computed.
+        row_tokens: known tokens of sequences with logits processors.
     """
 
     tokens: Ints
@@ -127,6 +160,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
     row_starts: tuple[RowStart, ...] = ()
     row_counts: tuple[RowCounts, ...] = ()
     scored: tuple[ScoredPrompt, ...] = ()
+    row_tokens: tuple[RowTokens, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -211,12 +245,15 @@ class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
         prompt_logprobs: log probabilities of `StepInput.scored`, by row.
         not_finite: indices, among the S sampled tokens, of those whose logits hold NaN or infinity. These
             tokens are meaningless.
+        failures: index, among the S sampled tokens, of each token whose logits processor has failed → message
+            for the client. These tokens are meaningless, too.
     """
 
     token_ids: list[int]
     logprobs: dict[int, list[TokenLogprob]] = {}
     prompt_logprobs: dict[int, list[TokenLogprob]] = {}
     not_finite: list[int] = []
+    failures: dict[int, str] = {}
 
 
 Part = StepInput | TokenMasks | StepOutput

@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .request import MAX_LOGPROB_TOKEN_IDS
-from .step import NOT_IN_FLIGHT, RowCounts, RowStart, ScoredPrompt, StepInput, StepOutput, TokenMasks
+from .step import (
+    NOT_IN_FLIGHT,
+    RowCounts,
+    RowStart,
+    RowTokens,
+    ScoredPrompt,
+    StepInput,
+    StepOutput,
+    TokenMasks,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,8 @@ def check_step(step: StepInput, limits: StepLimits) -> None:
         _check_row_start(start, limits)
     for counts in step.row_counts:
         _check_row_counts(counts, limits)
+    for tokens in step.row_tokens:
+        _check_row_tokens(tokens, limits)
     for scored in step.scored:
         _check_scored(scored, step.num_tokens, limits)
 
@@ -153,6 +164,13 @@ def _check_row_counts(counts: RowCounts, limits: StepLimits) -> None:
     )
     _check_range("row_counts.token_ids", counts.token_ids, 0, limits.vocab_size - 1)
     _check_range("row_counts.counts", counts.counts, 0, limits.max_len)
+
+
+def _check_row_tokens(tokens: RowTokens, limits: StepLimits) -> None:
+    _check_range("row_tokens.row", [tokens.row], 0, limits.num_rows - 1)
+    _check_column("row_tokens.token_ids", tokens.token_ids, np.int32)
+    _check_range("row_tokens.token_ids", tokens.token_ids, 0, limits.vocab_size - 1)
+    _check_range("the length of row_tokens.token_ids", [len(tokens.token_ids)], 0, limits.max_len)
 
 
 def _check_scored(scored: ScoredPrompt, num_tokens: int, limits: StepLimits) -> None:

@@ -49,7 +49,7 @@ class Register(Protocol):
                 engine process imports torch. The function must not import anything heavy, and the component
                 must not rely on the call.
             needs_fields: names of request fields that become active when the component is chosen, as if
-                `--request-fields` named them. For policies, drafters and observers.
+                `--request-fields` named them. For policies, drafters, observers and logits processors.
             devices: types of the devices that the component is for, such as "cuda"; empty: any. On other
                 devices, "auto" skips the component without importing it. For attention backends and module
                 passes.
@@ -139,6 +139,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.EvictionRule` (`--eviction NAME`)."""
 
     @hookspec
+    def register_logits_processors(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.LogitsProcessor` (`--logits-processors NAME,NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -165,6 +169,7 @@ HOOK_NAMES: dict[str, str] = {
     "authenticator": "register_authenticators",
     "request_field": "register_request_fields",
     "eviction": "register_eviction_rules",
+    "logits_processor": "register_logits_processors",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

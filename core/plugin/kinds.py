@@ -24,11 +24,12 @@ INTERFACES: Mapping[str, str] = {
     "authenticator": "llmfw.core:Authenticator",
     "request_field": "llmfw.core:RequestField",
     "eviction": "llmfw.core:EvictionRule",
+    "logits_processor": "llmfw.core:LogitsProcessor",
 }
 """Kind of component → the interface that its classes implement."""
 
 
-SEVERAL = frozenset({"observer", "middleware", "authenticator", "request_field"})
+SEVERAL = frozenset({"observer", "middleware", "authenticator", "request_field", "logits_processor"})
 """Kinds of which a server uses several components at once. Their options are named "kind.name.key"."""
 
 

@@ -42,6 +42,7 @@ def _may_be_chosen(config: EngineConfig, registry: Registry) -> Iterator[Entry]:
         "eviction": config.eviction,
         "grammar": config.grammar,
         "drafter": config.drafter,
+        "logits_processor": config.logits_processors,
     }
     for kind, choice in choices.items():
         try:

@@ -13,7 +13,7 @@ from .hookspecs import HOOK_NAMES, HookSpecs
 RESERVED_NAMES = ("auto", "none")
 """Words of options such as `--attention auto`, which therefore cannot be names of components."""
 
-GETS_FIELDS = ("policy", "drafter", "observer")
+GETS_FIELDS = ("policy", "drafter", "observer", "logits_processor")
 """Kinds of components that get the values of request fields."""
 
 CHOSEN_BY_DEVICE = ("attention", "module_pass")

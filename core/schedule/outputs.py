@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from llmfw.core.base.errors import EngineError
+from llmfw.core.base.errors import ComponentFailedError, EngineError
 from llmfw.core.base.request import FinishReason, TokenEvent, TokenLogprob
 from llmfw.core.base.step import StepOutput
 from llmfw.core.plugin.containment import contained
@@ -37,10 +38,15 @@ def kept_tokens(plan: BatchPlan, token_ids: Sequence[int]) -> list[Sequence[int]
     return kept
 
 
-def not_finite(plan: BatchPlan, output: StepOutput) -> set[str]:
-    """Return the ids of the requests for which the model has computed NaN or infinity in this step."""
+def errors_in(plan: BatchPlan, output: StepOutput) -> dict[str, Exception]:
+    """Return the errors that end requests after this step, by request id.
+
+    The model has computed NaN or infinity for them, or a logits processor has failed.
+    """
     owners = [p.seq.id for p in plan.parts if p.samples for _ in range(1 + len(p.drafts))]
-    return {owners[place] for place in output.not_finite}
+    found: dict[str, Exception] = {owners[place]: NOT_FINITE for place in output.not_finite}
+    failures = {owners[place]: ComponentFailedError(said) for place, said in output.failures.items()}
+    return found | failures
 
 
 def take_sampled(
@@ -49,13 +55,13 @@ def take_sampled(
     table: SequenceTable,
     tenants: Tenants,
     kept: Sequence[Sequence[int]] = (),
-    broken: Collection[str] = (),
+    broken: Mapping[str, Exception] = MappingProxyType({}),
 ) -> tuple[list[TokenEvent], list[tuple[SequenceState, FinishReason]]]:
     """Append the sampled tokens of a plan to their sequences, and charge the sequences' tenants.
 
     Args:
         kept: tokens from `kept_tokens`, if the plan has drafts.
-        broken: ids from `not_finite`; these sequences end with an error.
+        broken: errors from `errors_in`, which end their sequences.
 
     Returns:
         An event for each sequence that sampled a token and has not ended since the plan was launched; and the
@@ -82,7 +88,7 @@ def take_sampled(
     ends: list[tuple[SequenceState, FinishReason]] = []
     for seq, token, last in zip(sampling, tokens, is_last.tolist(), strict=True):
         if seq.id in broken:
-            events.append(TokenEvent.failed(seq.id, NOT_FINITE))
+            events.append(TokenEvent.failed(seq.id, broken[seq.id]))
             ends.append((seq, FinishReason.ERROR))
         elif seq.is_plain and not last and token not in seq.stop_token_ids and seq.id not in more:
             seq.output.append(token)

@@ -33,13 +33,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from llmfw.core.base.request import FinishReason, Request, TokenEvent
-from llmfw.core.base.step import StepOutput
+from llmfw.core.base.step import NO_PROCESSORS, AskedProcessors, StepOutput
 from llmfw.core.interfaces.policy import SchedulePolicy
 
 from .constraint import Constraint
 from .deferral import Lane, Limits
 from .new_token_ratio import NewTokenRatio
-from .outputs import kept_tokens, not_finite, take_sampled
+from .outputs import NOT_FINITE, errors_in, kept_tokens, take_sampled
 from .plan import BatchPlan
 from .policy_adapter import PolicyAdapter
 from .sequence import SequenceState, Status
@@ -155,9 +155,14 @@ class Scheduler:
     def policy(self, policy: SchedulePolicy) -> None:
         self._adapter.policy = policy
 
-    def add(self, request: Request, constraint: Constraint | None = None) -> None:
+    def add(
+        self,
+        request: Request,
+        constraint: Constraint | None = None,
+        processors: AskedProcessors = NO_PROCESSORS,
+    ) -> None:
         """Add a request to the waiting ones. The caller must ensure that the request fits into the pool."""
-        seq = SequenceState(request, self._num_arrived, constraint, self._table)
+        seq = SequenceState(request, self._num_arrived, constraint, self._table, processors)
         self._num_arrived += 1
         self._sequences[request.id] = seq
         seq.tenant = self.tenants.join(
@@ -204,7 +209,7 @@ class Scheduler:
             One event for each sequence that sampled a token and has not ended since the launch.
         """
         self._num_launched -= 1
-        broken = self._not_finite(plan, output) if output.not_finite else set[str]()
+        broken = self._broken(plan, output) if output.not_finite or output.failures else {}
         for p in plan.prefills:
             if p.seq.status is Status.FINISHED or p.seq.id in broken:
                 continue
@@ -247,13 +252,17 @@ class Scheduler:
         self._pages.take_moved()
         return self._table.sequences(lane.queue.indices[self._adapter.order(lane).places])
 
-    def _not_finite(self, plan: BatchPlan, output: StepOutput) -> set[str]:
-        broken = not_finite(plan, output)
+    def _broken(self, plan: BatchPlan, output: StepOutput) -> dict[str, Exception]:
+        """Return the errors of the requests that cannot continue; log those that the model has caused."""
+        broken = errors_in(plan, output)
+        if not output.not_finite:
+            return broken
+        by_model = sorted(name for name, error in broken.items() if error is NOT_FINITE)
         logger.error(
             "The model computed NaN or infinity for %d of %d requests in a step (%s); they end with an error. "
             "Possible causes: float16, which overflows where bfloat16 does not; a faulty attention backend or "
             "module pass; damaged weights.",
-            *(len(broken), len(plan.sequences), ", ".join(sorted(broken)[:MAX_NAMED])),
+            *(len(by_model), len(plan.sequences), ", ".join(by_model[:MAX_NAMED])),
         )
         return broken
 

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from llmfw.core.base.request import FinishReason, Request
+from llmfw.core.base.step import NO_PROCESSORS, AskedProcessors
 
 from .constraint import Constraint
 from .prompt_logprobs import PromptLogprobs
-from .sequence_table import Number, SequenceTable
+from .sequence_table import COUNTS, TOKENS, Number, SequenceTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,6 +51,7 @@ class SequenceState:
         arrival: position in the order of arrival.
         constraint: constraint of the output; None: no constraint.
         table: table for the sequence's numbers; None: a new table for this sequence alone.
+        processors: logits processors that the request asks for.
 
     Attributes:
         output: known output tokens.
@@ -74,6 +76,7 @@ class SequenceState:
         "max_tokens",
         "num_cached_first",
         "output",
+        "processors",
         "prompt",
         "prompt_len",
         "prompt_logprobs",
@@ -103,11 +106,13 @@ class SequenceState:
         arrival: int,
         constraint: Constraint | None = None,
         table: SequenceTable | None = None,
+        processors: AskedProcessors = NO_PROCESSORS,
     ) -> None:
         assert request.sampling.max_tokens is not None
         self.request = request
         self.id = request.id
         self.constraint = constraint
+        self.processors = processors
         self.prompt = np.asarray(request.prompt, dtype=np.int32)
         self.prompt_len = len(self.prompt)
         self.output: list[int] = []
@@ -132,7 +137,9 @@ class SequenceState:
         self.table.prompt_len[self.index] = self.prompt_len
         self.table.max_len[self.index] = self.prompt_len + self.max_tokens
         self.table.deadline[self.index] = math.inf
-        self.table.is_penalized[self.index] = request.sampling.has_penalties
+        self.table.tracking[self.index] = (
+            COUNTS * request.sampling.has_penalties + TOKENS * processors.need_tokens
+        )
         self.table.is_scored[self.index] = asks
         self.length = self.prompt_len
         self.row = -1

@@ -21,6 +21,9 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 """Indices of sequences in the table."""
 
+COUNTS, TOKENS = 1, 2
+"""Flags of the column `tracking`."""
+
 
 class SequenceTable:
     """Columns of numbers, indexed by sequence. `SequenceState` has some of them as attributes (`Number`).
@@ -45,10 +48,11 @@ class SequenceTable:
         num_pages: number of pages in the row.
         num_shared_pages: number of pages in the row that the prefix cache owns.
         last_token: last known token of the output.
-        is_penalized: 1 if the request uses penalties, else 0.
+        tracking: what the executor tracks of the sequence's tokens: the sum of COUNTS, if the request uses
+            penalties, and TOKENS, if it asks for a logits processor that needs them; 0: nothing.
         is_scored: 1 if the request asks for its prompt's log probabilities, else 0.
-        num_counted: number of output tokens, including one in flight, that the executor's penalties count; -1
-            if the executor has no counts for the row yet.
+        num_counted: number of output tokens, including one in flight, that the executor tracks; -1 if it tracks
+            nothing for the row yet.
         place: index in the waiting queue.
     """
 
@@ -67,7 +71,7 @@ class SequenceTable:
     num_pages: Ints
     num_shared_pages: Ints
     last_token: Ints
-    is_penalized: Ints
+    tracking: Ints
     is_scored: Ints
     num_counted: Ints
     place: Ints
@@ -86,7 +90,7 @@ class SequenceTable:
             "num_computed",
         ),
         *("num_cached", "overtaken", "row", "is_new", "num_pages", "num_shared_pages", "last_token"),
-        *("is_penalized", "is_scored", "num_counted", "place"),
+        *("tracking", "is_scored", "num_counted", "place"),
     )
     _FLOATS = ("came_at", "deadline")
 

@@ -191,10 +191,12 @@ def build_speculation(
 def is_independent(seq: SequenceState) -> bool:
     """Return whether a sequence's sampling depends only on the logits, not on state that each token updates.
 
-    Examples of such state are penalty counts, a grammar and a thinking budget. With drafts, this state would
-    have to be updated after each drafted token, and restored if the token is rejected.
+    Examples of such state are penalty counts, a grammar, a thinking budget and the tokens of logits processors.
+    With drafts, this state would have to be updated after each drafted token, and restored if the token is
+    rejected.
     """
-    return seq.constraint is None and not seq.request.sampling.has_penalties
+    is_free = seq.constraint is None and not seq.processors.names
+    return is_free and not seq.request.sampling.has_penalties
 
 
 def _extend(pages: SequencePages, seq: SequenceState, num_tokens: int, spare: int) -> bool:

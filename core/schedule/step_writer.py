@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from llmfw.core.base.step import NOT_IN_FLIGHT, Ints, RowCounts, RowStart, ScoredPrompt, StepInput
+from llmfw.core.base.step import NOT_IN_FLIGHT, Ints, RowCounts, RowStart, RowTokens, ScoredPrompt, StepInput
 
 from .sequence import SequenceState
 from .sequence_pages import SequencePages
-from .sequence_table import Indices, SequenceTable
+from .sequence_table import COUNTS, TOKENS, Indices, SequenceTable
 
 
 def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
@@ -25,6 +25,7 @@ def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
     tokens, sources = _last_tokens(table, indices, rows)
     ones = np.ones(num, dtype=np.int64)
     places, changed = pages.take_changes(rows, starts + 1)
+    row_counts, row_tokens = _tracked(table, indices, starts + 1)
     return StepInput(
         tokens=tokens,
         sources=sources,
@@ -36,7 +37,8 @@ def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
         num_sampling=num,
         page_places=places,
         pages=changed,
-        row_counts=_row_counts(table, indices, starts + 1),
+        row_counts=row_counts,
+        row_tokens=row_tokens,
     )
 
 
@@ -69,6 +71,7 @@ def write_step(
     num_single = int(np.count_nonzero(counts == 1))
     tokens, sources = _tokens(table, indices, sequences, rows, starts, counts, num_single, drafts)
     places, changed = pages.take_changes(rows, ends)
+    row_counts, row_tokens = _tracked(table, indices[samples], ends[samples])
     return StepInput(
         tokens=tokens,
         sources=sources,
@@ -81,7 +84,8 @@ def write_step(
         page_places=places,
         pages=changed,
         row_starts=tuple(map(start_row, new)),
-        row_counts=_row_counts(table, indices[samples], ends[samples]),
+        row_counts=row_counts,
+        row_tokens=row_tokens,
         scored=tuple(_scored(sequences, starts, counts, is_prefill)),
     )
 
@@ -99,6 +103,8 @@ def start_row(seq: SequenceState) -> RowStart:
         request.constrained_logprobs,
         request.logprob_token_ids,
         request.prompt_logprob_token_ids,
+        seq.processors,
+        request.fields if seq.processors.names else {},
     )
 
 
@@ -157,24 +163,29 @@ def _tokens(
     return known, sources
 
 
-def _row_counts(table: SequenceTable, indices: Indices, ends: Ints) -> tuple[RowCounts, ...]:
-    """Return the token counts that penalties need, for the sequences whose counts the executor lacks.
+def _tracked(
+    table: SequenceTable, indices: Indices, ends: Ints
+) -> tuple[tuple[RowCounts, ...], tuple[RowTokens, ...]]:
+    """Return what penalties and logits processors need, for the sequences for which the executor lacks it.
 
-    From then on, the executor itself counts the tokens that it samples.
+    From then on, the executor itself tracks the tokens that it samples.
 
     Args:
         table: table of all sequences.
         indices: table indices of the sequences that sample: [n].
         ends: position of each sampled token: [n].
     """
-    places = np.flatnonzero(table.is_penalized[indices])
+    places = np.flatnonzero(table.tracking[indices])
     if not len(places):
-        return ()
+        return (), ()
     indices = indices[places]
     num_output = ends[places] - table.prompt_len[indices]
     missing = indices[table.num_counted[indices] < num_output]
     table.num_counted[indices] = num_output + 1
-    return tuple(map(count_tokens, table.sequences(missing)))
+    counted, kept = (
+        table.sequences(missing[table.tracking[missing] & flag > 0]) for flag in (COUNTS, TOKENS)
+    )
+    return tuple(map(count_tokens, counted)), tuple(RowTokens(seq.row, seq.token_ids) for seq in kept)
 
 
 def _scored(

@@ -31,6 +31,8 @@ from .device.step_clock import StepClock
 from .graphs import DecodeGraphs, Graph
 from .input_watch import InputWatch
 from .pending import PendingOutput
+from .processors.processing import Processing
+from .processors.processor_rows import ProcessorRows
 from .sampling.sampler import Sampler
 from .tokens import input_ids
 from .torch_defaults import TorchDefaults
@@ -68,6 +70,7 @@ class Executor:
         clock: measures the steps; None: steps are not measured.
         users: function that returns the description, for the log, of the components whose code runs between and in
             steps.
+        processors: what the rows ask of logits processors; None: there are no processors.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Executor:
         device: torch.device,
         clock: StepClock | None = None,
         users: Callable[[], str] = lambda: "a plugin",
+        processors: ProcessorRows | None = None,
     ) -> None:
         self._model = model
         self._backend = backend
@@ -96,6 +100,7 @@ class Executor:
         self._graphs: DecodeGraphs | None = None
         self._clock = clock
         self._defaults = TorchDefaults(users)
+        self._processors = processors
 
     @property
     def has_own_threads(self) -> bool:
@@ -177,21 +182,31 @@ class Executor:
             if forward.prompt_logits is None
             else self._asked.prompt_scores(step.scored, forward.prompt_logits)
         )
-        rows = step.sampled_rows
+        rows, positions = step.sampled_rows, step.sampled_positions
         asking = self._asked.before_sampling(forward.logits, rows)
-        tokens = self._sampler.sample(forward.logits, rows, step.sampled_positions, masks)
+        processing = None
+        if self._processors is not None and self._processors.ask(rows):
+            processing = Processing(self._processors, self._staging, rows, positions)
+        process = None if processing is None else processing.apply
+        tokens = self._sampler.sample(forward.logits, rows, positions, masks, process)
         are_finite = self._sampler.are_finite(forward.logits, rows, tokens)
         self._last_tokens.index_copy_(0, forward.rows, tokens)
         if self._clock is not None:
             self._clock.end()
         scores = self._asked.scores(asking, forward.logits, rows, tokens)
-        return PendingOutput(tokens, are_finite, scores, prompt_scores)
+        if processing is not None:
+            processing.append(tokens)
+        return PendingOutput(tokens, are_finite, scores, prompt_scores, processing)
 
     def _start_rows(self, step: StepInput) -> None:
         for start in step.row_starts:
             self._sampler.start(start)
             self._asked.start(start)
+            if self._processors is not None:
+                self._processors.start(start)
         self._sampler.recount(step.row_counts)
+        if step.row_tokens and self._processors is not None:
+            self._processors.keep(step.row_tokens)
 
     def _begin(self) -> None:
         if self._clock is not None:

@@ -11,6 +11,8 @@ import torch
 from llmfw.core.base.request import TokenLogprob
 from llmfw.core.base.step import StepOutput
 
+from .processors.isolated_processor import NOT_LOGITS
+from .processors.processing import FaultCheck, Processing
 from .sampling.logprobs import RowLogprobs
 
 
@@ -47,9 +49,10 @@ class PendingOutput:
         are_finite: whether the logits of each token are finite, on the device: [S].
         scores: log probabilities of sampled tokens.
         prompt_scores: log probabilities of prompt tokens.
+        processing: logits processors of the step; None: no row asks for one.
     """
 
-    __slots__ = ("_are_finite", "_event", "_prompt_scores", "_scores", "_tokens")
+    __slots__ = ("_are_finite", "_checks", "_event", "_failures", "_prompt_scores", "_scores", "_tokens")
 
     def __init__(
         self,
@@ -57,12 +60,15 @@ class PendingOutput:
         are_finite: torch.Tensor,
         scores: Sequence[Scores] = (),
         prompt_scores: Sequence[Scores] = (),
+        processing: Processing | None = None,
     ) -> None:
         self._event: torch.cuda.Event | None = None
         self._tokens = _start_copy(tokens)
         self._are_finite = _start_copy(are_finite)
         self._scores = [_start_copies(each) for each in scores]
         self._prompt_scores = [_start_copies(each) for each in prompt_scores]
+        self._failures = {} if processing is None else processing.failures
+        self._checks = [] if processing is None else [_start_check(each) for each in processing.checks]
         if tokens.is_cuda:
             self._event = torch.cuda.Event()
             self._event.record()
@@ -77,6 +83,7 @@ class PendingOutput:
             _all_rows(self._scores),
             _all_rows(self._prompt_scores),
             [] if are_finite.all() else np.flatnonzero(~are_finite).tolist(),
+            self._failures | _faults(self._checks) if self._checks else self._failures,
         )
 
 
@@ -85,6 +92,20 @@ def _all_rows(scores: Sequence[Scores]) -> dict[int, list[TokenLogprob]]:
     for each in scores:
         found |= each.by_row()
     return found
+
+
+def _faults(checks: Sequence[FaultCheck]) -> dict[int, str]:
+    """Log the faulty logits of processors; return the message for each place with such logits."""
+    found: dict[int, str] = {}
+    for each in checks:
+        faulty = each.places[each.are_faulty.numpy()].tolist()
+        if faulty:
+            found |= dict.fromkeys(faulty, each.processor.fail(NOT_LOGITS))
+    return found
+
+
+def _start_check(check: FaultCheck) -> FaultCheck:
+    return replace(check, are_faulty=_start_copy(check.are_faulty))
 
 
 def _start_copies(scores: Scores) -> Scores:

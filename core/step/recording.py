@@ -5,7 +5,8 @@
 
 The header and each of a step's three messages are preceded by their length and followed by a CRC-32 (4 bytes
 each, little-endian). Each CRC-32 covers all messages and lengths of the file up to that point, so a damaged,
-lost or exchanged message is noticed. The file contains the token ids of prompts and outputs.
+lost or exchanged message is noticed. The file contains the token ids of prompts and outputs, and the request
+fields of requests that ask for logits processors.
 """
 
 from __future__ import annotations

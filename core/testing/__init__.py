@@ -42,6 +42,7 @@ pytest.register_assert_rewrite(
             "middleware",
             "request_fields",
             "eviction_rules",
+            "logits_processors",
             "response_stores",
             "response_model",
         )
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from .file_stores import FileStoreTests
     from .grammar_case import GrammarExample
     from .grammars import GrammarBackendTests
+    from .logits_processors import LogitsProcessorTests
     from .middleware import HTTPMiddlewareTests
     from .model_sources import ModelSourceTests
     from .module_pass import ModulePassTests
@@ -80,6 +82,7 @@ _HOMES = {
     "GrammarBackendTests": "grammars",
     "GrammarExample": "grammar_case",
     "HTTPMiddlewareTests": "middleware",
+    "LogitsProcessorTests": "logits_processors",
     "ModelSourceTests": "model_sources",
     "ModulePassTests": "module_pass",
     "ReasoningExample": "parsing",
@@ -110,6 +113,7 @@ __all__ = [
     "GrammarBackendTests",
     "GrammarExample",
     "HTTPMiddlewareTests",
+    "LogitsProcessorTests",
     "ModelSourceTests",
     "ModulePassTests",
     "ReasoningExample",

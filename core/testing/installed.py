@@ -40,6 +40,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "middleware": ("middleware:HTTPMiddlewareTests", "middleware"),
     "request_field": ("request_fields:RequestFieldTests", "field"),
     "eviction": ("eviction_rules:EvictionRuleTests", "rule"),
+    "logits_processor": ("logits_processors:LogitsProcessorTests", "processor"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 
@@ -92,7 +93,7 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
     """Return a function that returns the value of the component's fixture.
 
     The value is an instance with these options if the component is a policy, a drafter, an observer, middleware,
-    an authenticator, a request field, an eviction rule or a model. Otherwise, it is a class.
+    an authenticator, a request field, an eviction rule, a logits processor or a model. Otherwise, it is a class.
     """
     built = entry.build_options(options)
     if entry.kind in (
@@ -105,6 +106,10 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
         "eviction",
     ):
         return lambda: component(built)
+    if entry.kind == "logits_processor":
+        from .logits_processors import ExampleContext  # imports torch
+
+        return lambda: component(ExampleContext(), built)
     if entry.kind == "model":
         return lambda: component(**entry.built_with(options))
     if not built.__struct_fields__:

@@ -128,6 +128,7 @@ FLAGS = {
     "--stream-interval 4": ("stream_interval", 4),
     "--batch-share 0.25": ("batch_share", 0.25),
     "--eviction lfu": ("eviction", "lfu"),
+    "--logits-processors xtc": ("logits_processors", "xtc"),
     "--max-pinned-fraction 0.5": ("max_pinned_fraction", 0.5),
     "--prefill-stretch 2": ("prefill_stretch", 2),
     "--response-store memory": ("response_store", "memory"),

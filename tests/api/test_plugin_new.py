@@ -180,6 +180,20 @@ def test_a_kind_that_is_there_is_refused(package: Path) -> None:
     )
 
 
+def test_a_needed_field_joins_the_package_s_fields(tmp_path: Path) -> None:
+    """A logits processor comes with a request field; both kinds in one package have one hook for fields."""
+    chosen = kinds("logits_processor", "request_field")
+    assert plugin_new("joined", *chosen, "--path", str(tmp_path)).exit_code == 0
+    assert plugin_new("grown", *kinds("request_field"), "--path", str(tmp_path)).exit_code == 0
+    grown = tmp_path / "llmfw-grown"
+    assert plugin("add", *kinds("logits_processor"), "--path", str(grown)).exit_code == 0
+    for name in ("joined", "grown"):
+        registered: list[str] = []
+        module = runpy.run_path(str(tmp_path / f"llmfw-{name}" / f"llmfw_{name}" / "__init__.py"))
+        module["register_request_fields"](lambda field, *_, **__: registered.append(field))  # noqa: B023
+        assert registered == [name, f"{name}_strength"]
+
+
 def test_every_package_passes_ruff(packages: Path):
     for command in (["check", "--extend-select", "I,B,UP,SIM"], ["format", "--check"]):
         done = subprocess.run(

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from llmfw.api.http.body import decode_generation
+from llmfw.api.schemas.completions import CompletionRequest
 from llmfw.api.services.chosen_fields import chosen_fields
 from llmfw.api.services.request_fields import build_request_fields, check_request_fields
-from llmfw.api.text.request_fields import RequestFields
+from llmfw.api.text.request_fields import RequestFields, field_values
 from llmfw.core import Entry, Registry, RequestField
 from llmfw.core.base.config import EngineConfig, ServerConfig
-from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.plugin.plugins import load_plugins
 
 from ..doubles.echo_engine import EchoEngine
@@ -83,6 +85,7 @@ REGISTRY = Registry(
         entry("twice", "Words", "b"),
         entry("temperature", "Words"),
         entry("best_of", "Words"),
+        entry("top_n_sigma", "Words"),
         entry("two-words", "Words"),
         entry("typeless", "Typeless"),
         entry("hasty", "Policy", kind="policy", needs_fields=("speed",)),
@@ -237,3 +240,13 @@ def test_a_policy_needs_its_own_plugin_s_field() -> None:
     registry = Registry([*own, replace(own[0], plugin="other")])
     found = chosen_fields(*configs(policy="hasty"), registry)
     assert [each.full_name for each in found] == ["ext/speed"]
+
+
+def test_plugins_may_bring_refused_samplers() -> None:
+    """Its field is honored from then on, by its routes."""
+    raw = b'{"prompt": "hi", "top_n_sigma": ["a"]}'
+    with pytest.raises(RequestError, match="top_n_sigma is"):
+        decode_generation(raw, CompletionRequest)
+    kind = built("top_n_sigma").body_type(CompletionRequest, "/v1/completions")
+    body, ignored = decode_generation(raw, kind)
+    assert (field_values(body), ignored) == ({"top_n_sigma": ["a"]}, [])

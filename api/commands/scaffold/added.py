@@ -14,7 +14,7 @@ from llmfw.core.plugin.plugins import GROUP
 
 from .declaration import add_hook
 from .kinds import Kind
-from .package import PackageNames, component_files, declaration
+from .package import PackageNames, component_files, declarations
 
 
 class ExistingPackage:
@@ -65,7 +65,7 @@ class ExistingPackage:
         except UnicodeDecodeError as error:
             raise ConfigError(f"{self._declaration} cannot be read: {unreadable(error)}") from error
         try:
-            changed = functools.reduce(add_hook, (declaration(kind, self.names) for kind in kinds), source)
+            changed = functools.reduce(add_hook, declarations(kinds, self.names), source)
         except ConfigError as error:
             raise ConfigError(f"{self._declaration} cannot be changed: {error}") from error
         files = [

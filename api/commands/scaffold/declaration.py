@@ -12,12 +12,15 @@ from llmfw.core import ConfigError
 def add_hook(source: str, declaration: str) -> str:
     """Return a module's text with the imports and functions of another declaration added.
 
+    The first function of the declaration is the hook of its kind. Further ones, such as the hook of a request
+    field that the component needs, are joined to a function of the same name.
+
     Args:
         source: text of the module, which may be an author's own.
         declaration: text of a module with imports and hooks, as the templates have.
 
     Raises:
-        ConfigError: the module is not valid Python, or has a function of the same name.
+        ConfigError: the module is not valid Python, or has a function with the name of the first one.
     """
     try:
         module = ast.parse(source)
@@ -26,15 +29,35 @@ def add_hook(source: str, declaration: str) -> str:
     except ValueError as error:  # it has a null byte
         raise ConfigError(f"it is not valid Python: {error}") from error
     added = ast.parse(declaration)
-    existing = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
-    for function in _functions(added):
-        if function.name in existing:
-            raise ConfigError(f"it has {function.name}() already; call register a second time there")
+    own, *further = _functions(added)
+    if own.name in {function.name for function in _functions(module)}:
+        raise ConfigError(f"it has {own.name}() already; call register a second time there")
     for statement in added.body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             source = _with_import(source, statement)
-    bodies = [_text_of(declaration, function) for function in _functions(added)]
-    return "\n\n\n".join([source.rstrip("\n"), *bodies]) + "\n"
+    source = _with_function(source, _text_of(declaration, own))
+    for function in further:
+        source = _joined(source, declaration, function)
+    return source
+
+
+def num_hooks(declaration: str) -> int:
+    """Return the number of hooks of a declaration."""
+    return len(list(_functions(ast.parse(declaration))))
+
+
+def _with_function(source: str, text: str) -> str:
+    return "\n\n\n".join([source.rstrip("\n"), text]) + "\n"
+
+
+def _joined(source: str, declaration: str, function: ast.FunctionDef) -> str:
+    """Return a module's text with a function, or with its statements at the end of the function of that name."""
+    existing = {each.name: each for each in _functions(ast.parse(source))}
+    if function.name not in existing:
+        return _with_function(source, _text_of(declaration, function))
+    lines, end = source.splitlines(), existing[function.name].end_lineno
+    lines[end:end] = declaration.splitlines()[function.body[0].lineno - 1 : function.end_lineno]
+    return "\n".join(lines) + "\n"
 
 
 def _functions(module: ast.Module) -> Iterator[ast.FunctionDef]:

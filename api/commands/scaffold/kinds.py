@@ -104,6 +104,12 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve --eviction {name}",
             "Rule",
         ),
+        Kind(
+            "logits_processor",
+            "answers that end sooner, if a request asks for it",
+            "llmfw serve --logits-processors {name}",
+            "Processor",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "request_field",

@@ -13,7 +13,7 @@ from string import Template
 from llmfw.core import ConfigError
 from llmfw.core.base.about import DISTRIBUTION
 
-from .declaration import add_hook
+from .declaration import add_hook, num_hooks
 from .kinds import Kind
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -104,11 +104,15 @@ def package_files(kinds: Sequence[Kind], names: PackageNames) -> Iterator[tuple[
     yield "README.md", _filled(TEMPLATES / "package" / "readme.txt", values)
     yield ".gitignore", _filled(TEMPLATES / "package" / "gitignore.txt", values)
     yield ".github/workflows/ci.yml", _filled(TEMPLATES / "package" / "ci.txt", values)
-    declarations = [declaration(kind, names) for kind in kinds]
-    yield f"{names.module}/__init__.py", functools.reduce(add_hook, declarations).encode()
+    yield f"{names.module}/__init__.py", functools.reduce(add_hook, declarations(kinds, names)).encode()
     yield f"{names.module}/py.typed", b""
     for kind in kinds:
         yield from component_files(kind, names)
+
+
+def declarations(kinds: Sequence[Kind], names: PackageNames) -> list[str]:
+    """Return the texts of modules that declare one kind each; those that add to the hook of another come last."""
+    return sorted((declaration(kind, names) for kind in kinds), key=num_hooks)
 
 
 def declaration(kind: Kind, names: PackageNames) -> str:

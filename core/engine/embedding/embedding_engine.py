@@ -39,6 +39,7 @@ MEANINGLESS = {
     "drafter": "--drafter",
     "draft_tokens": "--draft-tokens",
     "draft_batch_tokens": "--draft-batch-tokens",
+    "logits_processors": "--logits-processors",
     "page_size": "--page-size",
     "max_total_tokens": "--max-total-tokens",
     "mem_fraction_static": "--mem-fraction-static",

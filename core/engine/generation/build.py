@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,6 +43,8 @@ from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.device.step_clock import StepClock
 from llmfw.core.step.executor import Executor
 from llmfw.core.step.graphs import Graph, cuda_graphs
+from llmfw.core.step.processors.isolated_processor import IsolatedProcessor
+from llmfw.core.step.processors.processor_rows import ProcessorRows
 from llmfw.core.step.recording import RecordingExecutor, RecordingHeader, StepWriter
 from llmfw.core.step.sampling.sampler import Sampler
 
@@ -59,6 +61,7 @@ from .loops import LoopContext, OverlappedLoop, PlainLoop
 from .memory_plan import graph_sizes
 from .piece_budget import PieceBudget
 from .policy_choice import PolicyChoice
+from .processors import build_processors, check_processors
 from .recorder import Recorder
 from .step_faults import StepFaults
 from .step_log import StepLog
@@ -77,12 +80,14 @@ class BuiltExecutor:
         attention: name of the attention backend.
         storage: storage of keys and values.
         faults: finds the cause of a failed step.
+        processors: logits processors that requests may ask for.
     """
 
     executor: Executor
     attention: str
     storage: KVStorage
     faults: StepFaults
+    processors: Sequence[IsolatedProcessor]
 
 
 def build_generation_engine(
@@ -133,7 +138,7 @@ def build_generation_engine(
         built.faults,
     )
     return Engine(
-        _info(config, model, capacity, device, built.attention),
+        _info(config, model, capacity, device, built),
         context,
         OverlappedLoop(context) if overlaps else PlainLoop(context),
         pages,
@@ -144,6 +149,7 @@ def build_generation_engine(
         registry.ledger,
         KVPrefaulter(built.storage, pages.pool, pages_ahead(built.storage, available_memory(device))),
         speculation,
+        built.processors,
         random_seed=config.random_seed,
     )
 
@@ -176,6 +182,7 @@ def _check_names(
     drafter = choose_drafter(config, registry)
     rule = isolated_rule(registry, choose_rule(registry, config.eviction, config.options))
     check_kv_dtype(config.kv_cache_dtype)
+    check_processors(config, registry)
     return policies, drafter, rule
 
 
@@ -188,8 +195,8 @@ def build_executor(
     make_graph: MakeGraph | None = None,
     clock: StepClock | None = None,
 ) -> BuiltExecutor:
-    """Allocate storage, build the attention backend, the sampler and the executor, and capture graphs if they
-    are used.
+    """Allocate storage, build the attention backend, the sampler, the logits processors and the executor, and
+    capture graphs if they are used.
 
     Args:
         capacity: capacity of the engine.
@@ -198,7 +205,7 @@ def build_executor(
         clock: measures all steps.
 
     Raises:
-        ComponentError: no attention backend can serve the model.
+        ComponentError: no attention backend can serve the model, or a logits processor cannot be built.
         ModelError: the checkpoint's scales of keys and values cannot be used.
     """
     if make_graph is None and device.type == "cuda":
@@ -218,7 +225,9 @@ def build_executor(
     )
     sampler = Sampler(capacity.max_running, model.vocab_size, device, staging)
     faults = StepFaults(registry, device, name)
-    executor = Executor(model, backend, sampler, page_table, staging, device, clock, faults.users)
+    processors = build_processors(config, registry, model.vocab_size, device)
+    rows = ProcessorRows(processors, capacity.max_running, staging, device) if processors else None
+    executor = Executor(model, backend, sampler, page_table, staging, device, clock, faults.users, rows)
     if make_graph is not None and capacity.max_graph_size:
         reason = backend.graph_unsupported()
         if reason is None:
@@ -226,7 +235,7 @@ def build_executor(
             executor.use_graphs(make_graph, sizes, capture_all=config.cuda_graph == "on")
         else:
             logger.info("No CUDA graphs: attention backend %s: %s", name, reason)
-    return BuiltExecutor(executor, name, storage, faults)
+    return BuiltExecutor(executor, name, storage, faults, processors)
 
 
 def _storage(
@@ -279,7 +288,7 @@ def _scheduler(
 
 
 def _info(
-    config: EngineConfig, model: LoadedModel, capacity: Capacity, device: torch.device, attention: str
+    config: EngineConfig, model: LoadedModel, capacity: Capacity, device: torch.device, built: BuiltExecutor
 ) -> EngineInfo:
     """Return the description of the engine, and log its capacity."""
     info = EngineInfo(
@@ -291,12 +300,13 @@ def _info(
         max_model_len=capacity.max_model_len,
         max_total_tokens=capacity.num_pages * config.page_size,
         max_running_requests=capacity.max_running,
-        attention=attention,
+        attention=built.attention,
         policy=config.policy,
         weight_version=weight_version(config.model, config.load_format),
         module_passes=model.module_passes,
         quantization=config.quantization,
         kv_cache_dtype=dtype_name(choose_kv_dtype(config.kv_cache_dtype, model.dtype)),
+        logits_processors=tuple(each.name for each in built.processors),
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "

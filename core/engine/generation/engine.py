@@ -7,7 +7,7 @@ order in which the halves of consecutive steps run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import torch
@@ -20,10 +20,12 @@ from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.containment import contained
 from llmfw.core.schedule.cache.keeper import CacheKeeper
-from llmfw.core.schedule.constraint import constraint_of
+from llmfw.core.schedule.constraint import Constraint, constraint_of
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.schedule.sequence_pages import SequencePages
 from llmfw.core.schedule.speculation import Speculation
+from llmfw.core.step.processors.isolated_processor import IsolatedProcessor
+from llmfw.core.step.processors.processor_rows import asked_processors
 from llmfw.core.step.sampling.randomness import derive_seed
 
 from ..admission.admission_control import AdmissionControl
@@ -51,6 +53,7 @@ class Engine:
         ledger: record of the calls of components.
         kv_prefaulter: allocates memory of keys and values in advance.
         speculation: the scheduler's source of drafts; None: no drafts.
+        processors: logits processors that requests may ask for.
         random_seed: seed from which the seeds of requests without one are derived.
     """
 
@@ -67,6 +70,7 @@ class Engine:
         ledger: ComponentLedger,
         kv_prefaulter: KVPrefaulter,
         speculation: Speculation | None = None,
+        processors: Sequence[IsolatedProcessor] = (),
         *,
         random_seed: int,
     ) -> None:
@@ -84,6 +88,7 @@ class Engine:
         self._ledger = ledger
         self._kv_prefaulter = kv_prefaulter
         self._speculation = speculation
+        self._processors = processors
         self._random_seed = random_seed
         self._num_added = 0
         self._num_generated = 0
@@ -132,6 +137,7 @@ class Engine:
         Raises:
             RequestError: the request cannot be served.
             OverloadedError: the queue is full.
+            ComponentFailedError: a logits processor failed.
         """
         if request.id in self._scheduler or request.id in self._grammars:
             raise RequestError(f"a request with id {request.id!r} runs already; use another id", param="id")
@@ -148,9 +154,9 @@ class Engine:
         self._num_added += 1
         request = msgspec.structs.replace(request, sampling=sampling)
         if request.grammar is None:
-            self._scheduler.add(request, constraint_of(request, None))
+            self._start(request, constraint_of(request, None))
         elif (grammar := self._grammars.get(request)) is not None:
-            self._start(request, grammar)
+            self._start(request, self._grammars.constraint(request, grammar))
         self._admission_control.enter(request)
 
     def abort(self, request_id: str) -> None:
@@ -217,13 +223,13 @@ class Engine:
         if isinstance(grammar, Exception):
             return grammar
         try:
-            self._start(request, grammar)
+            self._start(request, self._grammars.constraint(request, grammar))
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; other requests continue
             return contained(error)
         return None
 
-    def _start(self, request: Request, grammar: Grammar) -> None:
-        self._scheduler.add(request, self._grammars.constraint(request, grammar))
+    def _start(self, request: Request, constraint: Constraint | None) -> None:
+        self._scheduler.add(request, constraint, asked_processors(self._processors, request))
 
     def stats(self) -> EngineStats:
         """Return the statistics of the engine."""

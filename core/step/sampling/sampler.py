@@ -92,7 +92,12 @@ class Sampler:
         self._adjustments.recount(counts)
 
     def sample(
-        self, logits: torch.Tensor, rows: Ints, positions: Ints, masks: TokenMasks | None = None
+        self,
+        logits: torch.Tensor,
+        rows: Ints,
+        positions: Ints,
+        masks: TokenMasks | None = None,
+        process: Callable[[torch.Tensor], None] | None = None,
     ) -> torch.Tensor:
         """Return a token id for each row of logits.
 
@@ -101,6 +106,8 @@ class Sampler:
             rows: page table row of each sequence: [S].
             positions: position of each token to sample: [S].
             masks: masks of the rows in which some tokens are forbidden; None: no token is forbidden.
+            process: function that changes the adjusted logits in place, for logits processors; None: no row
+                asks for one.
 
         Returns:
             Token ids, int64, on the device: [S].
@@ -108,6 +115,8 @@ class Sampler:
         if masks is not None:
             apply_masks(masks, logits, self._staging)
         penalized = self._adjustments.apply(logits, rows, positions, masks.places if masks else ())
+        if process is not None:
+            process(logits)
         tokens = self._choose(logits, rows, positions)
         if penalized is not None:
             self._adjustments.count(penalized, tokens)

@@ -7,8 +7,10 @@ import pytest
 
 from llmfw.core.base.request import SamplingParams, TokenLogprob
 from llmfw.core.base.step import (
+    AskedProcessors,
     RowCounts,
     RowStart,
+    RowTokens,
     ScoredPrompt,
     StepInput,
     StepOutput,
@@ -35,11 +37,15 @@ STEP = StepInput(
     pages=np.array([9], np.int32),
     row_starts=(
         RowStart(0, 9, SamplingParams(seed=1, logit_bias={3: 1.5}), (1, 2), 5, 0, False, (3,), (4, 4)),
+        RowStart(1, 2, SamplingParams(), processors=AskedProcessors(("a/b",), True), fields={"x": [1, "y"]}),
     ),
     row_counts=(RowCounts(2, ints(4, 5), ints(1, 0)),),
     scored=(ScoredPrompt(0, 2, ints(8, 9)),),
+    row_tokens=(RowTokens(1, np.array([6, 7], np.int32)),),
 )
-OUTPUT = StepOutput([1, 2, 3], {0: [TokenLogprob(-1.5, [3], [-0.5])]}, {1: [TokenLogprob(-2.0)]})
+OUTPUT = StepOutput(
+    [1, 2, 3], {0: [TokenLogprob(-1.5, [3], [-0.5])]}, {1: [TokenLogprob(-2.0)]}, [1], {2: "no"}
+)
 MASKS = TokenMasks((0, 2), np.array([[1, -1], [5, 7]], np.int32))
 
 
@@ -54,7 +60,7 @@ def _plain(value: object) -> object:
     """Return a value whose arrays can be compared within other values."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.tolist()
-    if isinstance(value, RowCounts | ScoredPrompt):
+    if isinstance(value, RowCounts | RowTokens | ScoredPrompt):
         return [_plain(getattr(value, name)) for name in value.__struct_fields__]
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 

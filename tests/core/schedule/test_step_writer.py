@@ -10,6 +10,7 @@ from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
 from llmfw.core.schedule.plan_builder import PlanBuilder
 from llmfw.core.schedule.sequence import SequenceState
 from llmfw.core.schedule.sequence_pages import SequencePages
+from llmfw.core.schedule.sequence_table import TOKENS
 
 COLUMNS = ("tokens", "sources", "rows", "starts", "counts", "num_sampled")
 PROMPT_LEN = 7
@@ -110,3 +111,28 @@ def test_penalties_count_only_unsampled_tokens() -> None:
     seq.length += 1
     seq.num_computed += 1
     assert counts() == [{5: 1, 100: 3, 101: 1}]
+
+
+def test_tokens_are_sent_once_and_after_forced_ones() -> None:
+    """The executor appends the tokens that it samples itself."""
+    pages = make_pages()
+    seq = add(pages, 1, 2)
+    pages.numbers.tracking[seq.index] = TOKENS
+    seq.num_counted = -1
+
+    def sent() -> list[list[int]]:
+        builder = PlanBuilder(pages)
+        builder.decode(np.array([seq.index]))
+        step = builder.launch().step
+        seq.num_in_flight -= 1
+        assert step.row_counts == ()
+        return [each.token_ids.tolist() for each in step.row_tokens]
+
+    known = seq.token_ids.tolist()
+    assert sent() == [known]
+    seq.output.append(100)
+    assert sent() == []
+    seq.output += [5, 100]  # the last one is forced
+    seq.length += 1
+    seq.num_computed += 1
+    assert sent() == [[*known, 100, 5, 100]]

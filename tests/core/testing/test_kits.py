@@ -299,6 +299,28 @@ EVICTION = {
     "ExpiresSoonerIfUsed": "test_a_use_never_hastens_expiry",
 }
 
+LOGITS_PROCESSORS = {
+    "CentersOverTheBatch": "test_a_row_does_not_depend_on_others",
+    "RemembersTokens": "test_the_same_rows_give_the_same_logits",
+    "KeepsOnlySureTokens": "test_every_row_keeps_an_allowed_token",
+    "LoopsOverRows": "test_many_rows_take_few_operations",
+    "AsksForEverything": "test_only_requests_that_ask_have_a_state",
+    "NeverAsks": "test_only_requests_that_ask_have_a_state",
+    "PopsItsField": "test_begin_does_not_change_the_request",
+    "ReturnsDoubles": "test_the_result_is_logits_of_the_same_rows",
+    "SqueezesOneRow": "test_the_result_is_logits_of_the_same_rows",
+    "ReturnsNothing": "test_the_result_is_logits_of_the_same_rows",
+    "Standardizes": "test_every_row_keeps_an_allowed_token",
+    "NeedsThreeTokens": "test_short_and_long_rows_are_processed",
+    "TakesPaddingForTokens": "test_a_row_does_not_depend_on_others",
+    "ChangesAfterManyCalls": "test_the_same_rows_give_the_same_logits",
+    "CountsInItsState": "test_a_state_is_not_changed",
+    "DrawsFromTorch": "test_randomness_comes_from_the_row_alone",
+    "DrawsFromPython": "test_randomness_comes_from_the_row_alone",
+    "ReadsANumber": "test_nothing_waits_for_the_device",
+    "IndexesByMask": "test_nothing_waits_for_the_device",
+    "AsksForUndeclaredTokens": "test_tokens_are_asked_for_only_if_declared",
+}
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -317,6 +339,7 @@ BROKEN = {
     "broken_authenticators": AUTHENTICATORS,
     "broken_request_fields": REQUEST_FIELDS,
     "broken_eviction": EVICTION,
+    "broken_logits_processors": LOGITS_PROCESSORS,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 NUM_PROCESSES = of_length(2, len(BROKEN))  # all together may take longer than a test may

@@ -1,0 +1,1 @@
+"""Runs logits processors, which plugins bring, on the rows that ask for them."""

@@ -1,0 +1,106 @@
+"""Calls a logits processor so that its faults end only the requests that ask for it.
+
+A processor comes from a plugin. It is never taken out of use: a request that asks for it and does not get it would
+have another text. See `core.interfaces.logits_processor`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from llmfw.core.interfaces.logits_processor import LogitsProcessor, ProcessedRequest, ProcessedRows
+from llmfw.core.plugin.calls import ComponentCalls
+from llmfw.core.plugin.containment import raise_if_process_ends
+from llmfw.core.plugin.registry import Entry
+from llmfw.core.plugin.returned import WrongReturnError
+
+NOT_LOGITS = WrongReturnError("process() left a row with NaN, with infinity, or without an allowed token")
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenProcessor:
+    """A logits processor that was built, with its registry entry."""
+
+    entry: Entry
+    processor: LogitsProcessor
+
+
+class IsolatedProcessor:
+    """Wraps a logits processor, and records its calls and failures.
+
+    Args:
+        chosen: the processor.
+        calls: record of the component's calls.
+
+    Attributes:
+        name: full name of the processor, "plugin/name".
+        needs_tokens: whether it needs the tokens so far.
+    """
+
+    def __init__(self, chosen: ChosenProcessor, calls: ComponentCalls) -> None:
+        self.name = chosen.entry.full_name
+        self.needs_tokens = bool(chosen.processor.needs_tokens)
+        self._processor = chosen.processor
+        self._calls = calls
+
+    def begin(self, request: ProcessedRequest) -> Any:
+        """Return the state of a request; None if it does not ask for the processor.
+
+        Raises:
+            RequestError: the request is wrong.
+            ComponentFailedError: the processor failed.
+        """
+        return self._calls.call(self._processor.begin, request)
+
+    def process(self, logits: torch.Tensor, rows: ProcessedRows) -> torch.Tensor:
+        """Return the processor's logits for some rows: [R, vocab].
+
+        Args:
+            logits: logits before the processor, which it does not change: [R, vocab].
+
+        Raises:
+            BaseException: whatever the processor raises; or WrongReturnError, if it does not return logits.
+        """
+        found = self._calls.timed(self._processor.process, logits.clone(), rows)
+        check_logits(found, logits)
+        return found
+
+    def fail(self, error: BaseException) -> str:
+        """Log a failure of `process`; return the message for the clients of the requests that it ends."""
+        raise_if_process_ends(error)
+        return str(self._calls.failed(error, "process()"))
+
+
+def check_logits(found: object, before: torch.Tensor) -> None:
+    """Raise WrongReturnError if a processor's answer has another type, shape, dtype or device than the logits."""
+    if not isinstance(found, torch.Tensor):
+        raise WrongReturnError(f"process() returned a {type(found).__name__}, not the logits")
+    given = (list(found.shape), found.dtype, found.device)
+    asked = (list(before.shape), before.dtype, before.device)
+    if given != asked:
+        words = (
+            f"{shape} {str(dtype).removeprefix('torch.')} on {device}"
+            for shape, dtype, device in (given, asked)
+        )
+        raise WrongReturnError("process() returned logits of {}; they must be {}".format(*words))
+
+
+def settle(before: torch.Tensor, after: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits to use after a processor, and which of its rows are faulty.
+
+    Forbidden tokens stay forbidden. A row is faulty if the processor has left NaN, infinity or no allowed token. Such
+    a row gets its logits from before, and so does one that was so before. Does not wait for the device.
+
+    Args:
+        before, after: logits before and after the processor: [R, vocab].
+
+    Returns:
+        Logits: [R, vocab]; and whether each row is faulty, bool: [R].
+    """
+    after = after.masked_fill(before == float("-inf"), float("-inf"))
+    is_good = after.amax(dim=-1).isfinite()  # not with NaN: it is larger than any number here
+    was_good = before.amax(dim=-1).isfinite()
+    return torch.where((was_good & is_good)[:, None], after, before), was_good & ~is_good

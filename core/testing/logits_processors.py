@@ -1,0 +1,367 @@
+"""Conformance tests of the `LogitsProcessor` interface."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from llmfw.core.interfaces.logits_processor import (
+    LogitsProcessor,
+    ProcessedRequest,
+    ProcessedRows,
+    ProcessorContext,
+)
+from llmfw.core.step.processors.isolated_processor import check_logits, settle
+from llmfw.core.step.processors.processing import salt_of
+from llmfw.core.step.sampling.randomness import uniform
+
+from .declared import declared
+
+CPU = torch.device("cpu")
+NUM_ROWS = 12
+FEW, MANY = 2, 24
+"""Numbers of rows whose numbers of operations are compared."""
+
+MORE_OPERATIONS = 4
+"""Operations that a call may take more for MANY rows than for FEW."""
+
+NUM_CALLS = 300
+
+WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique", "_unique2", "equal", "item")
+"""Operations of torch for which the host waits on a GPU."""
+
+ALPHABET = (
+    *(chr(code) for code in range(32, 127)),
+    "\n",
+    "\t",
+    " the",
+    " and",
+    "ing",
+    "é",
+    "漢",
+    '":',
+    "\n\n",
+)
+
+
+class ExampleContext(ProcessorContext):
+    """A vocabulary on the CPU: characters, some words, and ids without a token.
+
+    Args:
+        vocab_size: width of the logits.
+    """
+
+    def __init__(self, vocab_size: int = 128) -> None:
+        self.vocab_size = vocab_size
+        self.device = CPU
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return ALPHABET[token_id].encode() if token_id < len(ALPHABET) else b""
+
+
+@dataclass(frozen=True)
+class ExampleRow:
+    """A row of a step.
+
+    Attributes:
+        fields: the request's fields.
+        tokens: tokens of the prompt and the output.
+        logits: logits of the next token, float32: [vocab].
+        num_output: number of the tokens that are output.
+        seed: seed of the request.
+    """
+
+    fields: Mapping[str, Any]
+    tokens: Sequence[int]
+    logits: torch.Tensor
+    num_output: int = 1
+    seed: int = 0
+
+    @property
+    def request(self) -> ProcessedRequest:
+        """The row's request."""
+        return ProcessedRequest(copy.deepcopy(self.fields), len(self.tokens) - self.num_output, (1,))
+
+
+class ExampleRows(ProcessedRows):
+    """Rows for tests, with the random numbers that a server gives them.
+
+    Args:
+        rows: the rows.
+        states: what `begin` returned for each.
+    """
+
+    def __init__(self, rows: Sequence[ExampleRow], states: Sequence[Any]) -> None:
+        self.states = states
+        self.positions = np.array([len(row.tokens) for row in rows], dtype=np.int64)
+        self.prompt_lens = self.positions - np.array([row.num_output for row in rows], dtype=np.int64)
+        self._rows = rows
+
+    def tokens(self) -> torch.Tensor:
+        width = int(self.positions.max())
+        return torch.tensor([[*row.tokens, *[-1] * (width - len(row.tokens))] for row in self._rows])
+
+    def uniform(self, stream: int = 0) -> torch.Tensor:
+        seeds = np.array([row.seed for row in self._rows], dtype=np.uint64)
+        return torch.from_numpy(uniform(seeds ^ salt_of("tests/example", stream), self.positions))
+
+    def send(self, *arrays: npt.NDArray[Any]) -> list[torch.Tensor]:
+        return [torch.from_numpy(array) for array in arrays]
+
+
+class LogitsProcessorTests:
+    """Conformance tests of a logits processor.
+
+    Derive from this class and override the fixtures `processor` and `asking`.
+    """
+
+    @pytest.fixture
+    def processor(self) -> LogitsProcessor:
+        """Return the processor under test, built with an `ExampleContext` and its options."""
+        raise NotImplementedError(f"{type(self).__name__} has to override the fixture processor")
+
+    @pytest.fixture
+    def asking(self, processor: LogitsProcessor) -> Sequence[Mapping[str, Any]]:
+        """Return the fields of requests that ask for the processor, at least one."""
+        found: Sequence[Mapping[str, Any]] = declared(processor, "asking", ())
+        assert found, "override the fixture asking: the fields of requests that ask for the processor"
+        return found
+
+    @pytest.fixture
+    def silent(self, processor: LogitsProcessor) -> Sequence[Mapping[str, Any]]:
+        """Return the fields of requests that do not ask for the processor; none if each request gets it."""
+        found: Sequence[Mapping[str, Any]] = declared(processor, "silent", ({}, {"another_field": 1}))
+        return found
+
+    def test_only_requests_that_ask_have_a_state(
+        self,
+        processor: LogitsProcessor,
+        asking: Sequence[Mapping[str, Any]],
+        silent: Sequence[Mapping[str, Any]],
+    ) -> None:
+        for fields in asking:
+            assert processor.begin(_row(fields).request) is not None, (
+                f"{fields} does not ask for the processor"
+            )
+        for fields in silent:
+            assert processor.begin(_row(fields).request) is None, f"{fields} asks for the processor"
+
+    def test_begin_does_not_change_the_request(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        for fields in asking:
+            request = _row(fields).request
+            processor.begin(request)
+            assert request == _row(fields).request
+
+    def test_the_result_is_logits_of_the_same_rows(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        for num in (1, 2, NUM_ROWS):
+            rows = example_rows(processor, asking, num)
+            logits = torch.stack([row.logits for row in rows])
+            check_logits(processed_by(processor, rows), logits)
+
+    def test_every_row_keeps_an_allowed_token(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Whatever the logits: large, equal, or of a single token that a grammar allows."""
+        for fields in asking:
+            rows = [
+                replace(row, fields=fields, seed=seed, logits=logits)
+                for seed in range(8)
+                for row in example_rows(processor, asking, 2)
+                for logits in extreme_logits(processor.context.vocab_size)
+            ]
+            logits = torch.stack([row.logits for row in rows])
+            _, are_faulty = settle(logits, processed_by(processor, rows))
+            wrong = int(are_faulty.long().argmax())
+            assert are_faulty.sum() == 0, f"NaN, infinity or no allowed token with {fields}: {logits[wrong]}"
+
+    def test_short_and_long_rows_are_processed(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        rng = random.Random(0)
+        for fields in asking:
+            for length in (1, 2, 3, 5000):
+                tokens = [rng.randrange(4) for _ in range(length)]
+                row = replace(_row(fields, processor.context.vocab_size), tokens=tokens)
+                _, are_faulty = settle(row.logits[None], processed_by(processor, [row]))
+                assert are_faulty.sum() == 0, f"NaN, infinity or no allowed token after {length} tokens"
+
+    def test_a_row_does_not_depend_on_others(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        rows = example_rows(processor, asking, NUM_ROWS)
+        alone = torch.cat([processed_by(processor, [row]) for row in rows])
+        for seed in range(4):
+            order = random.Random(seed).sample(range(NUM_ROWS), NUM_ROWS - seed)
+            found = processed_by(processor, [rows[place] for place in order])
+            for place, own in zip(order, found, strict=True):
+                assert same(own, alone[place]), f"row {place} has other logits beside {order}"
+
+    def test_the_same_rows_give_the_same_logits(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Also after many calls with other rows: nothing is kept of them."""
+        rows = example_rows(processor, asking, 4)
+        first = processed_by(processor, rows)
+        for seed in range(NUM_CALLS):
+            processed_by(processor, example_rows(processor, asking, 2, seed=seed))
+        assert same(processed_by(processor, rows), first), f"the logits have changed after {NUM_CALLS} calls"
+
+    def test_a_state_is_not_changed(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """A row that was retracted gets a new state, and its logits are those of the old one."""
+        rows = example_rows(processor, asking, 4)
+        states = [processor.begin(row.request) for row in rows]
+        for _ in range(20):
+            used = processed_by(processor, rows, states)
+        assert same(used, processed_by(processor, rows)), (
+            "a state that was used gives other logits than a new one"
+        )
+
+    def test_randomness_comes_from_the_row_alone(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Not from the generators of the process."""
+        rows, found = example_rows(processor, asking, NUM_ROWS), []
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
+            found.append(processed_by(processor, rows))
+        assert same(*found), "the logits depend on a generator of the process"
+
+    def test_many_rows_take_few_operations(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """A GPU takes as long to start an operation for one row as for all."""
+        few, many = (
+            len(operations_of(processor, example_rows(processor, asking[:1], num))) for num in (FEW, MANY)
+        )
+        assert many <= few + MORE_OPERATIONS, f"{MANY} rows take {many} operations, {FEW} rows {few}"
+
+    def test_nothing_waits_for_the_device(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        rows = example_rows(processor, asking, NUM_ROWS)
+        waiting = [name for name in operations_of(processor, rows) if name in WAITS]
+        assert waiting == [], "operations for which the host waits on a GPU"
+
+    def test_tokens_are_asked_for_only_if_declared(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        if processor.needs_tokens:
+            return
+        rows = example_rows(processor, asking, 2)
+        part = _TokenlessRows(rows, [processor.begin(row.request) for row in rows])
+        with torch.inference_mode():
+            processor.process(torch.stack([row.logits for row in rows]), part)
+        assert part.num_asked == 0, "process calls rows.tokens(), and needs_tokens is False"
+
+
+class _TokenlessRows(ExampleRows):
+    num_asked = 0
+
+    def tokens(self) -> torch.Tensor:
+        self.num_asked += 1
+        return super().tokens()
+
+
+class _Operations(TorchDispatchMode):
+    """Records the names of the operations that torch runs."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name == "index" and any(each is not None and each.dtype is torch.bool for each in args[1]):
+            name = "nonzero"  # of a boolean index
+        self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def _row(fields: Mapping[str, Any], vocab_size: int = 128) -> ExampleRow:
+    return ExampleRow(fields, [5, 6, 5], torch.linspace(-3, 6, vocab_size))
+
+
+def example_rows(
+    processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]], num: int, seed: int = 0
+) -> list[ExampleRow]:
+    """Return rows of different lengths and logits, with texts that repeat themselves."""
+    rng = random.Random(f"{seed} {num}")
+    draw = torch.Generator().manual_seed(seed)
+    vocab_size = processor.context.vocab_size
+    found = []
+    for i in range(num):
+        phrase = [rng.randrange(vocab_size) for _ in range(rng.choice([1, 3, 7]))]
+        tokens = [rng.randrange(vocab_size) for _ in range(rng.choice([0, 1, 20, 90]))]
+        tokens = (phrase + tokens + phrase * rng.choice([1, 2, 8]))[-150:]
+        logits = torch.randn(vocab_size, generator=draw) * rng.choice([0.5, 3.0, 10.0])
+        if i % 3 == 2:  # a grammar forbids half of the tokens
+            logits[torch.rand(vocab_size, generator=draw) < 0.5] = float("-inf")
+            logits[rng.randrange(vocab_size)] = 1.0
+        num_output = rng.randrange(len(tokens))
+        found.append(ExampleRow(asking[i % len(asking)], tokens, logits, num_output, rng.randrange(1 << 32)))
+    return found
+
+
+def extreme_logits(vocab_size: int) -> list[torch.Tensor]:
+    """Return logits that a model, penalties and a grammar may leave."""
+    single = torch.full((vocab_size,), float("-inf"))
+    single[vocab_size // 3] = -40.0
+    pair = single.clone()
+    pair[0] = 12.0
+    return [
+        torch.zeros(vocab_size),
+        torch.linspace(-1e4, 1e4, vocab_size),
+        torch.full((vocab_size,), -1e30),
+        torch.linspace(3e38, -3e38, vocab_size),
+        single,
+        pair,
+    ]
+
+
+def processed_by(
+    processor: LogitsProcessor, rows: Sequence[ExampleRow], states: Sequence[Any] | None = None
+) -> torch.Tensor:
+    """Return a processor's logits for rows: [R, vocab].
+
+    Args:
+        states: states of the rows; None: new ones.
+    """
+    if states is None:
+        states = [processor.begin(row.request) for row in rows]
+    logits = torch.stack([row.logits for row in rows])
+    with torch.inference_mode():
+        found: torch.Tensor = processor.process(logits, ExampleRows(rows, states))
+    check_logits(found, logits)
+    return found.clone()
+
+
+def operations_of(processor: LogitsProcessor, rows: Sequence[ExampleRow]) -> list[str]:
+    """Return the names of the operations of torch that `process` runs for rows."""
+    states = [processor.begin(row.request) for row in rows]
+    part, logits = ExampleRows(rows, states), torch.stack([row.logits for row in rows])
+    seen = _Operations()
+    with torch.inference_mode(), seen:
+        processor.process(logits, part)
+    return seen.names
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors have the same bits, but for NaN."""
+    return torch.equal(one.nan_to_num(123.0), other.nan_to_num(123.0))

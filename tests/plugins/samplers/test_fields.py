@@ -1,0 +1,31 @@
+"""The request fields of DRY and XTC take the values that llama.cpp's server takes, and no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmfw.core import RequestField
+from llmfw.core.testing import RequestFieldTests
+from llmfw.plugins.samplers import fields
+
+FIELDS = [
+    fields.XTCProbability,
+    fields.XTCThreshold,
+    fields.DRYMultiplier,
+    fields.DRYBase,
+    fields.DRYAllowedLength,
+    fields.DRYPenaltyLastN,
+    fields.DRYSequenceBreakers,
+]
+
+
+class TestFields(RequestFieldTests):
+    @pytest.fixture(params=FIELDS)
+    def field(self, request: pytest.FixtureRequest) -> RequestField:
+        found: RequestField = request.param(request.param.Options())
+        return found
+
+
+def test_breakers_may_be_json_text() -> None:
+    field = fields.DRYSequenceBreakers(fields.DRYSequenceBreakers.Options())
+    assert field.validate('["\\n", ":"]') == ["\n", ":"]
