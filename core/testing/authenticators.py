@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import pytest
 
@@ -48,6 +49,10 @@ class AuthenticatorTests:
     Derive from this class and override the fixture `authenticator`, and `valid`, without which half of the
     tests are skipped.
     """
+
+    needed: ClassVar = {
+        "valid": (Headers, 'headers of a known client, such as [["authorization", "Bearer SECRET"]]')
+    }
 
     @pytest.fixture
     def authenticator(self) -> Authenticator:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from llmfw.core.base.config import OptionValue
@@ -80,7 +81,25 @@ def conformance_class(
         if key not in known and key != "options":
             raise ConfigError(_unknown_fixture(entry, key, known))
     given |= {key: _constant(value) for key, value in fixtures.items()}
+    _check_needed(entry, kit, base, given)
     return type("TestInstalledComponent", (base,), {key: _made_fixture(make) for key, make in given.items()})
+
+
+def _check_needed(
+    entry: Entry, kit: type[Any], base: type[Any], given: Mapping[str, Callable[[], Any]]
+) -> None:
+    """Raise ConfigError if a value that the tests cannot do without is missing, or is of a wrong type."""
+    for key, (kind, meaning) in getattr(kit, "needed", {}).items():
+        if key in given:
+            try:
+                msgspec.convert(given[key](), kind)
+            except msgspec.ValidationError as error:
+                raise ConfigError(f"{key} of {entry} has to be {meaning}: {error}") from error
+        elif inspect.getattr_static(base, key) is inspect.getattr_static(kit, key):
+            raise ConfigError(
+                f"most promises of {entry.kind} {entry.name!r} cannot be checked without {key}: give it by --set {key}=…, "
+                f"{meaning}"
+            )
 
 
 def fixtures_of(kit: type[Any]) -> list[str]:

@@ -41,9 +41,9 @@ RAISES = (
 )
 
 
-def check(line: str) -> Result:
+def check(line: str, *more: str) -> Result:
     """Run `llmfw check` here. That pytest runs in it, inside of pytest, it does not notice."""
-    return CliRunner().invoke(build_cli(), ["check", *line.split()])
+    return CliRunner().invoke(build_cli(), ["check", *line.split(), *more])
 
 
 def promises(done: Result) -> dict[str, Any]:
@@ -71,6 +71,32 @@ def test_a_missing_required_option_is_one_line(install_plugin):
     assert done.exit_code == 2
     assert "give -o policy.limit=VALUE" in done.output
     assert done.output.count("\n") == 1
+
+
+KNOWS = """
+from llmfw.core import Authenticator, Principal, hookimpl
+
+@hookimpl
+def register_authenticators(register):
+    register("mine", f"{__name__}:Mine")
+
+class Mine(Authenticator):
+    async def authenticate(self, credentials):
+        return Principal(tenant="ann") if credentials.bearer() == "sesame" else None
+"""
+
+
+def test_an_authenticator_needs_valid_headers(install_plugin):
+    install_plugin("ours", KNOWS)
+    for given, advice in (
+        ("", "cannot be checked without valid: give it by --set valid=…"),
+        ('--set valid={"authorization":"sesame"}', "has to be headers of a known client"),
+    ):
+        done = check(f"authenticator mine {given}")
+        assert (done.exit_code, advice in done.output) == (2, True), done.output
+        assert "BROKEN" not in done.output
+    done = check("authenticator mine --set", 'valid=[["authorization", "Bearer sesame"]]')
+    assert "0 not checked" in done.output
 
 
 def test_every_kind_has_a_conformance_kit():
