@@ -20,6 +20,7 @@ class Kind:
         use: shell command that uses it; "{name}" stands for the component's name.
         class_suffix: suffix of the class's name.
         promises: description of what the package's test checks, as a phrase.
+        check: options that `llmfw check` needs.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Kind:
     use: str
     class_suffix: str = ""
     promises: str = KEPT
+    check: str = ""
 
     @property
     def spoken(self) -> str:
@@ -97,6 +99,7 @@ KINDS: Mapping[str, Kind] = {
             "tokens of a file",
             "llmfw serve --authenticators {name}",
             "Authenticator",
+            check="""-o authenticator.{name}.path=FILE --set 'valid=[["authorization", "Bearer TOKEN"]]'""",
         ),
         Kind(
             "eviction",

@@ -164,7 +164,10 @@ def _package_values(kinds: Sequence[Kind], names: PackageNames) -> dict[str, str
         "description": description,
         "brings": brings,
         "uses": "\n".join(f"$ {kind.use.format(name=names.registered(kind))}" for kind in kinds),
-        "checks": "\n".join(f"$ llmfw check {kind.name} {names.registered(kind)}" for kind in kinds),
+        "checks": "\n".join(
+            f"$ llmfw check {kind.name} {names.registered(kind)} {kind.check.format(name=names.registered(kind))}".rstrip()
+            for kind in kinds
+        ),
         "files": "\n".join(
             f"- `{names.module}/{kind.name}.py` is the {kind.spoken}.\n"
             f"- `tests/test_{kind.name}.py` holds it to {kind.promises}."
