@@ -218,12 +218,19 @@ def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
     if isinstance(error, HTTPException) and error.status_code == 404:
         error.detail = f"Unknown request URL: {where}"
     elif isinstance(error, HTTPException) and error.status_code == 405:
-        allowed = (error.headers or {}).get("allow", "")
+        allowed = _with_head((error.headers or {}).get("allow", ""))
+        error.headers = {**(error.headers or {}), "allow": allowed}
         error.detail = f"{request.method} is not allowed on {request.url.path}; allowed: {allowed}"
     elif isinstance(error, HTTPException) and error.status_code == 413:
         limit = request.route_handler.resolve_request_max_body_size()
         error.detail = f"the request's body is larger than {limit} bytes"
     return error_response(error)
+
+
+def _with_head(allowed: str) -> str:
+    """Return the value of `allow` with HEAD, which every path that has GET answers (see `app.head`)."""
+    methods = set(filter(None, allowed.split(", ")))
+    return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))
 
 
 EXCEPTION_HANDLERS: ExceptionHandlersMap = {HTTPException: handle, Exception: handle}

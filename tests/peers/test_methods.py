@@ -44,6 +44,14 @@ def test_head_fails_like_get(server: Served) -> None:
         assert send(server, "HEAD", path).status_code == send(server, "GET", path).status_code == status
 
 
+def test_allowed_methods_include_head(server: Served) -> None:
+    """Where GET is answered, so is HEAD; where it is not, neither is."""
+    reply = send(server, "DELETE", "/v1/models")
+    assert (reply.status_code, reply.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert "allowed: GET, HEAD, OPTIONS" in reply.json()["error"]["message"]
+    assert "HEAD" not in send(server, "GET", "/v1/chat/completions").headers["allow"]
+
+
 def test_head_needs_the_key_like_get(tmp_path: Any) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="secret") as served:
         assert send(served, "HEAD", "/v1/models").status_code == 401
