@@ -94,7 +94,7 @@ _ROWS = (
     ("llama-server", "--lora --lora-scaled", _ADAPTERS),
     ("llama-server", "--mmproj", _IMAGES),
     ("llama-server", "--context-shift", "not supported: a sequence ends at --context-length"),
-    ("llama-server", "--reranking --rerank", "not needed: /rerank works with every model"),
+    ("llama-server", "--reranking --rerank", "not needed: /rerank works, except with a classifier of several labels"),
     ("llama-server", "--tensor-split --split-mode", _ONE_GPU),
     ("llama-server", "--ssl-key-file --ssl-cert-file", _PROXY),
 )  # fmt: skip

@@ -62,7 +62,8 @@ class JinjaChatTemplate(ChatTemplate):
     ) -> str:
         if not self.source:
             raise RequestError(
-                "this model has no chat template: use /v1/completions, or start the server with --chat-template",
+                "this model has no chat template: send text (prompt of /v1/completions, input of /v1/embeddings), "
+                "or start the server with --chat-template",
                 param="messages",
             )
         if not messages:

@@ -86,8 +86,8 @@ def test_an_unpaired_surrogate_is_refused(half: str) -> None:
     str(caught.value).encode()
 
 
-def test_a_missing_template_suggests_completions():
-    with pytest.raises(RequestError, match="no chat template: use /v1/completions"):
+def test_a_missing_template_suggests_sending_text():
+    with pytest.raises(RequestError, match="no chat template: send text"):
         render("")
 
 

@@ -140,6 +140,8 @@ def test_2048_inputs_are_answered_and_2049_are_refused(sdk: openai.OpenAI) -> No
         ({"input": "a", "add_generation_prompt": True}, "add_generation_prompt", "needs messages"),
         ({"input": "a", "messages": []}, "messages", "both given"),
         ({"input": "a", "truncate_prompt_tokens": 9}, "truncate_prompt_tokens", "never cut"),
+        ({"input": "a", "use_activation": False}, "use_activation", "normalized"),
+        ({"messages": [{"role": "user", "content": "a"}]}, "messages", "input of /v1/embeddings"),
     ],
 )
 def test_a_wrong_body_names_the_field(embedder: Served, body: Any, param: str, words: str) -> None:
