@@ -63,6 +63,11 @@ class Keyring:
         """The tenant of all keys; None if there are several tenants, or could be."""
         return next(iter(self.tenants)) if len(self.tenants) == 1 and not self.has_others else None
 
+    @property
+    def has_tenants(self) -> bool:
+        """Whether some clients have a name, by their key or by an authenticator."""
+        return any(self.tenants) or self.has_others
+
     def tenant_of(self, key: bytes) -> str | None:
         """Return the tenant of a client's key; None if the key is not valid."""
         return self._keys.tenant_of(key)

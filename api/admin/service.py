@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
+from llmfw.api.access.key_caches import parts_of, salt_of_key
+from llmfw.api.access.keyring import Keyring
 from llmfw.api.chat.service import ChatService
 from llmfw.api.schemas.admin import CachedPrefix, CacheReply, PinRequest, PolicyRequest, TraceReply
 from llmfw.api.text.generation import Generator
@@ -49,10 +51,18 @@ class AdminService:
         client: client of the engine, already started.
         generator: generator with the tokenizer.
         chat: chat service that renders messages.
+        keys: API keys that each have cached prefixes of their own; None: all clients share theirs.
     """
 
-    def __init__(self, client: EngineClient, generator: Generator, chat: ChatService) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        generator: Generator,
+        chat: ChatService,
+        keys: Keyring | None = None,
+    ) -> None:
         self._client = client
+        self._keys = keys
         self._tokenizer = generator.tokenizer
         self._pinned = PinnedTokens(generator, chat)
 
@@ -88,7 +98,8 @@ class AdminService:
             RequestError: a field is wrong or too much would be pinned; the error names the field or the
                 limit.
         """
-        ttl_s, salt = ttl_of(body), body.cache_salt or ""
+        ttl_s, tenant, own = ttl_of(body), self._tenant_of(body), body.cache_salt or ""
+        salt = salt_of_key(tenant, own) if tenant else own
         tokens = await self._pinned.of(body)
         try:
             pin = await self._ask(PinPrefix(tokens, ttl_s, salt), PinInfo)
@@ -98,12 +109,29 @@ class AdminService:
         if not body.compute or pin.num_cached == pin.num_tokens:
             return pin
         try:
-            await self._compute(tokens, salt)
+            await self._compute(tokens, tenant, own)
         except BaseException:  # the client does not get the pin's id, so it could not unpin it
             await self._client.control(UnpinPrefix(pin.id))
             raise
         found = await self._ask(ViewCache(0), CacheView)
         return next((each for each in found.pins if each.id == pin.id), pin)
+
+    def _tenant_of(self, body: PinRequest) -> str:
+        """Return whose requests may use a pinned prefix; "" if clients share their cached prefixes."""
+        if self._keys is None or not self._keys.has_tenants:
+            if body.tenant:
+                raise RequestError(
+                    "all clients of this server share cached prefixes; leave tenant out", param="tenant"
+                )
+            return ""
+        tenant = self._keys.only_tenant if body.tenant is None else body.tenant
+        if tenant is None:
+            raise RequestError(
+                "each API key has cached prefixes of its own: name the tenant whose requests use this one, or start the "
+                "server with --prefix-cache-scope server",
+                param="tenant",
+            )
+        return tenant
 
     async def unpin(self, pin_id: str) -> PinInfo:
         """Remove a pin, so that its prefix can be evicted; raise NotFoundError if there is no such pin."""
@@ -128,12 +156,14 @@ class AdminService:
             traces.append(await self._ask(GetTrace(request_id), RequestTrace))
         return TraceReply(id=request_id, traces=traces)
 
-    async def _compute(self, tokens: list[int], salt: str) -> None:
+    async def _compute(self, tokens: list[int], tenant: str, salt: str) -> None:
         """Run a request whose prompt is the prefix, so that the engine computes and caches it."""
         request = Request(
             id=sortable_id("pin-"),
             prompt=tokens,
             sampling=SamplingParams(max_tokens=1, temperature=0),
+            tenant=tenant,
+            tenant_is_key=bool(tenant),
             cache_salt=salt,
         )
         async with contextlib.aclosing(self._client.generate(request)) as events:
@@ -152,8 +182,9 @@ class AdminService:
     def _prefix(self, prefix: PrefixInfo) -> CachedPrefix:
         figures = msgspec.structs.asdict(prefix)
         first, last = figures.pop("first_ids"), figures.pop("last_ids")
+        tenant, salt = parts_of(figures.pop("salt"))
         return CachedPrefix(
-            **figures | {"cache_salt": figures.pop("salt")},
+            **figures | {"tenant": tenant, "cache_salt": salt},
             first_text=self._tokenizer.decode(first, skip_special_tokens=False),
             last_text=self._tokenizer.decode(last, skip_special_tokens=False)
             if prefix.num_tokens > len(first)

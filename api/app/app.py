@@ -15,6 +15,7 @@ from litestar.types import ASGIApp, ControllerRouterHandler
 from llmfw.api.access.access_log import AccessLog
 from llmfw.api.access.authentication import AdminOnly, ApiKey
 from llmfw.api.access.authenticators import Authenticators
+from llmfw.api.access.key_caches import KeyCaches
 from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.redaction import Redaction
@@ -94,6 +95,7 @@ def create_app(
     """
     keys = keys or Keyring(config)
     config = _without_keys(config)
+    client = KeyCaches(client) if config.prefix_cache_scope == "key" else client
     services = Services(client, components, stores, config, keys)
     ledger = ledger or ComponentLedger()
     own = [*_routes(services, client, config, keys), *metrics_routes(client, ledger)]

@@ -104,6 +104,7 @@ def flush_cache(as_json: bool, url: str | None, api_key: str | None) -> None:
     help="Lifetime of the pin, as in 90s, 15m, 12h or 7d.",
 )
 @click.option("--cache-salt", metavar="SALT", help="Pin the prefix for requests with this cache_salt.")
+@click.option("--tenant", metavar="NAME", help="Pin the prefix for requests with this API key.")
 @click.option(
     "--compute", is_flag=True, help="Compute the prefix now instead of with the first request that has it."
 )
@@ -113,6 +114,7 @@ def pin_prefix(
     is_messages: bool,
     ttl: str,
     cache_salt: str | None,
+    tenant: str | None,
     compute: bool,
     as_json: bool,
     url: str | None,
@@ -126,7 +128,7 @@ def pin_prefix(
     with file:
         text = file.read()
     what = _messages_in(text) if is_messages else {"prompt": text}
-    body = {**what, "ttl": ttl, "cache_salt": cache_salt, "compute": compute or None}
+    body = {**what, "ttl": ttl, "cache_salt": cache_salt, "tenant": tenant, "compute": compute or None}
     show(ask("POST", "/admin/cache/pins", url, api_key, json=body), as_json, _print_pin)
 
 
@@ -241,6 +243,7 @@ _PREFIX_COLUMNS = (
     _number("users", 4),
     Column("pinned", 5),
     "salt",
+    "tenant",
     Column("text", wraps=True),
 )
 
@@ -254,6 +257,7 @@ def _prefix_row(prefix: Mapping[str, Any]) -> tuple[Cell, ...]:
         prefix["users"],
         "yes" if prefix["pinned"] else "",
         prefix["cache_salt"],
+        prefix["tenant"],
         json.dumps(f"{prefix['first_text'][:60]}{last}", ensure_ascii=False),
     )
 

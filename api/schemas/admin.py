@@ -31,6 +31,7 @@ class PinRequest(Body, kw_only=True):
     Attributes:
         ttl_s: time to pin it, in seconds.
         ttl: time to pin it, with a unit: "90s", "15m", "12h", "7d".
+        tenant: whose requests may use the prefix, where each API key has cached prefixes of its own.
         compute: whether to compute uncached tokens of the prefix now, instead of when a request needs them.
     """
 
@@ -42,6 +43,7 @@ class PinRequest(Body, kw_only=True):
     ttl_s: float | None = None
     ttl: str | None = None
     cache_salt: str | None = None
+    tenant: str | None = None
     compute: bool | None = None
 
 
@@ -60,6 +62,7 @@ class CachedPrefix(msgspec.Struct, kw_only=True):
     age_s: float
     users: int
     pinned: bool
+    tenant: str
     cache_salt: str
     first_text: str
     last_text: str

@@ -149,7 +149,8 @@ class Services:
         self.messages = MessageService(self.live.chat, self.live.generator)
         self.native = NativeService(self.live.generator, components.reasoning_parser)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
-        self.admin = AdminService(client, self.live.generator, self.live.chat)
+        scope = keys if config.prefix_cache_scope == "key" else None
+        self.admin = AdminService(client, self.live.generator, self.live.chat, scope)
         self.description = ServerDescription(client, self.live.generator, self.admin)
         space = DiskSpace(config.storage, config.min_free_disk_mb)
         self.files = FileService(stores.files, stores.batches, self._ownership, space)

@@ -196,6 +196,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     api_key_file: Annotated[str | None, Setting(
         "File of API keys, NAME=KEY or NAME=sha256:HEX per line; read again when it changes.",
         unset="none is read", metavar="FILE")] = None
+    prefix_cache_scope: Annotated[Literal["key", "server"], Setting(
+        "Whose cached prefixes a request may use: those of its own named API key, or those of all clients.")] = "key"
     admin_api_key: Annotated[str | None, Setting(
         "Key that opens /admin and everything that any tenant owns.",
         unset="the only API key opens /admin, or, without keys, clients on this machine do", is_secret=True,

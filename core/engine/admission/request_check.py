@@ -46,6 +46,12 @@ def check_request(request: Request, info: EngineInfo) -> None:
         _check_thinking(thinking)
     if sampling.allowed_token_ids or sampling.bad_words:
         _check_some_token(request, info.vocab_size)
+    elif sampling.min_tokens and len({*request.eos_token_ids, *sampling.stop_token_ids}) >= info.vocab_size:
+        raise RequestError(
+            f"min_tokens is {sampling.min_tokens}, and every token ends the output, so none may come first; name fewer "
+            "stop_token_ids",
+            param="min_tokens",
+        )
 
 
 def _check_start(request: Request) -> None:

@@ -61,6 +61,7 @@ def test_bad_words_never_appear(llama: Path, overlap: bool) -> None:
     [
         ({"allowed_token_ids": (VOCAB_SIZE,)}, {}, "allowed_token_ids holds token id"),
         ({"allowed_token_ids": (3,), "min_tokens": 2}, {"eos_token_ids": (3,)}, "leaves no token"),
+        ({"min_tokens": 2, "stop_token_ids": tuple(range(VOCAB_SIZE))}, {}, "every token ends the output"),
         ({"bad_words": tuple((i,) for i in range(VOCAB_SIZE))}, {}, "leaves no token"),
         ({"allowed_token_ids": (3,), "bad_words": ((4,),)}, {}, "together with bad_words"),
         (
