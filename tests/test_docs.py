@@ -224,6 +224,7 @@ def test_the_example_plugins_own_test_passes(example):
     assert run_its_tests(example) > 20, "the promises of the interface were not tested"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_attention_example_keeps_the_promises(attention_example):
     assert run_its_tests(attention_example, "-k", "fp32") > 10, (

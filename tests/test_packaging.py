@@ -61,6 +61,7 @@ def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 def test_the_sdist_contains_the_checkout(sdist):
     assert tree(*FOLDERS, "tests", "docs", ".ci") <= files_of(sdist)
     assert {"README.md", "LICENSE", "Makefile", "constraints.txt", "pyproject.toml"} <= files_of(sdist)

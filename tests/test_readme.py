@@ -44,6 +44,7 @@ def port() -> Iterator[int]:
         assert server.wait(20) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
 def test_readme_examples_print_the_shown_output(code: str, output: str, port: int) -> None:
     code = code.replace("30000", str(port))

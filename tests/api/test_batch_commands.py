@@ -219,6 +219,7 @@ def test_cancel_prints_the_command_to_watch(slow: Served, running: str) -> None:
     assert f"To see its end: llmfw batch status {running} --watch --url" in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_uploading_streams_the_file(server: Served, tmp_path: Path) -> None:
     body = request("a", "x" * 1000)

@@ -180,6 +180,7 @@ def stopped_by(folder: Path, number: int) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_after_a_signal_the_same_command_resumes(folder: Path, run: Run, number: int) -> None:
     write_requests(folder / "in.jsonl", many())
@@ -253,6 +254,7 @@ def test_terminals_show_a_bar_and_ctrl_c_stops(folder: Path) -> None:
     assert terminal.close() == 130
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_real_engine_runs_a_file(tmp_path: Path) -> None:
     chat = {"messages": [{"role": "user", "content": "Say this is a test"}], "temperature": 0}

@@ -190,6 +190,7 @@ def test_a_slow_import_is_named_while_waiting(with_endless: Path) -> None:
     assert line == "llmfw: still importing plugin 'endless' (ext-endless 1.2) after 1 s …\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("args", "code", "cause"),
     [
@@ -282,6 +283,7 @@ def server(packages: Path) -> Iterator[Process]:
         popen.stderr.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_unneeded_broken_plugins_are_reported_once(server: Process) -> None:
     for name, (_, cause) in AT_LOAD.items():

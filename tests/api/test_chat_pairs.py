@@ -68,6 +68,7 @@ def ask(client: openai.OpenAI, fields: dict[str, Any]) -> tuple[ChatCompletion, 
     return whole, whole.usage is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pair", [*QUICK, *also(pair for pair in PAIRS if pair not in QUICK)], ids="+".join)
 def test_pairs_of_features_work_together(demo_sdk: openai.OpenAI, pair: tuple[str, str]) -> None:
     first, second = (FEATURES[name] for name in pair)

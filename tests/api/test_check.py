@@ -140,6 +140,7 @@ def test_checks_ignore_the_user_s_pytest_settings(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["pytest.ini"]
 
 
+@pytest.mark.long
 def test_a_broken_promise_is_named_with_its_reason(install_plugin):
     install_plugin("ours", LOSES)
     done = check("reasoning_parser mine")

@@ -118,6 +118,7 @@ def test_a_slow_route_that_awaits_is_fine(check_route: Routes) -> None:
     assert "  ok       it does not block the event loop" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -136,6 +137,7 @@ def test_an_invalid_route_names_the_reason(check_route: Routes, name: str, says:
     assert says in done.stdout
 
 
+@pytest.mark.long
 def test_a_plugin_s_routes_are_checked_together(check_route: Routes) -> None:
     done = check("route ours")
     assert (done.exit_code, done.stdout.count("of plugin 'ours'")) == (1, 10)

@@ -54,6 +54,7 @@ def test_a_template_file_is_found_beside_damage(damaged: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_torch_is_imported_beside_damaged_packages(damaged: Path) -> None:
     code = "from llmfw.core.plugin.plugins import load_plugins; load_plugins(); import torch._dynamo"
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(damaged)}, check=True)

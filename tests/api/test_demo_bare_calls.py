@@ -54,6 +54,7 @@ def fields(choice: Any, thinks: bool) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("thinks", [False, True])
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 def test_one_forced_call_is_returned_in_each_choice(bare: Served, choice: Any, thinks: bool) -> None:

@@ -130,6 +130,7 @@ TEXT, ARRAY, ANY = {"type": "string", "minLength": 200}, {"type": "array", "minI
 LOGPROBS, STOP = {"logprobs": True}, {"stop": ["}}}}}"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("schema", "more"),
     [

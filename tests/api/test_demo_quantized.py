@@ -11,6 +11,7 @@ pytestmark = pytest.mark.slow
 CAPITAL = {"role": "user", "content": "What is the capital of France?"}
 
 
+@pytest.mark.long
 def test_the_quantized_demo_answers_correctly() -> None:
     options = ("--quantization", "int8", "--port", "0", "--max-total-tokens", "4096")
     with running(*LLMFW, "demo", *options) as process:

@@ -191,6 +191,7 @@ def test_slow_imports_are_reported_without_failing(install_components, monkeypat
         assert re.fullmatch(pattern, line)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "line"),
     [

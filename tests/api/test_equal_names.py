@@ -49,6 +49,7 @@ def command(clash: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_a_batch_runs_with_bundled_components(clash: Path, tmp_path: Path) -> None:
     """Model, policy, template, stores, parsers and the parser of enforced calls have defaults."""

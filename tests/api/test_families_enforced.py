@@ -127,6 +127,7 @@ def check_calls(calls: Sequence[Any]) -> None:
         jsonschema.validate(json.loads(call["function"]["arguments"]), SCHEMAS[call["function"]["name"]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fields", [{}, {"parallel_tool_calls": False}], ids=["", "one"])
 def test_required_calls_follow_their_schemas(family: Served, fields: Any) -> None:
     for choice in choices(family, tool_choice="required", **fields):

@@ -54,6 +54,7 @@ def test_the_fields_change_the_text_of_their_request(processing: Served) -> None
     assert len({plain, *changed}) == 4
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_text_beside_others(processing: Served) -> None:
     """The promise of `seed` holds with random numbers of processors, too."""
     bodies = [fields | {"seed": seed} for seed in range(3) for fields in (XTC, DRY, XTC | DRY, {})]

@@ -52,6 +52,7 @@ def comparable(value: Any) -> Any:
     return pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
 
 
+@pytest.mark.long
 def test_a_mixed_batch_equals_single_requests(demo_server: Served) -> None:
     alone = [ask(demo_server.url, body) for body in BODIES]
     with ThreadPoolExecutor(len(BODIES)) as pool:

@@ -74,6 +74,7 @@ def test_an_expired_request_is_408_without_retry(busy: Served, path: str) -> Non
     assert reply.json()["error"]["type"] == "timeout_error"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", [FULL, TENANT])
 def test_openai_s_sdk_retries_after_the_given_time(busy: Served, error: Exception) -> None:
     busy.engine.refusals += [error, error]

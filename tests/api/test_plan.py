@@ -66,6 +66,7 @@ def test_llama_8b_has_its_known_figures(llama_8b):
     assert sum(sizes) + plan["free_bytes"] == plan["device"]["bytes"] == int(139.8 * GIB)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_missing_weights_are_counted_from_the_config(llama_8b, tmp_path):
     (tmp_path / "config.json").write_bytes((llama_8b / "config.json").read_bytes())

@@ -29,6 +29,7 @@ OURS = {
 """What llmfw tells beyond the SDK's types; of these, OpenAI's document has a response's `store` and the `name` of done arguments."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", [c for c in CALLS if c.form.kind is not None], ids=lambda call: call.id)
 def test_replies_match_the_sdk_s_types(demo_server: Served, call: Call) -> None:
     reply = call.send(demo_server.url)

@@ -36,6 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fields",
     [
@@ -59,6 +60,7 @@ def test_a_slow_template_is_refused_without_delaying_others(served: Served, fiel
     assert re.search("takes longer than 3 s|takes more than 20000000 steps", refused["message"])
 
 
+@pytest.mark.long
 def test_a_signal_ends_a_slowly_rendering_server(tmp_path: Path) -> None:
     template = tmp_path / "slow.jinja"
     template.write_text(SLOW)

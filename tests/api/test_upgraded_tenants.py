@@ -67,6 +67,7 @@ def statuses(served: Served, paths: list[str], key: str) -> set[int]:
     return {httpx.get(served.url + path, headers=bearer(key)).status_code for path in paths}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [(), (("", "only-0123456789abcdef"),)])
 def test_objects_made_before_tenants_stay_accessible(
     serve: Serve, caplog: pytest.LogCaptureFixture, first: tuple[tuple[str, str], ...]

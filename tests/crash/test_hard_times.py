@@ -73,6 +73,7 @@ def has_begun(server: ServerProcess, batch_id: str) -> bool:
     return bool(counts["completed"])
 
 
+@pytest.mark.long
 def test_a_full_disk_pauses_batches_until_freed(disk: Path, tmp_path: Path, ledger: Ledger) -> None:
     """Uploads are refused meanwhile."""
     with echo_server(tmp_path, "--storage", str(disk), "--log-level", "info") as server:
@@ -96,6 +97,7 @@ def test_a_full_disk_pauses_batches_until_freed(disk: Path, tmp_path: Path, ledg
     assert "room" in server.log.read_text()
 
 
+@pytest.mark.long
 def test_a_locked_database_pauses_batches(tmp_path: Path, ledger: Ledger) -> None:
     with echo_server(tmp_path) as server:
         batch = submit(server, ledger)

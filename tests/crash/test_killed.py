@@ -135,6 +135,7 @@ def server(tmp_path: Path) -> ServerProcess:
     return ServerProcess(tmp_path, *options) if LENGTH == "full" else echo_server(tmp_path, *options)
 
 
+@pytest.mark.long
 def test_kills_lose_and_duplicate_nothing(server: ServerProcess) -> None:
     draw, ledger = random.Random(7), Ledger()
     left: Counter[str] = Counter()

@@ -64,6 +64,7 @@ def test_a_signal_ends_the_server_cleanly(server: ServerProcess) -> None:
     assert server.pids == []
 
 
+@pytest.mark.long
 def test_the_echo_server_has_the_real_api(tmp_path: Path) -> None:
     with echo_server(tmp_path) as server:
         server.kill()

@@ -43,6 +43,7 @@ CHOSEN = (
 """Substrings of test names: a few tests of each class show that it is collected and has its fixtures."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_examples_need_only_pytest_and_hypothesis(tmp_path: Path) -> None:
     examples = [file for files in FILES.values() for file in files]

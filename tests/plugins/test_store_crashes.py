@@ -79,6 +79,7 @@ async def check_batches(folder: Path, events: Events) -> None:
     await store.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_acknowledged_data_survives_every_kill(tmp_path: Path) -> None:
     """Nothing is stored in part."""

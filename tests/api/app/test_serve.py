@@ -124,6 +124,7 @@ def sdk_of(process: Process) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{process.url}/v1", api_key="None", max_retries=0)
 
 
+@pytest.mark.long
 def test_the_log_uses_the_established_line_format(process: Process) -> None:
     with sdk_of(process) as sdk:
         sdk.completions.create(model="tiny", prompt="Hello", max_tokens=20)
@@ -202,6 +203,7 @@ def test_a_killed_engine_is_replaced(process: Process) -> None:
     assert "Traceback" not in process.log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_streams_and_processes_within_seconds(echoing: Process, number: int) -> None:
     echoing.wait_for(READY)
@@ -279,6 +281,7 @@ async def stay() -> None:
 """
 
 
+@pytest.mark.long
 def test_a_task_that_never_ends_is_left(
     model: Path, install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +293,7 @@ def test_a_task_that_never_ends_is_left(
     assert "code that it has cancelled still runs: stubborn (" in process.log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "done"), [("/cancel", "cancelled its tasks"), ("/leave", "raised SystemExit(3)")]
 )
@@ -333,6 +337,7 @@ def test_a_port_in_use_fails_before_loading(model: Path) -> None:
     assert "in use" in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -365,6 +370,7 @@ def test_a_wrong_key_file_fails_before_loading(model: Path, tmp_path: Path) -> N
     assert "secret" not in line
 
 
+@pytest.mark.long
 def test_an_unsupported_model_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**MODEL, "model_type": "unheard_of"}))
     done = run(str(tmp_path), "--load-format", "dummy", "--port", "0")

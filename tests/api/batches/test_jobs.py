@@ -119,6 +119,7 @@ async def test_cancelling_keeps_results_and_lists_the_rest(tokenizer: Tokenizer,
     assert len(rig.engine.aborted) == 50
 
 
+@pytest.mark.long
 async def test_lines_not_run_in_time_expire(tokenizer: Tokenizer, stores: Stores) -> None:
     lines = [chat_line("quick"), *(chat_line(f"long{i}", "x" * 400) for i in range(10))]
     async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:

@@ -103,6 +103,7 @@ async def run_to_the_end(
         death.revive()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 async def test_guilty_lines_are_tried_twice_and_fail_alone(
     tokenizer: Tokenizer, stores: Stores, tmp_path: Path, seed: int

@@ -63,6 +63,7 @@ async def settled(rig: Rig, batch_id: str, ids: int) -> BatchRecord:
     return record
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("cancel", [False, True])
 @pytest.mark.parametrize("state", list(BLOCKED_AT))
@@ -98,6 +99,7 @@ async def test_a_second_cancel_changes_nothing(tokenizer: Tokenizer, stores: Sto
     assert first.cancelling_at == second.cancelling_at
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["read", "add", "done", "put", "update", "lease"])
 @pytest.mark.parametrize(
     "error", [StorageError("locked"), ZeroDivisionError("a defect")], ids=["storage", "defect"]
@@ -113,6 +115,7 @@ async def test_a_temporarily_failing_store_loses_nothing(
     assert faults.calls[name] > 3
 
 
+@pytest.mark.long
 async def test_no_lines_start_while_results_cannot_be_stored(tokenizer: Tokenizer, stores: Stores) -> None:
     faults = with_faults(stores)
     async with running(tokenizer, stores) as rig:

@@ -170,6 +170,7 @@ def test_slow_uploads_delay_no_other(server):
             connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to see a process's peak")
 def test_a_large_file_needs_little_memory(tmp_path):

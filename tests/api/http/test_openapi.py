@@ -43,6 +43,7 @@ def test_the_document_declares_the_key(tmp_path):
     assert document["security"] == [{"key": []}]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_requests_near_the_document_never_give_5xx(document, server):
     schema = schemathesis.openapi.from_dict(document)

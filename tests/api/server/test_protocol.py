@@ -177,6 +177,7 @@ def test_idle_connections_are_closed(strict):
         assert time.monotonic() - started > 0.8  # looked at once a second
 
 
+@pytest.mark.long
 def test_clients_that_never_read_are_disconnected(strict):
     size = 32 * 2**20  # more than the buffers of both ends hold
     sent = httpx.post(

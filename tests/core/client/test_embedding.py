@@ -39,6 +39,7 @@ async def client(
     await client.close()
 
 
+@pytest.mark.long
 async def test_requests_get_their_own_vectors(client: EngineClient) -> None:
     assert (client.info.task, client.info.embedding_size) == ("embed", 64)
     requests = [EmbedRequest(id=str(i), prompts=[[i + 2, 9]] * (i + 1)) for i in range(8)]

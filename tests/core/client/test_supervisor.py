@@ -71,6 +71,7 @@ def kill(client: SupervisedEngineClient, number: int = signal.SIGKILL) -> None:
     os.kill(client.pid, number)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGSTOP])
 async def test_a_dead_or_hanging_engine_is_replaced(client: SupervisedEngineClient, number: int) -> None:
     before = client.pid
@@ -145,6 +146,7 @@ async def test_a_twice_crashing_request_ends_alone(client: SupervisedEngineClien
     assert client.num_restarts == 2
 
 
+@pytest.mark.long
 async def test_an_endless_step_is_reported_with_stacks(capfd: pytest.CaptureFixture[str]) -> None:
     client = new_client(step_s=1.0)
     await client.start()

@@ -67,6 +67,7 @@ def test_the_engine_gets_the_prepared_grammar(rig: Rig) -> None:
     assert found.num_bytes > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "code", "reason"),
     [
@@ -213,6 +214,7 @@ def test_an_unbuildable_backend_is_named() -> None:
         rig.close()
 
 
+@pytest.mark.long
 def test_a_stopped_supervisor_is_replaced(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmfw.core.grammars.prover.PING_S", 0.05)
     monkeypatch.setattr("llmfw.core.grammars.prover.SILENT_S", 0.5)

@@ -50,6 +50,7 @@ with TransformGetItemToIndex():
 """
 
 
+@pytest.mark.long
 def test_heavy_modules_run_only_when_used(fresh_python: Callable[..., str]) -> None:
     """An engine process runs none of them, and a plugin that uses one finds it whole."""
     lines = fresh_python(
@@ -58,6 +59,7 @@ def test_heavy_modules_run_only_when_used(fresh_python: Callable[..., str]) -> N
     assert lines[-4:] == ["[]", "[9.0, 9.0] 2 torch._dynamo", "llama transformers.models", "2"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_all_architectures_load_without_the_omitted_modules(
     fresh_python: Callable[..., str], tmp_path: Path

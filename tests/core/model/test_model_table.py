@@ -36,6 +36,7 @@ REFUSED = {
 MAX_TOKENS = 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model_type", [*EQUAL, *also(ALIKE)])
 def test_a_popular_type_is_equal_to_transformers(model_type: str, tmp_path: Path) -> None:
     tolerance = LOOSE_TOLERANCES.get(model_type, TOLERANCE)

@@ -131,6 +131,7 @@ def judge(folder: Path, expected: torch.Tensor) -> str:
 QUICK = ("llama", "gpt-oss", "deepseek v3")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", [*QUICK, *also(sorted(FAMILIES.keys() - set(QUICK)))])
 def test_each_change_is_refused_or_harmless(family: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path / "original", *FAMILIES[family])

@@ -154,6 +154,7 @@ def test_an_inapplicable_named_pass_is_refused(
         load(llama, names, *(entry(kind) for kind in (OnlyHalf, Breaks, Raises, HidesAttention, Marks)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [Raises, RaisesHalfway, CountsNothing, CannotRun, Breaks, HidesAttention])
 def test_auto_skips_a_failing_pass(
     llama: Path, kind: type[ModulePass], caplog: pytest.LogCaptureFixture

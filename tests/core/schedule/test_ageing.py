@@ -81,6 +81,7 @@ def drive(policy: type[SchedulePolicy], seed: int, overlap: bool, deferrable: fl
     return max(counted.counts.values()), driver.scheduler.num_retractions
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("deferrable", [0.0, 0.4])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("policy", [BoundedLPM, BoundedSJF])

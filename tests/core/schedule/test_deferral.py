@@ -95,6 +95,7 @@ class CheckedDriver(Driver):
         return to_compute + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED) <= available - reserved
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
 def test_random_mixed_class_operations_keep_all_invariants(share: float, overlap: bool) -> None:

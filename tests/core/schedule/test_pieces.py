@@ -36,6 +36,7 @@ class PieceDriver(Driver):
         return plan
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("policy", [FCFS, LPM])
 def test_pieces_of_any_size_keep_all_invariants(policy: type[SchedulePolicy], overlap: bool) -> None:

@@ -28,6 +28,7 @@ def run(driver: Driver, *, max_tokens: int = 40, **fields: object) -> int:
     return steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 @pytest.mark.parametrize("seed", range(4))
 def test_no_draft_changes_outputs_or_leaks_pages(seed: int, page_size: int) -> None:

@@ -81,6 +81,7 @@ def test_turns_need_at_least_two_keys(names: tuple[str, ...]) -> None:
     assert take_turns(order, waiting, books(*names, is_key=len(names) == 1)) is order
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6), num_keys=st.integers(2, 4))

@@ -100,6 +100,7 @@ def check_captured(llama: Path, seed: int) -> None:
         assert len(replayed) > captured
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, *also([1, 2])])
 def test_captured_steps_give_the_same_text(llama: Path, seed: int) -> None:
     check_captured(llama, seed)
@@ -111,6 +112,7 @@ def test_captured_steps_agree_in_many_more_mixes(llama: Path, seed: int) -> None
     check_captured(llama, seed)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [*DIFFERENT, *also(sorted(SERVABLE.keys() - set(DIFFERENT)))])
 def test_every_family_can_be_captured(family: str, tmp_path: Path) -> None:

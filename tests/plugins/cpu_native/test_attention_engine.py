@@ -39,6 +39,7 @@ def test_on_a_cpu_it_precedes_the_reference() -> None:
     assert names.index("cpu") < names.index("torch")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attention", ["cpu", "torch"])
 def test_torch_uses_one_thread_beside_native_code(
     tmp_path: Path, attention: str, fresh_python: Callable[..., str]

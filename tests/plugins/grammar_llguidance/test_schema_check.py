@@ -16,6 +16,7 @@ from .schemas import REFUSED, SUPPORTED
 from .walking import compiled, fits, walk
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("about", SUPPORTED)
 def test_sampled_outputs_satisfy_the_schema(about: str) -> None:
     schema = SUPPORTED[about]

@@ -58,6 +58,7 @@ def expected(folder: str, prompt: list[int], **inputs: Any) -> torch.Tensor:
         return module(input_ids=torch.tensor([prompt]), **inputs).logits[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("config_class", "num_labels"),
     [

@@ -34,6 +34,7 @@ def prompts_of(count: int, longest: int = 90, vocab_size: int = VOCAB_SIZE) -> l
     return [[rng.randrange(2, vocab_size) for _ in range(rng.randrange(1, longest))] for _ in range(count)]
 
 
+@pytest.mark.long
 def test_minilm_batches_equal_single_transformers_runs():
     folder = minilm()
     prompts = prompts_of(24, longest=256, vocab_size=30000)

@@ -73,6 +73,7 @@ def tell(
     monkeypatch.setattr(KnowingDrafter, "mistakes", mistakes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, *also([2, 4])])
 def test_drafts_do_not_change_tokens_in_any_mix(
     llama: Path, monkeypatch: pytest.MonkeyPatch, seed: int

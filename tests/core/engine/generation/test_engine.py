@@ -76,6 +76,7 @@ def test_tokens_do_not_depend_on_scheduling(
     assert engine.stats().num_retractions > 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_demo_outputs_equal_transformers() -> None:
     prompts = demo_prompts(of_length(50, 200))
@@ -93,6 +94,7 @@ def test_demo_outputs_equal_transformers() -> None:
         assert engine.stats().num_retractions > 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_seeded_text_does_not_depend_on_batching(dtype: str) -> None:

@@ -136,6 +136,7 @@ def test_grammars_allow_thinking_before_the_answer(engine: Engine) -> None:
     assert text_of(direct.token_ids[:-1]) in CHOICES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("bias", [-100.0, 0.0, 100.0])
 def test_space_after_thinking_is_outside_the_grammar(llama: Path, seed: int, bias: float) -> None:

@@ -92,6 +92,7 @@ def test_any_sampling_copies_rarely_without_sync(
     assert max(steps(engine, sends, eos_token_ids=(1,), **fields)) <= most
 
 
+@pytest.mark.long
 def test_filters_of_any_width_need_no_sync(
     llama: Path, sends: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

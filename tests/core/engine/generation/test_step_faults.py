@@ -186,6 +186,7 @@ def test_a_wrong_output_is_the_backends_failure(
     assert re.search(said, caplog.text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -213,6 +214,7 @@ def test_nan_ends_only_its_own_requests(
 WRITING = Entry("attention", "writing", f"{__name__}:WritingAttention", "ext", "llmfw-ext", "1.2")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["plan", "forward"])
 @pytest.mark.parametrize(
     ("name", "write"),

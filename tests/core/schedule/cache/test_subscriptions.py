@@ -125,6 +125,7 @@ class Pair:
         assert self.cache.roots[""].groups is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("eviction", RULES)
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 @pytest.mark.parametrize("seed", range(6))
