@@ -98,7 +98,7 @@ def engine_alone(rounds: int, num_steps: int) -> dict[str, float]:
 
 def _zeros(ends: Any) -> int:
     """Write zeros in place of a step's logits, whose memory may hold anything; return the native call's status."""
-    ctypes.memset(ends._obj.logits, 0, ends._obj.num_ids * 2)  # of one row, in bfloat16
+    ctypes.memset(ends._obj.logits, 0, ends._obj.num_ids * 4)  # of one row, in float32
     return 0
 
 
