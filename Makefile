@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all test-light attack examples soak lint types docs surface site model-table size bench peers bench-peers \
+.PHONY: help serve test test-all test-light attack examples mutants soak lint types docs surface site model-table size bench peers bench-peers \
 	simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
@@ -60,6 +60,9 @@ chaos: $(VENV)/installed-dev  ## kill and stop the processes of a loaded server 
 
 saturate: $(VENV)/installed-dev  ## an hour of long prompts, in which the watchdog must not raise an alarm
 	LLMFW_SATURATION_S=3600 LLMFW_SATURATION_WATCHDOG_S=300 $(BIN)/pytest $(UNLIMITED) tests/crash/test_false_alarms.py -s
+
+mutants: $(VENV)/installed-dev  ## plant mistakes in bundled components, and count those that the tests find; ARGS="eviction"
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutation.run $(ARGS)
 
 soak: $(VENV)/installed-dev  ## a million random operations on the scheduler; takes about ten minutes
 	LLMFW_TEST_OPERATIONS=1000000 $(BIN)/pytest $(UNLIMITED) tests/core/schedule/test_everything.py

@@ -1,0 +1,81 @@
+"""Which tests hold which modules of the bundled components."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A bundled package.
+
+    Attributes:
+        kit: ids of the tests that come from conformance classes.
+        own: files or folders with the package's other tests.
+        modules: names of the modules that its components consist of; empty: all of them.
+    """
+
+    kit: Sequence[str]
+    own: Sequence[str]
+    modules: Sequence[str] = ()
+
+    def files(self, package: str) -> list[Path]:
+        """Return the source files of the modules."""
+        folder = ROOT / "plugins" / package
+        names = self.modules or sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+        return [folder / f"{name}.py" for name in names]
+
+
+TARGETS: Mapping[str, Target] = {
+    "policies": Target(
+        ["policies/test_kit.py", "policies/test_edf.py::TestEDF", "policies/test_edf.py::TestDeadline"],
+        ["policies"],
+    ),
+    "eviction": Target(
+        ["eviction/test_eviction.py::TestBundled", "eviction/test_eviction.py::TestSinceCreation"],
+        ["eviction"],
+    ),
+    "drafters": Target(["drafters/test_prompt_lookup.py::TestPromptLookup"], ["drafters"]),
+    "parsers_families": Target(["parsers_families/test_kit.py"], ["parsers_families"]),
+    "request_log": Target(["request_log/test_request_log.py::TestRequestLog"], ["request_log"]),
+    "http_middleware": Target(
+        [
+            "http_middleware/test_http_middleware.py::TestCors",
+            "http_middleware/test_http_middleware.py::TestGzip",
+        ],
+        ["http_middleware"],
+    ),
+    "store_memory": Target(
+        [
+            "test_file_stores.py::TestMemoryFiles",
+            "test_batch_stores.py::TestMemoryBatches",
+            "test_promises.py::TestBundledResponseStores",
+        ],
+        ["test_file_stores.py", "test_batch_stores.py", "test_promises.py"],
+    ),
+    "store_sqlite": Target(
+        [
+            "test_file_stores.py::TestSqliteFiles",
+            "test_batch_stores.py::TestSqliteBatches",
+            "test_promises.py::TestBundledResponseStores",
+        ],
+        [
+            "test_file_stores.py",
+            "test_batch_stores.py",
+            "test_promises.py",
+            "test_sqlite_stores.py",
+            "test_response_stores.py",
+        ],
+    ),
+    "attention_torch": Target(["test_attention_torch.py::TestTorchAttention"], ["test_attention_torch.py"]),
+    "grammar_llguidance": Target(
+        ["test_promises.py::TestBundledGrammarBackends"], ["test_promises.py", "grammar_llguidance"]
+    ),
+    "chat_jinja": Target(
+        ["test_promises.py::TestBundledChatTemplates"], ["test_promises.py", "test_chat_jinja.py"]
+    ),
+}
