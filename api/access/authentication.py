@@ -100,8 +100,8 @@ class AdminOnly:
 def _given_keys(scope: Scope) -> list[bytes]:
     """Return the keys in a request's headers.
 
-    Returns at most one key per header name, so that a request cannot try many keys. Ignores Authorization
-    headers with a scheme other than Bearer.
+    Returns at most one key per header name, so that a request cannot try many keys. Ignores empty keys, and
+    Authorization headers with a scheme other than Bearer.
     """
     keys: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
@@ -111,7 +111,7 @@ def _given_keys(scope: Scope) -> list[bytes]:
             scheme, _, key = value.partition(b" ")
             if scheme.lower() == b"bearer":
                 keys.setdefault(name, key.strip())
-    return list(keys.values())
+    return [key for key in keys.values() if key]
 
 
 def _body_401(path: str, message: str) -> AnthropicError | ErrorBody:

@@ -69,7 +69,8 @@ class _Exchange:
         self._tenant = key_name.get()
         self._wrong: WrongReplyError | None = None
         self._from_app: BaseException | None = None
-        self._is_left = self._is_over = False
+        self._from_wrapper: BaseException | None = None
+        self._is_left = self._is_over = self._is_swallowed = False
 
     async def run(self) -> None:
         """Handle the request."""
@@ -79,6 +80,8 @@ class _Exchange:
             await handle(self._call_app, cast("Any", self._scope), self._read, self._reply)
             if self._wrong is not None:
                 raise self._wrong
+            if self._from_wrapper is not None:
+                self._report_wrapper(self._from_wrapper)
             if self._from_app is not None and not self._rules.is_complete:
                 raise self._from_app
             if not self._is_left:
@@ -86,9 +89,10 @@ class _Exchange:
         except BaseException as error:
             watch.note()
             raise_if_task_ends(error, task)
-            if _alone(error) is self._from_app and self._wrong is None:
+            own = self._wrong or self._from_wrapper
+            if _alone(error) is self._from_app and own is None:
                 raise
-            await self._fail(contained(self._wrong or error))
+            await self._fail(contained(own or error))
         finally:
             self._is_over = True
 
@@ -102,13 +106,45 @@ class _Exchange:
         # The plugin may call this in another task, such as a worker that the first request has started.
         before = key_name.set(self._tenant)
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, self._watched(receive, self._read), self._watched(send, self._reply))
+            self._is_swallowed = self._from_wrapper is not None
         except BaseException as error:
-            if error is not self._wrong:
+            if self._from_wrapper is None and error is not self._wrong:
                 self._from_app = error
             raise
         finally:
             key_name.reset(before)
+
+    def _report_wrapper(self, error: BaseException) -> None:
+        """Report what the plugin's `send` or `receive` has raised, unless its `handle` has answered that.
+
+        Raises:
+            BaseException: the exception, if there is no complete reply.
+        """
+        if not self._rules.is_complete:
+            raise error
+        if self._is_swallowed:  # the application has answered with an error that names nobody
+            self._log(contained(error))
+
+    def _watched(self, given: Any, own: Any) -> Any:
+        """Return the plugin's `receive` or `send`, such that what it raises is known as the plugin's.
+
+        Args:
+            given: what the plugin passes to the application: `own`, or a function around it.
+        """
+        if given == own:
+            return own
+
+        async def watched(*message: Any) -> Any:
+            try:
+                return await given(*message)
+            except BaseException as error:
+                is_own = error is not self._from_app and error is not self._wrong
+                if is_own and not (isinstance(error, asyncio.CancelledError) and _is_cancelling()):
+                    self._from_wrapper = error
+                raise
+
+        return watched
 
     async def _read(self) -> Any:
         message = await self._receive()
@@ -146,6 +182,11 @@ class _Exchange:
 
     def _log(self, error: Exception) -> Exception:
         return self._middleware.calls.failed(error, "handle()")
+
+
+def _is_cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and bool(task.cancelling())
 
 
 def _alone(error: BaseException) -> BaseException:

@@ -101,6 +101,40 @@ class Misbehaving(HTTPMiddleware):
     async def escapes(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
         await app({**scope, "path": "/admin/cache"}, receive, send)
 
+    async def breaks_send(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        async def broken(message: Any) -> None:
+            raise GeneratorExit
+
+        await app(scope, receive, broken)
+
+    async def breaks_receive(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        async def broken() -> Any:
+            raise asyncio.CancelledError
+
+        await app(scope, broken, send)
+
+    async def breaks_once(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        broken = [TimeoutError("in the wrapper")]
+
+        async def once(message: Any) -> None:
+            if broken:
+                raise broken.pop()
+            await send(message)
+
+        await app(scope, receive, once)
+
+    async def gives_up(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        class Enough(BaseException):
+            pass
+
+        async def stopping(message: Any) -> None:
+            raise Enough
+
+        try:
+            await app(scope, receive, stopping)
+        except Enough:
+            await self.bare(app, scope, receive, send)
+
     async def twice(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
         await app(scope, receive, send)
         await app(scope, receive, send)
@@ -165,6 +199,8 @@ def asked(served: Served, what: str, path: str = "/v1/completions", **fields: An
         "text",
         "swallows",
         "breaks_app",
+        "breaks_send",
+        "breaks_receive",
         "escapes",
     ],
 )
@@ -177,6 +213,17 @@ def test_a_failure_is_a_500_naming_the_plugin(served: Served, odd: Middleware, w
     assert reply.headers["x-request-id"]
     assert odd.calls.failures == failures + 1
     assert asked(served, "").status_code == 200
+
+
+def test_a_swallowed_failure_is_logged(served: Served, odd: Middleware) -> None:
+    failures = odd.calls.failures
+    assert asked(served, "breaks_once").status_code == 500
+    assert odd.calls.failures == failures + 1
+
+
+def test_middleware_may_end_the_application(served: Served, odd: Middleware) -> None:
+    failures = odd.calls.failures
+    assert (asked(served, "gives_up").status_code, odd.calls.failures) == (200, failures)
 
 
 def test_failures_have_the_format_of_the_path(served: Served) -> None:

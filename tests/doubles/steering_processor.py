@@ -53,6 +53,11 @@ class Faulty(LogitsProcessor):
             rows.tokens()
         if "nothing" in rows.states:
             return None
+        if "sparse" in rows.states:
+            return logits.to_sparse()
+        if "leaves inference mode" in rows.states:
+            self.left = torch.inference_mode(False)
+            self.left.__enter__()
         if "too wide" in rows.states:
             return torch.cat([logits, logits], dim=1)
         if "allows" in rows.states:

@@ -64,7 +64,8 @@ class IsolatedProcessor:
         Raises:
             BaseException: whatever the processor raises; or WrongReturnError, if it does not return logits.
         """
-        found = self._calls.timed(self._processor.process, logits.clone(), rows)
+        with torch.inference_mode():  # restores the mode, which the processor may leave
+            found = self._calls.timed(self._processor.process, logits.clone(), rows)
         check_logits(found, logits)
         return found
 
@@ -78,6 +79,8 @@ def check_logits(found: object, before: torch.Tensor) -> None:
     """Raise WrongReturnError if a processor's answer has another type, shape, dtype or device than the logits."""
     if not isinstance(found, torch.Tensor):
         raise WrongReturnError(f"process() returned a {type(found).__name__}, not the logits")
+    if found.layout != before.layout:
+        raise WrongReturnError(f"process() returned logits of the layout {found.layout}; they must be dense")
     given = (list(found.shape), found.dtype, found.device)
     asked = (list(before.shape), before.dtype, before.device)
     if given != asked:
