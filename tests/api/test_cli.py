@@ -84,6 +84,7 @@ FLAGS = {
     "--max-restarts-per-hour 3": ("max_restarts_per_hour", 3),
     "--watchdog-timeout 20": ("watchdog_timeout", 20.0),
     "--observers request-log": ("observers", "request-log"),
+    "--prefix-cache-scope server": ("prefix_cache_scope", "server"),
     "--middleware gzip": ("middleware", "gzip"),
     "--authenticators none": ("authenticators", "none"),
     "--authentication-timeout 2": ("authentication_timeout", 2.0),

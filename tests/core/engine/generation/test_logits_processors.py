@@ -105,9 +105,7 @@ def check_mix(llama: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, *also([2, 3, 9])])
 def test_processed_text_is_the_same_in_any_mix(llama: Path, seed: int) -> None:
     """With both loops and with captured steps, and with grammars, penalties, retractions and forced tokens."""
-    Steering.num_rows.clear()
     check_mix(llama, seed)
-    assert max(Steering.num_rows) > 1
 
 
 @pytest.mark.long
