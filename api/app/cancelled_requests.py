@@ -97,7 +97,7 @@ class _RequestTask:
 
     Attributes:
         task: the task.
-        blame: blames the plugin that has cancelled the task; None: none is known.
+        blame: function that logs a failure of the plugin that has cancelled the task; None: no plugin is known to have.
     """
 
     def __init__(self, send: Send) -> None:

@@ -123,7 +123,7 @@ class _Exchange:
         """
         if not self._rules.is_complete:
             raise error
-        if self._is_swallowed:  # the application has answered with an error that names nobody
+        if self._is_swallowed:  # the error that the application has sent does not name the plugin
             self._log(contained(error))
 
     def _watched(self, given: Any, own: Any) -> Any:

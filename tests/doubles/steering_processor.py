@@ -37,7 +37,13 @@ class Steering(LogitsProcessor):
 
 
 class Faulty(LogitsProcessor):
-    """Does what the field "fault" of a row says, and nothing to rows whose field is "none"."""
+    """Does what the field "fault" of a row says, and nothing to rows whose field is "none".
+
+    Attributes:
+        left: modes of torch that were entered and not left. To drop one changes the mode.
+    """
+
+    left: ClassVar[list[Any]] = []
 
     def begin(self, request: ProcessedRequest) -> Any:
         if request.fields.get("fault") == "begin":
@@ -56,8 +62,8 @@ class Faulty(LogitsProcessor):
         if "sparse" in rows.states:
             return logits.to_sparse()
         if "leaves inference mode" in rows.states:
-            self.left = torch.inference_mode(False)
-            self.left.__enter__()
+            self.left.append(torch.inference_mode(False))
+            self.left[-1].__enter__()
         if "too wide" in rows.states:
             return torch.cat([logits, logits], dim=1)
         if "allows" in rows.states:
