@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Any
 
@@ -59,16 +58,6 @@ async def read(store: FileStore, id: str, start: int = 0, end: int | None = None
 def ids(records: Iterable[FileRecord]) -> Sequence[str]:
     """Return the ids of records."""
     return [record.id for record in records]
-
-
-def brief(found: Any) -> Any:
-    """Replace long bytes by a text with their length and hash; return other values unchanged.
-
-    pytest compares the text faster.
-    """
-    if not isinstance(found, bytes) or len(found) < 200:
-        return found
-    return f"{len(found)} bytes with sha256 {hashlib.sha256(found).hexdigest()}"
 
 
 class FileModel:

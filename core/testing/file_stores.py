@@ -21,7 +21,6 @@ from .file_model import (
     FileModel,
     StoreAdapter,
     breaking,
-    brief,
     ids,
     put,
     read,
@@ -29,6 +28,7 @@ from .file_model import (
     stream,
     undescribed,
 )
+from .long_values import brief
 from .resources import assert_loop_stays_free, folder_bytes, peak_memory
 from .stores import (
     Operation,
