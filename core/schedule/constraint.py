@@ -20,7 +20,6 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import thread_time
 from typing import TYPE_CHECKING
 
 from llmfw.core.base.errors import EngineError, GrammarCostError, RequestError
@@ -28,6 +27,7 @@ from llmfw.core.base.request import Request
 from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.plugin.calls import ComponentCalls
 
+from .cpu_time import CPUTime
 from .step_cost import StepCost
 
 if TYPE_CHECKING:
@@ -274,9 +274,9 @@ class Constraint:
         if not (is_end and self._grammar.is_finished()):
             # A grammar whose state is broken allows the end token, so that its mask is not empty, and then
             # rejects the token in `accept`.
-            begun = thread_time()
-            self._grammar.accept(token_id)
-            self._cost.charge(thread_time() - begun)
+            with CPUTime() as taken:
+                self._grammar.accept(token_id)
+            self._cost.charge(taken.seconds)
         self.has_ended = is_end
 
     def hasten(self) -> None:
@@ -299,9 +299,9 @@ class Constraint:
             if self._grammar.is_finished():
                 self.forced.append(self._eos[0])
             else:
-                begun = thread_time()
-                self.forced.extend(self._grammar.forced())
-                self._cost.charge(thread_time() - begun)
+                with CPUTime() as taken:
+                    self.forced.extend(self._grammar.forced())
+                self._cost.charge(taken.seconds)
 
 
 def constraint_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from time import perf_counter, thread_time
+from time import perf_counter
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.plugin.containment import contained
 
 from .constraint import Constraint, forbid
+from .cpu_time import CPUTime
 from .plan import BatchPlan
 from .sequence import SequenceState
 
@@ -117,10 +118,11 @@ class MaskFiller:
         if len(grammars) > 1 and self._is_suspicious:
             self._ask_each(constraints, asked, words)
             return
-        begun, cpu_begun = perf_counter(), thread_time()
+        begun, taken = perf_counter(), CPUTime()
         filled = np.zeros((len(asked), self._num_words), dtype=np.int32)
         try:
-            self._fill_masks(grammars, filled)
+            with taken:
+                self._fill_masks(grammars, filled)
         except BaseException as error:  # noqa: BLE001 - must not stop the engine for other sequences
             failure = contained(error)
             if len(constraints) > 1:
@@ -130,7 +132,7 @@ class MaskFiller:
             constraints[0].fail(failure)
         words[asked] = filled
         if len(grammars) == 1:
-            constraints[asked[0]].charge_mask(thread_time() - cpu_begun)
+            constraints[asked[0]].charge_mask(taken.seconds)
         else:
             self._is_suspicious = perf_counter() - begun > SUSPICIOUS_S
 

@@ -75,6 +75,7 @@ def test_batched_requests_equal_single_runs(
     together = generate(engine, requests, seed=tokens)
     assert (engine.stats().num_retractions > 0) == (tokens is not None)
     for found, expected in zip(together, alone, strict=True):
+        assert found.end.error == expected.end.error
         assert found.token_ids == expected.token_ids
         assert found.end.finish_reason is expected.end.finish_reason
         check_alike(found.logprobs, expected.logprobs)
