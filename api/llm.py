@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
-from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.base.request import SamplingParams, TokenLogprob
 from llmfw.core.base.values import check_fields
@@ -29,10 +29,14 @@ from llmfw.core.model.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Registry
 
 from .services.components import build_chat_template
+from .services.request_fields import build_request_fields
 from .text.generation import Generator
 from .text.generation import Output as Asked
+from .text.request_fields import RequestFields
+from .text.terms import Terms
 from .text.text_stream import TextStream
 
 DEFAULT_MODEL = "demo"
@@ -72,6 +76,8 @@ class LLM:
         chat_template: a registered template or a file; None: the config file's template, or the model's own.
         config: path of a TOML file, as for `llmfw serve --config`. Settings that only a server has are
             ignored.
+        request_fields: names of plugins' request fields for `fields`, separated by commas, in addition to those
+            that the chosen components need; None: the config file's.
         settings: settings of the engine: the fields of `llmfw.core.base.config.EngineConfig`. They override
             the config file's settings; `options` overrides the file's component options one by one.
 
@@ -85,12 +91,13 @@ class LLM:
         *,
         chat_template: str | None = None,
         config: str | PathLike[str] | None = None,
+        request_fields: str | None = None,
         **settings: Any,
     ) -> None:
         if config is None:
-            self._load(model, chat_template, settings)
+            self._load(model, chat_template, request_fields, settings)
         else:
-            self._load_with_config_file(config, model, chat_template, settings)
+            self._load_with_config_file(config, model, chat_template, request_fields, settings)
         self._loop = asyncio.new_event_loop()
         # A loop of its own in a thread of its own: the caller may have one that runs already, as notebooks do.
         self._thread = threading.Thread(target=self._loop.run_forever, name="llmfw-llm", daemon=True)
@@ -102,6 +109,7 @@ class LLM:
         config: str | PathLike[str],
         model: str | None,
         chat_template: str | None,
+        request_fields: str | None,
         settings: dict[str, Any],
     ) -> None:
         """Load with the settings of a config file, except for settings that the caller gives."""
@@ -116,10 +124,17 @@ class LLM:
             self._load(
                 model or file.model,
                 chat_template or file.values.get("chat_template"),
+                request_fields or file.values.get("request_fields"),
                 of_engine | settings,
             )
 
-    def _load(self, model: str | None, chat_template: str | None, settings: dict[str, Any]) -> None:
+    def _load(
+        self,
+        model: str | None,
+        chat_template: str | None,
+        request_fields: str | None,
+        settings: dict[str, Any],
+    ) -> None:
         """Load the components and the model."""
         from llmfw.core.engine.process.build import build_engine
 
@@ -133,9 +148,10 @@ class LLM:
             config = msgspec.structs.replace(config, **{kind: name})
         tokenizer = load_tokenizer(config.model, config.load_format)
         self._template = build_chat_template(chat_template, plugins.registry, tokenizer, config.options)
+        self._fields = _request_fields(request_fields, config, model, plugins.registry)
         self._client = InprocEngineClient(build_engine(config, plugins.registry))
         check_fit(tokenizer, config.model, self._client.info.vocab_size)
-        self._generator = Generator(self._client, tokenizer, model)
+        self._generator = Generator(self._client, tokenizer, model, fields=self._fields)
 
     def generate(
         self,
@@ -145,6 +161,7 @@ class LLM:
         logprobs: int | None = None,
         prompt_logprobs: int | None = None,
         logprob_token_ids: Sequence[int] = (),
+        fields: Mapping[str, Any] | None = None,
     ) -> list[Output]:
         """Continue all prompts concurrently; return one output per prompt, in order.
 
@@ -155,9 +172,10 @@ class LLM:
                 token.
             logprob_token_ids: tokens whose log probabilities to report, too, for the position of each new
                 token; at most 128. Needs `logprobs`.
+            fields: values of plugins' request fields, such as `{"dry_multiplier": 0.8}`.
 
         Raises:
-            RequestError: a prompt is empty or does not fit; or logprob_token_ids does not fit.
+            RequestError: a prompt is empty or does not fit; or logprob_token_ids or a field is wrong.
         """
         texts = [prompts] if isinstance(prompts, str) else prompts
         encode = self._generator.tokenizer.encode
@@ -165,7 +183,7 @@ class LLM:
         asked = Asked(
             logprobs=logprobs, prompt_logprobs=prompt_logprobs, logprob_token_ids=tuple(logprob_token_ids)
         )
-        return self._run(self._generate(token_ids, sampling or SamplingParams(), asked, primed=True))
+        return self._run(self._generate(token_ids, sampling or SamplingParams(), asked, fields, primed=True))
 
     def chat(
         self,
@@ -173,16 +191,18 @@ class LLM:
         sampling: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] = (),
+        fields: Mapping[str, Any] | None = None,
         **template_kwargs: Any,
     ) -> list[Output]:
         """Answer one conversation or several at once; return one output for each, in order.
 
         Args:
             tools: tool definitions for the template; calls are part of the text.
+            fields: values of plugins' request fields.
             template_kwargs: arguments for the chat template, such as `enable_thinking`.
 
         Raises:
-            RequestError: the template refuses the messages, or they do not fit.
+            RequestError: the template refuses the messages, or they do not fit; or a field is wrong.
         """
         if not messages:
             raise RequestError("messages is empty; at least one is needed", param="messages")
@@ -193,7 +213,9 @@ class LLM:
             encode(self._template.render(each, tools=tools, **template_kwargs), add_special_tokens=False)
             for each in conversations
         ]
-        return self._run(self._generate(token_ids, sampling or SamplingParams(), Asked(), primed=False))
+        return self._run(
+            self._generate(token_ids, sampling or SamplingParams(), Asked(), fields, primed=False)
+        )
 
     def close(self) -> None:
         """Free the model. The object cannot be used afterwards."""
@@ -212,7 +234,13 @@ class LLM:
         self.close()
 
     async def _generate(
-        self, prompts: list[list[int]], sampling: SamplingParams, asked: Asked, *, primed: bool
+        self,
+        prompts: list[list[int]],
+        sampling: SamplingParams,
+        asked: Asked,
+        fields: Mapping[str, Any] | None,
+        *,
+        primed: bool,
     ) -> list[Output]:
         if not prompts:
             return []
@@ -221,7 +249,8 @@ class LLM:
             detokenizer = self._generator.tokenizer.detokenizer(prompt if primed else ())
             return TextStream(detokenizer, stop=sampling.stop, min_tokens=sampling.min_tokens)
 
-        generation = self._generator.start("llm-", prompts, sampling, make_text, output=asked)
+        terms = Terms(fields=self._fields.values(fields or {}))
+        generation = self._generator.start("llm-", prompts, sampling, make_text, terms=terms, output=asked)
         deltas = await generation.finish()
         return [
             Output(
@@ -243,6 +272,18 @@ class LLM:
         except BaseException:
             result.cancel()  # Ctrl-C: what still runs is aborted
             raise
+
+
+def _request_fields(names: str | None, config: EngineConfig, model: str, registry: Registry) -> RequestFields:
+    given = {} if names is None else {"request_fields": names}
+    check_fields(ServerConfig, given)
+    try:
+        server = msgspec.convert(
+            {"served_model_name": model, "options": config.options, **given}, ServerConfig
+        )
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"request_fields: {error}") from error
+    return build_request_fields(config, server, registry)
 
 
 def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +12,10 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.request_field import MAX_FIELDS_BYTES
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+
+
+class _Fields(msgspec.Struct, kw_only=True):
+    """A body that has request fields only."""
 
 
 class RequestFields:
@@ -27,6 +31,29 @@ class RequestFields:
     def body_type(self, kind: type[BodyT], route: str) -> type[BodyT]:
         """Return the class of a route's bodies: `kind`, or a subclass with the fields of the route."""
         return with_fields(kind, tuple(field for field in self._fields if route in field.routes))
+
+    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of the fields of a request that has no body, as plain data (see `field_values`).
+
+        Args:
+            given: field's name → value; None stands for the default.
+
+        Raises:
+            RequestError: a field is not active; or as in `field_values`.
+            ComponentFailedError: a field's plugin failed.
+        """
+        types = {field.name: field.value_type for field in self._fields}
+        found = {}
+        for name, value in given.items():
+            if name not in types:
+                raise RequestError(f"there is no active request field {name!r}; {self._choice()}", param=name)
+            if value is not None:
+                found[name] = _converted(name, value, types[name])
+        return field_values(with_fields(_Fields, self._fields)(**found))
+
+    def _choice(self) -> str:
+        active = ", ".join(field.name for field in self._fields)
+        return f"active: {active}" if active else "name it in LLM's request_fields"
 
 
 NO_FIELDS = RequestFields()
@@ -50,6 +77,13 @@ def field_values(body: msgspec.Struct) -> dict[str, Any]:
     if found:
         _check_size(found)
     return found
+
+
+def _converted(name: str, value: Any, value_type: Any) -> Any:
+    try:
+        return msgspec.convert(value, value_type)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"{name}: {error}", param=name) from error
 
 
 def _check_size(values: dict[str, Any]) -> None:

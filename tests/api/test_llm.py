@@ -65,6 +65,48 @@ def test_named_tokens_are_scored_on_request(llm: LLM) -> None:
         llm.generate("Hello", GREEDY, logprob_token_ids=[7])
 
 
+@pytest.fixture(scope="module")
+def with_fields() -> Iterator[LLM]:
+    """It has the fields that dry needs, and one more."""
+    fields = "deadline_ms"
+    with LLM("demo", max_total_tokens=4096, logits_processors="dry", request_fields=fields) as llm:
+        yield llm
+
+
+def test_processors_get_the_request_fields(with_fields: LLM) -> None:
+    sampling = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    strong = {"dry_multiplier": 100.0, "dry_allowed_length": 1}
+    [plain] = with_fields.generate("Once upon a time", sampling)
+    [changed] = with_fields.generate("Once upon a time", sampling, fields=strong)
+    pairs = list(zip(plain.token_ids, plain.token_ids[1:], strict=False))
+    assert len(set(pairs)) < len(pairs)
+    pairs = list(zip(changed.token_ids, changed.token_ids[1:], strict=False))
+    assert len(set(pairs)) == len(pairs)
+    message = [{"role": "user", "content": "Hello, hello, hello"}]
+    [plain], [changed] = (with_fields.chat(message, sampling, fields=each) for each in (None, strong))
+    assert plain.token_ids != changed.token_ids
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"dry": 1}, "no active request field 'dry'; active: .*dry_multiplier"),
+        ({"dry_multiplier": "much"}, "dry_multiplier: Expected `float`"),
+        ({"deadline_ms": -1}, "deadline_ms"),
+    ],
+)
+def test_wrong_fields_are_refused(with_fields: LLM, fields: dict[str, object], says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        with_fields.generate("Hello", GREEDY, fields=fields)
+
+
+def test_fields_need_to_be_named_first(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="'deadline_ms'; name it in LLM's request_fields"):
+        llm.generate("Hello", GREEDY, fields={"deadline_ms": 9})
+    with pytest.raises(ConfigError, match="unknown request field 'nope'"):
+        LLM("demo", request_fields="nope")
+
+
 def test_no_prompts_give_no_outputs(llm: LLM) -> None:
     assert llm.generate([]) == []
 
