@@ -145,6 +145,8 @@ if TYPE_CHECKING:
     from .interfaces.server_api import ServerAPI as ServerAPI
     from .interfaces.tokenizer import IncrementalDetokenizer as IncrementalDetokenizer
     from .interfaces.tokenizer import Tokenizer as Tokenizer
+    from .interfaces.weight_loader import StoredTensor as StoredTensor
+    from .interfaces.weight_loader import WeightLoader as WeightLoader
     from .plugin.broken_plugin import BrokenPlugin as BrokenPlugin
     from .plugin.hookspecs import HookSpecs as HookSpecs
     from .plugin.hookspecs import Register as Register
@@ -328,6 +330,7 @@ _HOMES = {
         "IncrementalDetokenizer",
         "Tokenizer",
     ),
+    ".interfaces.weight_loader": ("StoredTensor", "WeightLoader"),
     ".plugin.broken_plugin": ("BrokenPlugin",),
     ".plugin.hookspecs": (
         "HookSpecs",

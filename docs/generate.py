@@ -225,6 +225,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:ProcessedRequest",
         "llmfw.core:ProcessorContext",
     ),
+    "weight_loader": ("llmfw.core:WeightLoader", "llmfw.core:StoredTensor"),
     "observer": (
         "llmfw.core:RequestObserver",
         "llmfw.core:RequestStarted",

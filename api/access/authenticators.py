@@ -124,7 +124,7 @@ def build_authenticators(config: ServerConfig, registry: Registry) -> Authentica
     """
     entries = choose(registry, KIND, config.authenticators).entries
     names = [name for entry in entries for name in (entry.name, entry.full_name)]
-    refuse_options_of_others(KIND, names, config.options, "--authenticators")
+    refuse_options_of_others(KIND, names, config.options, "--authenticators NAME,NAME")
     if len({entry.name for entry in entries}) < len(entries):
         raise ConfigError(
             f"two authenticators of {config.authenticators!r} have one name, so that their tenants could be "

@@ -36,7 +36,7 @@ def chosen_fields(engine: EngineConfig, server: ServerConfig, registry: Registry
         KIND,
         [name for entry in entries for name in (entry.name, entry.full_name)],
         server.options,
-        "--request-fields",
+        "--request-fields NAME,NAME",
     )
     return entries
 

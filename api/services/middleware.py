@@ -39,7 +39,7 @@ def build_middleware(config: ServerConfig, registry: Registry) -> tuple[Middlewa
     """
     entries = choose(registry, KIND, config.middleware).entries
     names = [name for entry in entries for name in (entry.name, entry.full_name)]
-    refuse_options_of_others(KIND, names, config.options, "--middleware")
+    refuse_options_of_others(KIND, names, config.options, "--middleware NAME,NAME")
     found: list[Middleware] = []
     for entry in entries:
         component = entry.build(entry.load(), entry.build_options(config.options))

@@ -43,7 +43,7 @@ def observed(client: EngineClient, observers: Observers) -> EngineClient:
 def _threads(config: ServerConfig, registry: Registry) -> Iterator[ObserverThread]:
     entries = choose(registry, KIND, config.observers).entries
     names = [name for entry in entries for name in (entry.name, entry.full_name)]
-    refuse_options_of_others(KIND, names, config.options, "--observers")
+    refuse_options_of_others(KIND, names, config.options, "--observers NAME,NAME")
     for entry in entries:
         calls = registry.ledger.of(entry)
         made = guarded(entry.load(), RequestObserver, calls)

@@ -15,20 +15,20 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.configuration_auto import AutoConfig
 
-from llmfw.core.base.errors import ModelError
+from llmfw.core.base.errors import ComponentError, ModelError
+from llmfw.core.interfaces.weight_loader import StoredTensor
 
 from .checkpoint import (
-    StoredTensor,
     expert_gaps,
     missing_scales,
     quantization_of,
-    read_tensors,
     refuse_adapters,
     refuse_unknown_quantization,
     unequal_experts,
@@ -37,6 +37,7 @@ from .config_file import check_experts, check_numbers, read_settings, refuse_nam
 from .head_numbers import check_heads
 from .load_failure import explained, why_not
 from .model_kind import unknown_kind
+from .weight_source import LoadedWeights, WeightSource
 
 logger = logging.getLogger(__name__)
 
@@ -119,48 +120,44 @@ def read_config(path: str) -> Any:
 
 
 def load_checked(
-    auto_class: Any, path: str, hf_config: Any, device: torch.device, **options: Any
+    auto_class: Any, source: WeightSource, hf_config: Any, device: torch.device, **options: Any
 ) -> tuple[PreTrainedModel, Differences]:
     """Load a model; return the model and the differences between it and its files.
 
     Args:
         auto_class: class of transformers that loads the model, such as `AutoModelForCausalLM`.
-        path: a folder, or a hub id.
+        source: the weights.
         hf_config: the model's config.
         device: target device.
         options: further arguments of `from_pretrained`.
 
     Raises:
         ModelError: the model cannot be loaded, or its weights contain NaN or infinity.
+        ComponentError: the weight loader is faulty.
     """
+    path = source.path
     try:
-        stored = read_tensors(path)
-        _refuse_empty_layers(path, hf_config, len(stored))
         # Without ignore_mismatched_sizes, transformers raises an error that names neither tensors nor shapes.
-        module, info = auto_class.from_pretrained(
-            path,
-            config=hf_config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-            **options,
-        )
-        differences = _differences(module, info, stored, quantization_of(hf_config) is not None)
+        check = partial(_refuse_empty_layers, path, hf_config)
+        loaded = source.load(auto_class, hf_config, check, ignore_mismatched_sizes=True, **options)
+        module = loaded.module
+        differences = _differences(loaded, quantization_of(hf_config) is not None)
         _check_values(path, module)
         module = module.to(device)
-    except ModelError:
+    except (ModelError, ComponentError):
         raise
     except Exception as error:
-        raise ModelError(f"model {path!r} cannot be loaded: {_reason(path, hf_config, error)}") from error
+        raise ModelError(f"model {path!r} cannot be loaded: {_reason(source, hf_config, error)}") from error
     return module, differences
 
 
-def _refuse_empty_layers(path: str, hf_config: Any, num_tensors: int) -> None:
+def _refuse_empty_layers(path: str, hf_config: Any, stored: Mapping[str, StoredTensor]) -> None:
     """Raise ModelError if the config has more layers than the files have tensors.
 
     Creating layers without tensors could take hours.
     """
     num_layers = getattr(hf_config.get_text_config(decoder=True), "num_hidden_layers", 0)
+    num_tensors = len(stored)
     if isinstance(num_layers, int) and num_layers > num_tensors > 0:
         raise ModelError(
             f"model {path!r} cannot be served: its config says {num_layers} layers, and its files have "
@@ -195,14 +192,13 @@ def _check_values(path: str, module: PreTrainedModel) -> None:
         )
 
 
-def _differences(
-    module: PreTrainedModel, info: Mapping[str, Any], stored: Mapping[str, StoredTensor], is_quantized: bool
-) -> Differences:
+def _differences(loaded: LoadedWeights, is_quantized: bool) -> Differences:
+    info, stored = loaded.info, loaded.stored
     mismatched = [
         f"{name} is {list(in_file)}, the config says {list(in_model)}"
         for name, in_file, in_model in info["mismatched_keys"]
     ]
-    missing, names = set(info["missing_keys"]), _TensorNames(module, stored)
+    missing, names = set(info["missing_keys"]), _TensorNames(loaded.module, stored)
     if not is_quantized:
         mismatched += names.integers()
         missing.update(expert_gaps(stored))
@@ -312,19 +308,20 @@ def _is_extra_head(names: Iterable[str]) -> bool:
     return any(part in name for name in names for part in EXTRA_LAYER_PARTS)
 
 
-def _reason(path: str, hf_config: Any, error: Exception) -> str:
+def _reason(source: WeightSource, hf_config: Any, error: Exception) -> str:
     """Return why loading failed. Inspects the files and the exception."""
+    explain = partial(why_not, source.path, hf_config, error, reads_safetensors=source.reads_safetensors)
     try:
-        stored = read_tensors(path)
+        stored = source.stored()
     except Exception:  # noqa: BLE001 - the files are damaged, and why_not names them
-        return why_not(path, hf_config, error)
+        return explain()
     if gaps := expert_gaps(stored):
         return f"experts are missing: {_listed(_sorted(gaps), MAX_NAMES)}"
     if quantization_of(hf_config) is not None and (lacking := missing_scales(stored)):
         return f"its quantized weights lack {_listed(_sorted(lacking), MAX_NAMES)}"
     if unequal := unequal_experts(stored):
         return f"experts differ in shape: {_listed(_sorted(unequal), MAX_NAMES)}"
-    return why_not(path, hf_config, error)
+    return explain()
 
 
 def _sorted(names: Iterable[str]) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,37 +19,24 @@ from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 from transformers.utils import cached_file
 
 from llmfw.core.base.errors import ModelError
+from llmfw.core.interfaces.weight_loader import StoredTensor
 
 from .shards import is_inside, shard_names
 from .small_files import read_json
 
-WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+WEIGHT_FILES = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}
+"""Format → name of its file, in the order in which transformers prefers them."""
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 EXPERT = re.compile(r"^(.*\bexperts\.)(\d+)(\..+)$")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """Format of a stored tensor.
-
-    Attributes:
-        dtype: dtype, named as in safetensors ("BF16", "I8") or torch ("bfloat16", "int8").
-        shape: size of each dimension.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether the dtype is integer or boolean. If a weight has such a dtype, it holds quantized codes."""
-        return self.dtype.upper().startswith(("I", "U", "BOOL"))
-
-
-def read_tensors(path: str) -> dict[str, StoredTensor]:
+def read_tensors(path: str, file_format: str | None = None) -> dict[str, StoredTensor]:
     """Return the formats of a checkpoint's tensors, by name.
 
     Empty if there are no weight files, or if a .bin file is damaged or in torch's older format.
+
+    Args:
+        file_format: "safetensors" or "bin"; None: the one that transformers prefers of those that are there.
 
     Raises:
         ModelError: the index is invalid, or names a file that is missing or outside the folder; a .bin file
@@ -59,8 +45,8 @@ def read_tensors(path: str) -> dict[str, StoredTensor]:
     """
     tensors: dict[str, StoredTensor] = {}
     places: dict[str, Path] = {}
-    for file in _weight_files(path):
-        found = _stored(file)
+    for file in weight_files(path, file_format):
+        found = stored_in(file)
         for name in found.keys() & places.keys():
             _refuse_other_copy(name, places[name], file)
         tensors.update(found)
@@ -179,9 +165,13 @@ def quantization_of(hf_config: Any) -> Any:
     )
 
 
-def _weight_files(path: str) -> list[Path]:
-    """Return the weight files that transformers reads, in the format that it prefers."""
-    for name in WEIGHT_FILES:
+def weight_files(path: str, file_format: str | None = None) -> list[Path]:
+    """Return the weight files that transformers reads, in the format that it prefers or in `file_format`.
+
+    Raises:
+        ModelError: as in `read_tensors`, about the index.
+    """
+    for name in [WEIGHT_FILES[file_format]] if file_format else WEIGHT_FILES.values():
         if file := find_file(path, name):
             if index := find_file(path, f"{name}.index.json"):
                 _refuse_other_shards(path, file, index)
@@ -202,10 +192,10 @@ def _refuse_other_shards(path: str, single: Path, index: Path) -> None:
     """
     weight_map = read_json(index).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else ()
-    whole = _stored(single)
+    whole = stored_in(single)
     for shard in sorted({name for name in names if is_inside(name) and name != single.name}):
         file = find_file(path, shard)
-        for name in _stored(file) if file else ():
+        for name in stored_in(file) if file else ():
             if name not in whole:
                 raise ModelError(
                     f"{name} is in {file} and not in {single}, which would be read; keep the right files"
@@ -213,7 +203,8 @@ def _refuse_other_shards(path: str, single: Path, index: Path) -> None:
             _refuse_other_copy(name, single, cast("Path", file))
 
 
-def _stored(file: Path) -> dict[str, StoredTensor]:
+def stored_in(file: Path) -> dict[str, StoredTensor]:
+    """Return the formats of the tensors in one file, by name."""
     return _safetensors(file) if file.suffix == ".safetensors" else _pickled(file)
 
 

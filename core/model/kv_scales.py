@@ -11,17 +11,15 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 import torch
-from safetensors import safe_open
 
 from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.kv_dtype import dtype_name, is_fp8
 from llmfw.core.interfaces.layers import LayerSpec
 
-from .tokenizer_files import model_files
+from .weight_source import WeightSource
 
 logger = logging.getLogger(__name__)
 
@@ -30,16 +28,13 @@ NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.(?:.*\.)?(k|v|kv)_scale$
 Scales = dict[int, tuple[float, float]]
 
 
-def choose_scales(
-    model: str, load_format: str, layers: Sequence[LayerSpec], stored_as: torch.dtype
-) -> Scales:
+def choose_scales(source: WeightSource | None, layers: Sequence[LayerSpec], stored_as: torch.dtype) -> Scales:
     """Return the scales for fp8 keys and values by layer; {} for other dtypes.
 
     Logs whether the checkpoint has scales.
 
     Args:
-        model: folder or hub id.
-        load_format: with "dummy", no files are read.
+        source: weights of the model; None: they are random.
         layers: attention layers of the model.
         stored_as: dtype of stored keys and values.
 
@@ -48,7 +43,7 @@ def choose_scales(
     """
     if not is_fp8(stored_as):
         return {}
-    found = {} if load_format == "dummy" else read_scales(model_files(model))
+    found = {} if source is None else read_scales(source.matching(NAME))
     missing = [layer.index for layer in layers if layer.index not in found]
     name = dtype_name(stored_as)
     if not found:
@@ -67,20 +62,21 @@ def choose_scales(
     return found
 
 
-def read_scales(folder: Path) -> Scales:
-    """Return the scales of keys and of values by layer, from the safetensors files of a folder.
+def read_scales(tensors: Iterable[tuple[str, torch.Tensor]]) -> Scales:
+    """Return the scales of keys and of values by layer.
+
+    Args:
+        tensors: stored tensors with their names; those with other names are left out.
 
     Raises:
         ModelError: a scale is not a single positive number.
     """
     found: dict[int, dict[str, float]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - not a mapping
-                if match := NAME.search(name):
-                    scale = _checked(name, file.get_tensor(name))
-                    for which in match[2]:
-                        found.setdefault(int(match[1]), {})[which] = scale
+    for name, tensor in tensors:
+        if match := NAME.search(name):
+            scale = _checked(name, tensor)
+            for which in match[2]:
+                found.setdefault(int(match[1]), {})[which] = scale
     return {index: (each.get("k", 1.0), each.get("v", 1.0)) for index, each in found.items()}
 
 

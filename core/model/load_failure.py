@@ -26,7 +26,7 @@ LOAD_ERRORS = (OSError, ValueError, ImportError, SafetensorError)
 """Exceptions of transformers whose text explains the reason. For others, the message includes the class."""
 
 
-def why_not(path: str, hf_config: Any, error: Exception) -> str:
+def why_not(path: str, hf_config: Any, error: Exception, *, reads_safetensors: bool = True) -> str:
     """Return why a model could not be loaded.
 
     Names a damaged or unreadable file, if there is one. Otherwise, explains the exception.
@@ -38,18 +38,12 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
         path: a folder, or a hub id.
         hf_config: the model's config.
         error: exception that loading raised.
+        reads_safetensors: whether the folder's safetensors files were read.
     """
-    for file in sorted(Path(path).glob("*.safetensors")):
-        try:
-            file.open("rb").close()
-            with safe_open(file, "pt"):
-                pass
-        except OSError as refusal:
-            return f"{file} cannot be read: {refusal.strerror or refusal}"
-        except SafetensorError as damage:
-            return f"{file} is damaged, or not a safetensors file: {damage}"
+    if reads_safetensors and (reason := damaged_safetensors(Path(path))):
+        return reason
     if isinstance(error, EOFError | UnpicklingError):
-        return _pickle_failure(error)
+        return pickle_failure(error)
     if isinstance(error, KeyError) and error.args == (IMPLEMENTATION,):
         # The architecture has its own table of attention classes instead of the attention interface.
         return f"its type ({hf_config.model_type}) does not use transformers' attention interface"
@@ -68,7 +62,21 @@ def why_not(path: str, hf_config: Any, error: Exception) -> str:
     return explained(error)
 
 
-def _pickle_failure(error: Exception) -> str:
+def damaged_safetensors(folder: Path) -> str | None:
+    """Return which safetensors file of a folder cannot be read, and why; None if all can be."""
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            file.open("rb").close()
+            with safe_open(file, "pt"):
+                pass
+        except OSError as refusal:
+            return f"{file} cannot be read: {refusal.strerror or refusal}"
+        except SafetensorError as damage:
+            return f"{file} is damaged, or not a safetensors file: {damage}"
+    return None
+
+
+def pickle_failure(error: Exception) -> str:
     """Return why a pickle file was not read. Names the function that the file would call, if any.
 
     Replaces torch's own message, which suggests to allow the call.

@@ -36,6 +36,8 @@ from .positions import check_positions
 from .probe import probe
 from .quantization.quantize import check_unquantized, num_bytes, quantize
 from .quantization.schemes import Scheme, find_scheme
+from .weight_choice import choose_weights
+from .weight_source import WeightSource
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,7 @@ class LoadedModel:
         num_bytes: size of the weights in bytes.
         module_passes: names of the module passes that changed the model, in the order of their application.
         has_own_threads: whether the model computes on threads other than torch's (see `ModulePass`).
+        weights: where its weights were read from; None: they are random.
     """
 
     module: nn.Module
@@ -70,6 +73,7 @@ class LoadedModel:
     num_bytes: int
     module_passes: tuple[str, ...] = ()
     has_own_threads: bool = False
+    weights: WeightSource | None = None
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
@@ -77,13 +81,14 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
 
     Raises:
         ModelError: the model cannot be found or served; the message gives the reason.
-        ConfigError: the dtype or context length does not fit the model, or a module pass or quantization
-            scheme does not exist.
-        ComponentError: a module pass that the config names cannot be applied.
+        ConfigError: the dtype or context length does not fit the model, or a module pass, weight loader or
+            quantization scheme does not exist or cannot be used.
+        ComponentError: a module pass that the config names cannot be applied, or the weight loader is faulty.
     """
     register_with_transformers()
     _quiet_transformers()
     scheme = None if config.quantization is None else find_scheme(config.quantization)
+    weights = choose_weights(config, registry)
     hf_config = _read_config(config.model)
     if scheme is not None:
         check_unquantized(hf_config, config.model)
@@ -98,7 +103,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     num_layers = _number(hf_config, text_config, "num_hidden_layers")
     vocab_size = _number(hf_config, text_config, "vocab_size")
     module, applied, size = _load_with_passes(
-        partial(_load_merged, config, hf_config, dtype, device, scheme),
+        partial(_load_merged, config, weights, hf_config, dtype, device, scheme),
         passes,
         num_layers,
         vocab_size,
@@ -122,6 +127,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         num_bytes=size,
         module_passes=tuple(each.entry.name for each in applied),
         has_own_threads=any(each.module_pass.has_own_threads for each in applied),
+        weights=weights,
     )
 
 
@@ -256,10 +262,15 @@ def _number(hf_config: Any, text_config: Any, name: str) -> int:
 
 
 def _load_merged(
-    config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device, scheme: Scheme | None
+    config: EngineConfig,
+    weights: WeightSource | None,
+    hf_config: Any,
+    dtype: torch.dtype,
+    device: torch.device,
+    scheme: Scheme | None,
 ) -> nn.Module:
     """Load a model, quantize it if requested, and merge its projections. Returns it in evaluation mode."""
-    module = _load_module(config, hf_config, dtype, device)
+    module = _load_module(config, weights, hf_config, dtype, device)
     check_cache(module)
     if scheme is not None:
         quantize(module, scheme)
@@ -268,11 +279,17 @@ def _load_merged(
     return module.eval().requires_grad_(False)
 
 
-def _load_module(config: EngineConfig, hf_config: Any, dtype: torch.dtype, device: torch.device) -> nn.Module:
+def _load_module(
+    config: EngineConfig,
+    weights: WeightSource | None,
+    hf_config: Any,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> nn.Module:
     module: nn.Module
     options = {"dtype": dtype, "attn_implementation": IMPLEMENTATION}
-    if config.load_format != "dummy":
-        module, differences = load_checked(AutoModelForCausalLM, config.model, hf_config, device, **options)
+    if weights is not None:
+        module, differences = load_checked(AutoModelForCausalLM, weights, hf_config, device, **options)
         differences.refuse_any(config.model)
         return module
     try:

@@ -7,6 +7,7 @@ numbers between two samples does not change the id.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from .tokenizer_files import model_files
@@ -28,13 +29,15 @@ def weight_version(model: str, load_format: str = "auto") -> str:
     Raises:
         ModelError: the files of the hub id cannot be found.
     """
-    return "dummy" if load_format == "dummy" else _hash_of(model_files(model))
-
-
-def _hash_of(folder: Path) -> str:
+    if load_format == "dummy":
+        return "dummy"
+    folder = model_files(model)
     files = sorted(path for pattern in WEIGHT_FILES for path in folder.glob(pattern) if path.is_file())
-    if not files:
-        return ""
+    return version_of(files) if files else ""
+
+
+def version_of(files: Iterable[Path]) -> str:
+    """Return an id of the contents of some files, in this order: 16 hex digits of a hash."""
     digest = hashlib.sha256()
     for path in files:
         size = path.stat().st_size

@@ -143,6 +143,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.LogitsProcessor` (`--logits-processors NAME,NAME`)."""
 
     @hookspec
+    def register_weight_loaders(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.WeightLoader` (`--weight-loader NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -170,6 +174,7 @@ HOOK_NAMES: dict[str, str] = {
     "request_field": "register_request_fields",
     "eviction": "register_eviction_rules",
     "logits_processor": "register_logits_processors",
+    "weight_loader": "register_weight_loaders",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

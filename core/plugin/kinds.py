@@ -25,12 +25,15 @@ INTERFACES: Mapping[str, str] = {
     "request_field": "llmfw.core:RequestField",
     "eviction": "llmfw.core:EvictionRule",
     "logits_processor": "llmfw.core:LogitsProcessor",
+    "weight_loader": "llmfw.core:WeightLoader",
 }
 """Kind of component → the interface that its classes implement."""
 
 
-SEVERAL = frozenset({"observer", "middleware", "authenticator", "request_field", "logits_processor"})
-"""Kinds of which a server uses several components at once. Their options are named "kind.name.key"."""
+SEVERAL = frozenset(
+    {"observer", "middleware", "authenticator", "request_field", "logits_processor", "weight_loader"}
+)
+"""Kinds of which a server uses several components at once, or asks several. Their options are named "kind.name.key"."""
 
 
 def spoken(kind: str) -> str:

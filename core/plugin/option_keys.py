@@ -1,6 +1,6 @@
 """The names of component options, before any component is imported.
 
-They are "kind.key", as in "policy.patience"; for a kind of which a server uses several components at once,
+They are "kind.key", as in "policy.patience"; for a kind of which a server uses or asks several components,
 "kind.name.key", as in "observer.request-log.path". In the component's name, "_" stands for "-", too, because
 names of environment variables have no "-".
 """
@@ -77,21 +77,21 @@ def refuse_options(kind: str, options: Mapping[str, OptionValue], why: str) -> N
 
 
 def refuse_options_of_others(
-    kind: str, chosen: Collection[str], options: Mapping[str, OptionValue], flag: str
+    kind: str, chosen: Collection[str], options: Mapping[str, OptionValue], hint: str
 ) -> None:
     """Raise ConfigError if options are given for a component that is not among the chosen ones of its kind.
 
     Args:
         kind: a kind of which a server uses several components.
         chosen: names of the chosen components, "name" and "plugin/name".
-        flag: command-line option that chooses them.
+        hint: command-line option that chooses them, with its value, such as "--observers NAME,NAME".
     """
     for full in options:
         of, _, key = full.partition(".")
         name = key.rpartition(".")[0]
         if of == kind and not _is_among(name, chosen):
             raise ConfigError(
-                f"option {full!r} is given, but no {spoken(kind)} {name!r} is chosen; {flag} NAME,NAME chooses them"
+                f"option {full!r} is given, but no {spoken(kind)} {name!r} is chosen; {hint} chooses them"
             )
 
 

@@ -43,6 +43,7 @@ def _may_be_chosen(config: EngineConfig, registry: Registry) -> Iterator[Entry]:
         "grammar": config.grammar,
         "drafter": config.drafter,
         "logits_processor": config.logits_processors,
+        "weight_loader": config.weight_loader,
     }
     for kind, choice in choices.items():
         try:

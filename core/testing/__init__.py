@@ -45,6 +45,7 @@ pytest.register_assert_rewrite(
             "logits_processors",
             "response_stores",
             "response_model",
+            "weight_loaders",
         )
     )
 )
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from .request_fields import RequestFieldTests
     from .response_stores import ResponseStoreTests
     from .tool_parsers import ToolParserTests
+    from .weight_loaders import WeightLoaderTests
 
 _HOMES = {
     "AttentionBackendTests": "attention",
@@ -93,6 +95,7 @@ _HOMES = {
     "SchedulePolicyTests": "policies",
     "ToolExample": "parsing",
     "ToolParserTests": "tool_parsers",
+    "WeightLoaderTests": "weight_loaders",
 }
 
 
@@ -124,4 +127,5 @@ __all__ = [
     "SchedulePolicyTests",
     "ToolExample",
     "ToolParserTests",
+    "WeightLoaderTests",
 ]

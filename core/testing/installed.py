@@ -42,6 +42,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "request_field": ("request_fields:RequestFieldTests", "field"),
     "eviction": ("eviction_rules:EvictionRuleTests", "rule"),
     "logits_processor": ("logits_processors:LogitsProcessorTests", "processor"),
+    "weight_loader": ("weight_loaders:WeightLoaderTests", "loader"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 
@@ -76,6 +77,8 @@ def conformance_class(
         given |= {
             key: _constant(value) for key, value in declared.items() if key != "examples"
         }  # test classes read "examples" themselves
+    if entry.kind == "weight_loader":
+        given["options"] = lambda: entry.build_options(options)
     known = fixtures_of(base)
     for key in (*given, *fixtures):
         if key not in known and key != "options":
@@ -129,6 +132,8 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
         from .logits_processors import ExampleContext  # imports torch
 
         return lambda: component(ExampleContext(), built)
+    if entry.kind == "weight_loader":  # the tests build it for each folder, with the fixture options
+        return lambda: component
     if entry.kind == "model":
         return lambda: component(**entry.built_with(options))
     if not built.__struct_fields__:

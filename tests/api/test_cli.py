@@ -110,6 +110,7 @@ FLAGS = {
     "--threads 3": ("threads", 3),
     "--device cuda:1": ("device", "cuda:1"),
     "--load-format dummy": ("load_format", "dummy"),
+    "--weight-loader bin": ("weight_loader", "bin"),
     "--context-length 512": ("context_length", 512),
     "--mem-fraction-static 0.5": ("mem_fraction_static", 0.5),
     "--max-total-tokens 4096": ("max_total_tokens", 4096),

@@ -11,6 +11,7 @@ from typing import Any
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.registry import Registry
 
 from .serving import Served, serving
 
@@ -37,6 +38,6 @@ def serving_with(
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").unlink()
     (copy / "config.json").write_text(json.dumps(config | settings))
-    engine = EmbeddingEngine.build(EngineConfig(model=str(copy), device="cpu", dtype="float32"))
+    engine = EmbeddingEngine.build(EngineConfig(model=str(copy), device="cpu", dtype="float32"), Registry())
     with serving(engine, load_tokenizer(str(copy)), template, plugin_routes=plugin_routes) as served:
         yield served

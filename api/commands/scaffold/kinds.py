@@ -113,6 +113,12 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve --logits-processors {name}",
             "Processor",
         ),
+        Kind(
+            "weight_loader",
+            "weights in raw bytes with an index in JSON",
+            "llmfw serve FOLDER --weight-loader {name}",
+            "Weights",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "request_field",

@@ -17,6 +17,8 @@ from llmfw.core.model.checked_load import load_checked, read_config
 from llmfw.core.model.devices import gigabytes
 from llmfw.core.model.load_failure import not_finite, refused, refusing
 from llmfw.core.model.models import choose_dtype
+from llmfw.core.model.weight_choice import choose_weights
+from llmfw.core.plugin.registry import Registry
 
 from .batch import padded
 from .encoder import max_length, quiet_transformers, random_module
@@ -52,16 +54,17 @@ class Classifier:
         self.labels = tuple(str(names[index]) for index in range(module.config.num_labels))
 
     @classmethod
-    def load(cls, config: EngineConfig, device: torch.device) -> Classifier:
+    def load(cls, config: EngineConfig, device: torch.device, registry: Registry) -> Classifier:
         """Load a model with its head.
 
         Raises:
             ModelError: the model cannot be found, or its scores would not be those of transformers; the message
                 gives the reason.
-            ConfigError: the dtype, context length or load format does not fit the model.
+            ConfigError: the dtype, context length, load format or weight loader does not fit the model.
+            ComponentError: the weight loader is faulty.
         """
         started = time.perf_counter()
-        module = _load_module(config, device)
+        module = _load_module(config, device, registry)
         types = getattr(module.config, "type_vocab_size", None) or 0
         classifier = cls(
             module,
@@ -153,8 +156,9 @@ def activation_of(model: str, config: Any) -> str:
     return kinds[config.problem_type]
 
 
-def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
+def _load_module(config: EngineConfig, device: torch.device, registry: Registry) -> PreTrainedModel:
     quiet_transformers()
+    weights = choose_weights(config, registry)
     hf_config = read_config(config.model)
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw classifies with encoders")
@@ -165,11 +169,11 @@ def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
         )
     dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     module: PreTrainedModel
-    if config.load_format == "dummy":
+    if weights is None:
         module = random_module(AutoModelForSequenceClassification, config.model, hf_config, dtype).to(device)
     else:
         module, differences = load_checked(
-            AutoModelForSequenceClassification, config.model, hf_config, device, dtype=dtype
+            AutoModelForSequenceClassification, weights, hf_config, device, dtype=dtype
         )
         differences.refuse_any(config.model)
     if any(getattr(child, "is_causal", False) is True for child in module.modules()):

@@ -16,6 +16,8 @@ from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ConfigError, ContextLengthError, RequestError
 from llmfw.core.base.request import EmbedRequest, FinishReason, TokenEvent
 from llmfw.core.model.devices import choose_device
+from llmfw.core.plugin.calls import ComponentLedger
+from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.deferral import Limits
 
 from ..admission.deadlines import Deadlines, deadline_error
@@ -78,6 +80,7 @@ class EmbeddingEngine:
         deferrable_budget: limits batches of deferrable prompts.
         gate: refuses requests if the queue is full; accepted requests count as waiting until they end.
         clock: monotonic clock in seconds.
+        ledger: record of the calls of components.
     """
 
     has_own_threads = False
@@ -90,6 +93,7 @@ class EmbeddingEngine:
         deferrable_budget: DeferrableBudget,
         gate: QueueGate,
         clock: Callable[[], float] = time.monotonic,
+        ledger: ComponentLedger | None = None,
     ) -> None:
         self.info = info
         self._encoder = encoder
@@ -98,11 +102,12 @@ class EmbeddingEngine:
         self._gate = gate
         self._deadlines = Deadlines()
         self._clock = clock
+        self._ledger = ledger or ComponentLedger()
         self._open: dict[str, _Open] = {}
         self._report_step: Callable[[int], None] = lambda num_tokens: None
 
     @classmethod
-    def build(cls, config: EngineConfig, *, classifies: bool = False) -> EmbeddingEngine:
+    def build(cls, config: EngineConfig, registry: Registry, *, classifies: bool = False) -> EmbeddingEngine:
         """Load the model, and return an engine for it.
 
         Args:
@@ -110,10 +115,11 @@ class EmbeddingEngine:
 
         Raises:
             ConfigError: the model cannot be found, loaded or served, or a setting has no meaning for it.
+            ComponentError: the weight loader is faulty.
         """
         _check_settings(config)
         device = choose_device(config.device)
-        encoder = (Classifier if classifies else Encoder).load(config, device)
+        encoder = (Classifier if classifies else Encoder).load(config, device, registry)
         chunk = config.chunked_prefill_size
         batch_tokens = config.max_prefill_tokens if chunk == -1 else chunk or DEFAULT_CHUNK[device.type]
         batch_size = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
@@ -126,7 +132,8 @@ class EmbeddingEngine:
             *(_summary(encoder, info), batch_tokens, batch_size, info.max_model_len),
         )
         gate = QueueGate.of(config, batch_size)
-        return cls(info, encoder, queue, DeferrableBudget(Limits(batch_size, batch_tokens)), gate)
+        budget = DeferrableBudget(Limits(batch_size, batch_tokens))
+        return cls(info, encoder, queue, budget, gate, ledger=registry.ledger)
 
     @property
     def has_work(self) -> bool:
@@ -220,6 +227,7 @@ class EmbeddingEngine:
             num_cached_tokens=0,
             num_total_tokens=0,
             num_deferrable_waiting=self._queue.num_deferrable,
+            component_uses=self._ledger.uses(),
         )
 
     def control(self, command: Command) -> Answer:

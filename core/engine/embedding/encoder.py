@@ -21,6 +21,8 @@ from llmfw.core.model.load_failure import not_finite, refused, refusing, why_not
 from llmfw.core.model.model_kind import inputs_of
 from llmfw.core.model.models import choose_context_length, choose_dtype
 from llmfw.core.model.pack import pack_linears
+from llmfw.core.model.weight_choice import choose_weights
+from llmfw.core.plugin.registry import Registry
 
 from .batch import padded
 from .pooling import Pooling, load_pooling
@@ -52,16 +54,17 @@ class Encoder:
         self.max_length = max_length
 
     @classmethod
-    def load(cls, config: EngineConfig, device: torch.device) -> Encoder:
+    def load(cls, config: EngineConfig, device: torch.device, registry: Registry) -> Encoder:
         """Load a model and the pooling that its files specify.
 
         Raises:
             ModelError: the model cannot be found or served; the message gives the reason.
-            ConfigError: the dtype, context length or load format does not fit the model.
+            ConfigError: the dtype, context length, load format or weight loader does not fit the model.
+            ComponentError: the weight loader is faulty.
         """
         pooling = load_pooling(config.model)
         started = time.perf_counter()
-        module = _load_module(config, device)
+        module = _load_module(config, device, registry)
         if not pooling.is_given:
             _check_guess(config.model, module)
         size = _check_outputs(module)
@@ -105,8 +108,9 @@ def quiet_transformers() -> None:
     transformers_logging.disable_progress_bar()
 
 
-def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
+def _load_module(config: EngineConfig, device: torch.device, registry: Registry) -> PreTrainedModel:
     quiet_transformers()
+    weights = choose_weights(config, registry)
     hf_config = read_config(config.model)
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw embeds with encoders")
@@ -116,10 +120,10 @@ def _load_module(config: EngineConfig, device: torch.device) -> PreTrainedModel:
         )
     dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     module: PreTrainedModel
-    if config.load_format == "dummy":
+    if weights is None:
         module = random_module(AutoModel, config.model, hf_config, dtype).to(device)
     else:
-        module, differences = load_checked(AutoModel, config.model, hf_config, device, dtype=dtype)
+        module, differences = load_checked(AutoModel, weights, hf_config, device, dtype=dtype)
         with refusing(module, "running it on a few tokens"):
             differences = served_differences(module, differences)
         differences.refuse_any(config.model)

@@ -22,7 +22,6 @@ from llmfw.core.interfaces.policy import SchedulePolicy
 from llmfw.core.model.devices import available_memory, choose_device, gigabytes
 from llmfw.core.model.kv_scales import choose_scales
 from llmfw.core.model.models import LoadedModel, load_model
-from llmfw.core.model.weight_version import weight_version
 from llmfw.core.plugin.choice import Created
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.cache.isolated_rule import IsolatedRule, choose_rule, isolated_rule
@@ -242,7 +241,7 @@ def _storage(
     config: EngineConfig, model: LoadedModel, capacity: Capacity, device: torch.device, *, num_padding: int
 ) -> KVStorage:
     stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
-    scales = choose_scales(config.model, config.load_format, model.layers, stored_as)
+    scales = choose_scales(model.weights, model.layers, stored_as)
     num_pages = capacity.num_pages + num_padding
     storage = KVStorage(
         model.layers, num_pages, config.page_size, model.dtype, device, stored_as=stored_as, scales=scales
@@ -302,7 +301,7 @@ def _info(
         max_running_requests=capacity.max_running,
         attention=built.attention,
         policy=config.policy,
-        weight_version=weight_version(config.model, config.load_format),
+        weight_version="dummy" if model.weights is None else model.weights.version(),
         module_passes=model.module_passes,
         quantization=config.quantization,
         kv_cache_dtype=dtype_name(choose_kv_dtype(config.kv_cache_dtype, model.dtype)),

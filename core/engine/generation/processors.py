@@ -49,7 +49,7 @@ def check_processors(config: EngineConfig, registry: Registry) -> None:
     """
     entries = _chosen(config, registry)
     names = [name for entry in entries for name in (entry.name, entry.full_name)]
-    refuse_options_of_others(KIND, names, config.options, "--logits-processors")
+    refuse_options_of_others(KIND, names, config.options, "--logits-processors NAME,NAME")
     for entry in entries:
         entry.build_options(config.options)
 

@@ -26,7 +26,7 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
     if task != "generate":
         from ..embedding.embedding_engine import EmbeddingEngine
 
-        return EmbeddingEngine.build(config, classifies=task == "classify")
+        return EmbeddingEngine.build(config, registry, classifies=task == "classify")
     from ..generation.build import build_generation_engine
 
     return build_generation_engine(config, registry)

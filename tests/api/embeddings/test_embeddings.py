@@ -16,6 +16,7 @@ import pytest
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.registry import Registry
 
 from ...doubles.embedding import serving_with
 from ...doubles.serving import SERVED_NAME, Served, serving, wait_until
@@ -36,7 +37,7 @@ def folder() -> str:
 
 @pytest.fixture(scope="module")
 def embedder(folder: str) -> Iterator[Served]:
-    engine = EmbeddingEngine.build(EngineConfig(model=folder, device="cpu", dtype="float32"))
+    engine = EmbeddingEngine.build(EngineConfig(model=folder, device="cpu", dtype="float32"), Registry())
     with serving(engine, load_tokenizer(folder), "") as served:
         yield served
 

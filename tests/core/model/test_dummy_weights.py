@@ -35,7 +35,7 @@ def test_dummy_weights_are_drawn_on_their_device(family: str, tmp_path: Path) ->
     config = EngineConfig(model=str(folder), load_format="dummy")
     with HostTensors() as host:
         module = _load_module(
-            config, AutoConfig.from_pretrained(folder), torch.bfloat16, torch.device("meta")
+            config, None, AutoConfig.from_pretrained(folder), torch.bfloat16, torch.device("meta")
         )
     assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
     assert host.num_found == 0
@@ -45,6 +45,8 @@ def test_dummy_weights_are_normal(tmp_path: Path) -> None:
     register_with_transformers()
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
     config = EngineConfig(model=str(folder), load_format="dummy")
-    module = _load_module(config, AutoConfig.from_pretrained(folder), torch.float32, torch.device("cpu"))
+    module = _load_module(
+        config, None, AutoConfig.from_pretrained(folder), torch.float32, torch.device("cpu")
+    )
     matrices = [p.detach() for p in module.parameters() if p.dim() == 2]
     assert [float(weight.std()) for weight in matrices] == pytest.approx([0.02] * len(matrices), rel=0.1)

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from llmfw.core.base.errors import ModelError
-from llmfw.core.model.kv_scales import choose_scales, read_scales
+from llmfw.core.model.kv_scales import NAME, Scales, choose_scales, read_scales
+from llmfw.core.model.transformers_source import TransformersSource
 from llmfw.core.testing.attention_case import make_layer
 
 LAYERS = [make_layer(index=i) for i in range(2)]
@@ -20,6 +21,10 @@ E4M3 = torch.float8_e4m3fn
 def save(folder: Path, scales: dict[str, float], name: str = "model") -> None:
     tensors = {key: torch.tensor(value) for key, value in scales.items()}
     save_file(tensors | {"model.norm.weight": torch.ones(3)}, folder / f"{name}.safetensors")
+
+
+def scales_of(folder: Path) -> Scales:
+    return read_scales(TransformersSource(str(folder)).matching(NAME))
 
 
 @pytest.mark.parametrize(
@@ -34,20 +39,20 @@ def save(folder: Path, scales: dict[str, float], name: str = "model") -> None:
 )
 def test_scales_are_found_under_each_tool_s_names(tmp_path: Path, key: str, value: str) -> None:
     save(tmp_path, {key: 0.25, value: 0.5})
-    assert read_scales(tmp_path) == {1: (0.25, 0.5)}
+    assert scales_of(tmp_path) == {1: (0.25, 0.5)}
 
 
 def test_shared_scales_and_sharded_files_are_read(tmp_path: Path) -> None:
     save(tmp_path, {"model.layers.0.self_attn.kv_scale": 0.125}, "model-1-of-2")
     save(tmp_path, {"model.layers.11.self_attn.k_scale": 2.0}, "model-2-of-2")
-    assert read_scales(tmp_path) == {0: (0.125, 0.125), 11: (2.0, 1.0)}
+    assert scales_of(tmp_path) == {0: (0.125, 0.125), 11: (2.0, 1.0)}
 
 
 def test_weight_scales_are_not_kv_scales(tmp_path: Path) -> None:
     save(
         tmp_path, {"model.layers.0.self_attn.k_proj.weight_scale": 3.0, "model.layers.0.mlp.input_scale": 3.0}
     )
-    assert read_scales(tmp_path) == {}
+    assert scales_of(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +66,7 @@ def test_weight_scales_are_not_kv_scales(tmp_path: Path) -> None:
 def test_an_unusable_scale_is_named(tmp_path: Path, scale: torch.Tensor, said: str) -> None:
     save_file({"model.layers.0.self_attn.k_scale": scale}, tmp_path / "model.safetensors")
     with pytest.raises(ModelError, match=said):
-        read_scales(tmp_path)
+        scales_of(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -83,10 +88,10 @@ def test_the_log_names_the_source_of_scales(
 ) -> None:
     save(tmp_path, scales)
     with caplog.at_level(logging.INFO, "llmfw.core.model.kv_scales"):
-        choose_scales(str(tmp_path), "auto", LAYERS, E4M3)
+        choose_scales(TransformersSource(str(tmp_path)), LAYERS, E4M3)
     assert said in caplog.text
 
 
 def test_wider_dtypes_have_no_scales(tmp_path: Path) -> None:
     save(tmp_path, {"layers.0.k_scale": 0.5})
-    assert choose_scales(str(tmp_path), "auto", LAYERS, torch.bfloat16) == {}
+    assert choose_scales(TransformersSource(str(tmp_path)), LAYERS, torch.bfloat16) == {}

@@ -41,6 +41,6 @@ def test_options_without_a_name_are_refused(key: str) -> None:
 
 
 def test_options_of_components_not_chosen_are_refused() -> None:
-    refuse_options_of_others("observer", ["request-log", "x"], GIVEN, "--observers")
+    refuse_options_of_others("observer", ["request-log", "x"], GIVEN, "--observers NAME,NAME")
     with pytest.raises(ConfigError, match=r"no observer 'x' is chosen; --observers NAME,NAME chooses them"):
-        refuse_options_of_others("observer", ["request-log"], GIVEN, "--observers")
+        refuse_options_of_others("observer", ["request-log"], GIVEN, "--observers NAME,NAME")

@@ -322,6 +322,29 @@ LOGITS_PROCESSORS = {
     "IndexesByMask": "test_nothing_waits_for_the_device",
     "AsksForUndeclaredTokens": "test_tokens_are_asked_for_only_if_declared",
 }
+WEIGHT_LOADERS = {
+    "ListsFloat32": "test_numbers_are_read_bit_by_bit",
+    "ReplacesNaN": "test_numbers_are_read_bit_by_bit",
+    "CachesByName": "test_folders_are_not_confused",
+    "MapsForWriting": "test_changes_do_not_reach_the_files",
+    "RecognizesAnything": "test_other_folders_are_not_recognized",
+    "WantsItsFolderName": "test_its_own_folders_are_recognized",
+    "RecognizesByContents": "test_recognizing_reads_little",
+    "SkipsScalars": "test_each_tensor_is_listed_once",
+    "RepeatsNames": "test_each_tensor_is_listed_once",
+    "ReadsInOrder": "test_tensors_are_read_in_any_order",
+    "ReadsToList": "test_listing_reads_no_numbers",
+    "KeepsTensors": "test_returned_tensors_are_not_kept",
+    "ReusesOneBuffer": "test_tensors_do_not_share_memory",
+    "ZeroesOnClose": "test_tensors_stay_valid_after_close",
+    "NamesTheIndexOnly": "test_its_files_are_all_it_reads",
+    "NamesThePartsOnly": "test_its_files_are_all_it_reads",
+    "NamesNothingThatChanges": "test_other_numbers_are_another_version",
+    "PadsShortFiles": "test_damaged_files_are_refused",
+    "LeaksErrors": "test_damaged_files_are_refused",
+    "ListsAThousand": "test_thousands_of_tensors_are_listed",
+    "LeavesFilesOpen": "test_closing_releases_the_files",
+}
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -341,6 +364,7 @@ BROKEN = {
     "broken_request_fields": REQUEST_FIELDS,
     "broken_eviction": EVICTION,
     "broken_logits_processors": LOGITS_PROCESSORS,
+    "broken_weight_loaders": WEIGHT_LOADERS,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 NUM_PROCESSES = of_length(2, len(BROKEN))  # all together may take longer than a test may

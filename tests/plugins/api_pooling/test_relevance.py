@@ -16,6 +16,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedTokenizer
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.registry import Registry
 
 from ...core.engine.generation.tiny_models import SIZES
 from ...doubles.echo_engine import EchoEngine
@@ -62,7 +63,7 @@ def classifier(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     save_classifier(folder, request.param)
     save_tokenizer(folder)
     config = EngineConfig(model=str(folder), device="cpu", dtype="float32")
-    engine = EmbeddingEngine.build(config, classifies=True)
+    engine = EmbeddingEngine.build(config, Registry(), classifies=True)
     with serving(engine, load_tokenizer(str(folder)), plugin_routes=ROUTES) as served:
         yield served, folder, request.param
 

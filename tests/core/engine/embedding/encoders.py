@@ -15,6 +15,7 @@ from transformers import AutoModel
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import EmbedRequest
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
+from llmfw.core.plugin.plugins import load_plugins
 
 from ..generation.tiny_models import SIZES
 
@@ -50,7 +51,9 @@ def write(path: Path, content: Any) -> None:
 
 def build(folder: str, **settings: Any) -> EmbeddingEngine:
     """Build the engine on the CPU in float32."""
-    return EmbeddingEngine.build(EngineConfig(model=folder, device="cpu", dtype="float32", **settings))
+    return EmbeddingEngine.build(
+        EngineConfig(model=folder, device="cpu", dtype="float32", **settings), load_plugins().registry
+    )
 
 
 def embed(

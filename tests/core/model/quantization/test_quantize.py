@@ -89,7 +89,7 @@ def test_an_unknown_scheme_names_the_choices() -> None:
 
 def test_embedding_models_refuse_quantization() -> None:
     with pytest.raises(ConfigError, match="--quantization is 'int8'; it has no meaning"):
-        EmbeddingEngine.build(EngineConfig(model="nowhere", quantization="int8"))
+        EmbeddingEngine.build(EngineConfig(model="nowhere", quantization="int8"), Registry())
 
 
 @pytest.mark.parametrize("family", TAKEN)
