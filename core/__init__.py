@@ -128,6 +128,8 @@ if TYPE_CHECKING:
     from .interfaces.policy import Running as Running
     from .interfaces.policy import SchedulePolicy as SchedulePolicy
     from .interfaces.policy import Waiting as Waiting
+    from .interfaces.quantization_scheme import LinearLayer as LinearLayer
+    from .interfaces.quantization_scheme import QuantizationScheme as QuantizationScheme
     from .interfaces.request_field import RequestField as RequestField
     from .interfaces.response_store import ResponseRecord as ResponseRecord
     from .interfaces.response_store import ResponseStore as ResponseStore
@@ -296,6 +298,7 @@ _HOMES = {
         "SchedulePolicy",
         "Waiting",
     ),
+    ".interfaces.quantization_scheme": ("LinearLayer", "QuantizationScheme"),
     ".interfaces.request_field": ("RequestField",),
     ".interfaces.response_store": (
         "ResponseRecord",

@@ -226,6 +226,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:ProcessorContext",
     ),
     "weight_loader": ("llmfw.core:WeightLoader", "llmfw.core:StoredTensor"),
+    "quantization_scheme": ("llmfw.core:QuantizationScheme", "llmfw.core:LinearLayer"),
     "observer": (
         "llmfw.core:RequestObserver",
         "llmfw.core:RequestStarted",

@@ -18,6 +18,7 @@ TELLING_KINDS = (
     "chat_template",
     "grammar",
     "logits_processor",
+    "quantization_scheme",
     "reasoning_parser",
     "tool_parser",
 )

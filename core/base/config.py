@@ -57,9 +57,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Setting(
         "Type of weights and activations; auto: the checkpoint's, or float32 on a CPU without bfloat16 "
         "instructions.")] = "auto"
-    quantization: Annotated[Literal["int8", "int4"] | None, Setting(
-        "Quantize the weights of the linear layers when the model is loaded.",
-        unset="weights stay as they are")] = None
+    quantization: Annotated[str | None, Setting(
+        "Quantize the weights of the linear layers by this scheme when the model is loaded.",
+        unset="weights stay as they are", kind="quantization_scheme")] = None
     load_format: Annotated[Literal["auto", "dummy"], Setting(
         "auto: read the weights. dummy: draw random weights from config.json alone.")] = "auto"
     weight_loader: Annotated[str, Setting(

@@ -11,6 +11,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
+import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
 from safetensors import SafetensorError, safe_open
 from torch import nn
@@ -227,11 +228,17 @@ def not_finite(model: nn.Module, what: str) -> str:
     Args:
         what: result that is not finite, as a plural noun phrase.
     """
-    spoiled = [name for name, buffer in model.named_buffers() if not bool(buffer.isfinite().all())]
+    spoiled = [name for name, buffer in model.named_buffers() if not _is_finite(buffer)]
     cause = f" ({spoiled[0]} is NaN or infinite)" if spoiled else ""
     return (
         f"{what} are not finite numbers{cause}; compare its config with the original, or try --dtype bfloat16"
     )
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    # torch cannot ask this of floats in 8 bits.
+    numbers = tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
+    return bool(numbers.isfinite().all())
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,8 +35,8 @@ from .pack import pack_linears
 from .pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
 from .positions import check_positions
 from .probe import probe
-from .quantization.quantize import check_unquantized, num_bytes, quantize
-from .quantization.schemes import Scheme, find_scheme
+from .quantization.chosen_scheme import ChosenScheme, choose_scheme
+from .quantization.quantize import QuantizedSize, check_quantizable, quantize
 from .weight_choice import choose_weights
 from .weight_source import WeightSource
 
@@ -81,20 +82,20 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
 
     Raises:
         ModelError: the model cannot be found or served; the message gives the reason.
-        ConfigError: the dtype or context length does not fit the model, or a module pass, weight loader or
+        ConfigError: the dtype or context length does not fit the model; or a module pass, weight loader or
             quantization scheme does not exist or cannot be used.
-        ComponentError: a module pass that the config names cannot be applied, or the weight loader is faulty.
+        ComponentError: a module pass that the config names cannot be applied, or the weight loader or the
+            quantization scheme is faulty.
     """
     register_with_transformers()
     _quiet_transformers()
-    scheme = None if config.quantization is None else find_scheme(config.quantization)
+    scheme = choose_scheme(config, registry)
     weights = choose_weights(config, registry)
     hf_config = _read_config(config.model)
-    if scheme is not None:
-        check_unquantized(hf_config, config.model)
     text_config = hf_config.get_text_config(decoder=True)
     check_layer_types(hf_config.model_type, text_config)
     dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
+    check_quantizable(scheme, hf_config, config.model, device, dtype)
     context_length = choose_context_length(config.context_length, text_config)
     passes = choose_passes(config.module_passes, registry, device, dtype)
     before = available_memory(device)
@@ -107,6 +108,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         passes,
         num_layers,
         vocab_size,
+        scheme,
         is_auto=config.module_passes == "auto",
     )
     with refusing(module, "laying out its weights"):
@@ -132,10 +134,11 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
 
 
 def _load_with_passes(
-    load: Callable[[], nn.Module],
+    load: Callable[[], tuple[nn.Module, QuantizedSize]],
     passes: list[ChosenPass],
     num_layers: int,
     vocab_size: int,
+    scheme: ChosenScheme | None,
     *,
     is_auto: bool,
 ) -> tuple[nn.Module, list[ChosenPass], int]:
@@ -144,7 +147,8 @@ def _load_with_passes(
     If a pass damages the model, loads the model again and leaves out that pass.
 
     Args:
-        load: function that returns the model before any pass.
+        load: function that returns the model before any pass, and what of it was quantized.
+        scheme: quantization scheme of the model; None: it was not quantized.
         is_auto: whether to skip module passes that fail.
 
     Returns:
@@ -154,12 +158,13 @@ def _load_with_passes(
         ModelError, ComponentError: as in `load_model`.
     """
     while True:
-        module = load()
-        size = num_bytes(module)
-        layers = probe(module, num_layers, vocab_size)
-        check_positions(module)
-        with refusing(module, "running it on several sequences"):
-            check_isolation(module, vocab_size)
+        module, quantized = load()
+        size = quantized.num_bytes + sum(parameter.nbytes for parameter in module.parameters())
+        with nullcontext() if scheme is None else scheme.blamed():
+            layers = probe(module, num_layers, vocab_size)
+            check_positions(module)
+            with refusing(module, "running it on several sequences"):
+                check_isolation(module, vocab_size)
         try:
             applied = apply_passes(passes, module, layers, vocab_size, is_auto=is_auto)
             break
@@ -267,16 +272,19 @@ def _load_merged(
     hf_config: Any,
     dtype: torch.dtype,
     device: torch.device,
-    scheme: Scheme | None,
-) -> nn.Module:
-    """Load a model, quantize it if requested, and merge its projections. Returns it in evaluation mode."""
+    scheme: ChosenScheme | None,
+) -> tuple[nn.Module, QuantizedSize]:
+    """Load a model, quantize it if requested, and merge its projections.
+
+    Returns:
+        The model in evaluation mode, and what of it was quantized.
+    """
     module = _load_module(config, weights, hf_config, dtype, device)
     check_cache(module)
-    if scheme is not None:
-        quantize(module, scheme)
+    quantized = QuantizedSize() if scheme is None else quantize(module, scheme)
     with refusing(module, "merging its projections"):
         merge_projections(module)
-    return module.eval().requires_grad_(False)
+    return module.eval().requires_grad_(False), quantized
 
 
 def _load_module(

@@ -147,6 +147,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.WeightLoader` (`--weight-loader NAME`)."""
 
     @hookspec
+    def register_quantization_schemes(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.QuantizationScheme` (`--quantization NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -175,6 +179,7 @@ HOOK_NAMES: dict[str, str] = {
     "eviction": "register_eviction_rules",
     "logits_processor": "register_logits_processors",
     "weight_loader": "register_weight_loaders",
+    "quantization_scheme": "register_quantization_schemes",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

@@ -26,6 +26,7 @@ INTERFACES: Mapping[str, str] = {
     "eviction": "llmfw.core:EvictionRule",
     "logits_processor": "llmfw.core:LogitsProcessor",
     "weight_loader": "llmfw.core:WeightLoader",
+    "quantization_scheme": "llmfw.core:QuantizationScheme",
 }
 """Kind of component → the interface that its classes implement."""
 

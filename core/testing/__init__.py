@@ -43,6 +43,7 @@ pytest.register_assert_rewrite(
             "request_fields",
             "eviction_rules",
             "logits_processors",
+            "quantization_schemes",
             "response_stores",
             "response_model",
             "weight_loaders",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from .observers import RequestObserverTests
     from .parsing import ReasoningExample, ToolExample
     from .policies import SchedulePolicyTests
+    from .quantization_schemes import QuantizationSchemeTests
     from .reasoning_parsers import ReasoningParserTests
     from .request_fields import RequestFieldTests
     from .response_stores import ResponseStoreTests
@@ -87,6 +89,7 @@ _HOMES = {
     "LogitsProcessorTests": "logits_processors",
     "ModelSourceTests": "model_sources",
     "ModulePassTests": "module_pass",
+    "QuantizationSchemeTests": "quantization_schemes",
     "ReasoningExample": "parsing",
     "ReasoningParserTests": "reasoning_parsers",
     "RequestFieldTests": "request_fields",
@@ -119,6 +122,7 @@ __all__ = [
     "LogitsProcessorTests",
     "ModelSourceTests",
     "ModulePassTests",
+    "QuantizationSchemeTests",
     "ReasoningExample",
     "ReasoningParserTests",
     "RequestFieldTests",

@@ -43,6 +43,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "eviction": ("eviction_rules:EvictionRuleTests", "rule"),
     "logits_processor": ("logits_processors:LogitsProcessorTests", "processor"),
     "weight_loader": ("weight_loaders:WeightLoaderTests", "loader"),
+    "quantization_scheme": ("quantization_schemes:QuantizationSchemeTests", "scheme"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 
@@ -115,7 +116,8 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
     """Return a function that returns the value of the component's fixture.
 
     The value is an instance with these options if the component is a policy, a drafter, an observer, middleware,
-    an authenticator, a request field, an eviction rule, a logits processor or a model. Otherwise, it is a class.
+    an authenticator, a request field, an eviction rule, a logits processor, a quantization
+    scheme or a model. Otherwise, it is a class.
     """
     built = entry.build_options(options)
     if entry.kind in (
@@ -126,6 +128,7 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
         "authenticator",
         "request_field",
         "eviction",
+        "quantization_scheme",
     ):
         return lambda: component(built)
     if entry.kind == "logits_processor":

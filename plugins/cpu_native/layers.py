@@ -12,8 +12,7 @@ from torch import nn
 
 from llmfw.core import ModulePass
 from llmfw.core.model.module_trial import Recording, agree, attention_input
-from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear
-from llmfw.core.model.quantization.quantize import num_bytes
+from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear, num_bytes
 
 from .decoder import NativeDecoder
 from .headed import HeadedForward

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.model.quantization.code_format import FORMATS
 
 from .build import BuildError
 from .cpu import has_fast_bfloat16
@@ -29,7 +30,7 @@ def prepare(config: EngineConfig) -> None:
         return
     try:
         build(scalar)
-        if config.quantization is not None and scalar is not Scalar.FLOAT16:
+        if (config.quantization or "").rpartition("/")[2] in FORMATS and scalar is not Scalar.FLOAT16:
             build_quantized(scalar)
     except BuildError:
         return

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from llmfw.core.model.quantization.code_format import GROUP, SCALE_BYTES, num_groups
 from llmfw.core.model.quantization.codes import pack_halves
 from llmfw.core.model.quantization.modules import QuantizedLinear, QuantizedWeight
-from llmfw.core.model.quantization.schemes import GROUP, SCALE_BYTES, num_groups
 
 from .library import load_quantized
 from .weights import Arena, Packed, PackedWeights
@@ -22,7 +22,7 @@ class PackedCodes(Packed):
     """Packed quantized weights: codes and scales.
 
     Args:
-        weights: weights of one scheme and input width; they are copied.
+        weights: weights of one format and input width; they are copied.
         biases: bias of each layer; None: no layer has one.
         arena: memory for the copies.
     """
@@ -31,11 +31,11 @@ class PackedCodes(Packed):
         self, weights: Sequence[QuantizedWeight], biases: Sequence[torch.Tensor] | None, arena: Arena
     ) -> None:
         first = weights[0]
-        self.scheme = first.scheme
+        self.code_format = first.code_format
         self._groups = num_groups(first.in_features)
         shapes = [(weight.out_features, weight.in_features) for weight in weights]
-        row_bytes = self._groups * (GROUP * self.scheme.bits // 8 + SCALE_BYTES)
-        super().__init__(first.dtype, shapes, biases, arena, row_bytes, KINDS[self.scheme.bits])
+        row_bytes = self._groups * (GROUP * self.code_format.bits // 8 + SCALE_BYTES)
+        super().__init__(first.dtype, shapes, biases, arena, row_bytes, KINDS[self.code_format.bits])
         for i, weight in enumerate(weights):
             codes, scales = weight.single_codes().contiguous(), weight.scales.contiguous()
             load_quantized(self.dtype).llmfw_pack_codes(
@@ -49,8 +49,8 @@ class PackedCodes(Packed):
         load_quantized(self.dtype).llmfw_unpack_codes(
             self._kind, self._address(index), *scales.shape, codes.data_ptr(), scales.data_ptr()
         )
-        codes = pack_halves(codes) if self.scheme.bits == 4 else codes.view(torch.int8)
-        found = QuantizedWeight(self.scheme, codes, scales, self.in_features, self.dtype)
+        codes = pack_halves(codes) if self.code_format.bits == 4 else codes.view(torch.int8)
+        found = QuantizedWeight(self.code_format, codes, scales, self.in_features, self.dtype)
         return found.rows(slice(None), self.dtype)
 
 

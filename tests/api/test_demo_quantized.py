@@ -1,9 +1,13 @@
-"""`llmfw serve demo --quantization` answers, and says what it is."""
+"""`llmfw serve demo --quantization` and `LLM(quantization=…)` answer, and say what they are."""
 
 from __future__ import annotations
 
 import httpx
 import pytest
+
+from llmfw.api.llm import LLM
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.request import SamplingParams
 
 from .app.test_serve import LLMFW, READY, running, sdk_of
 
@@ -28,3 +32,14 @@ def test_the_quantized_demo_answers_correctly() -> None:
                 timeout=300,
             )
         assert "Paris" in str(reply.choices[0].message.content)
+
+
+def test_an_llm_is_quantized_by_its_scheme() -> None:
+    with LLM("demo", max_total_tokens=1024, quantization="quantization_int/int8") as llm:
+        [output] = llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=4))
+    assert "Paris" in output.text
+
+
+def test_an_unknown_scheme_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="unknown quantization scheme 'int5'; known: int4, int8"):
+        LLM("demo", quantization="int5")

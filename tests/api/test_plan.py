@@ -22,11 +22,12 @@ from llmfw.api.commands.plan.assess import Model
 from llmfw.api.commands.plan.devices import DEVICES, GIB
 from llmfw.api.commands.plan.numbers import read_numbers, weight_bytes
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.errors import ModelError
+from llmfw.core.base.errors import LLMFWError, ModelError
 from llmfw.core.engine.generation import capacity
 from llmfw.core.engine.generation.memory_plan import CONTEXT_BYTES
 from llmfw.core.interfaces.kv_storage import bytes_per_token
 from llmfw.core.model.models import load_model
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Registry
 
 from ..core.engine.generation.tiny_models import REFUSED, SERVABLE, save_random_model
@@ -35,6 +36,11 @@ from ..docs.gpu_script import gpu_script
 CPU = torch.device("cpu")
 NO_COMPONENTS = Registry([])
 LLAMA_8B_WEIGHTS = 8_030_261_248
+REGISTER_SIX = """
+@hookimpl
+def register_quantization_schemes(register):
+    register("six", "tests.doubles.six_bit_scheme:SixBit")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +248,7 @@ def counted_here(monkeypatch, tmp_path):
             patch.setattr(sys, "argv", command[2:])
             try:
                 runpy.run_path(str(program))
-            except ModelError:
+            except LLMFWError:
                 complaint = traceback.format_exc()
         return subprocess.CompletedProcess(command, int(bool(complaint)), said.getvalue(), complaint)
 
@@ -254,8 +260,41 @@ def counted_here(monkeypatch, tmp_path):
 def test_quantized_weights_are_counted_like_the_engine(scheme):
     plan = found("demo", "--device", "mine=2", "--quantization", scheme)
     config = EngineConfig(model=plan["model"]["folder"], dtype="bfloat16", quantization=scheme)
-    assert plan["model"]["weight_bytes"] == load_model(config, CPU, NO_COMPONENTS).num_bytes
+    expected = load_model(config, CPU, Registry(load_plugins().registry.entries("quantization_scheme")))
+    assert plan["model"]["weight_bytes"] == expected.num_bytes
     assert plan["settings"]["quantization"] == scheme
+
+
+@pytest.mark.usefixtures("counted_here")
+@pytest.mark.parametrize("group", [32, 64])
+def test_a_plugin_s_scheme_is_counted(install_plugin, tmp_path, group):
+    install_plugin("six", REGISTER_SIX)
+    folder = save_random_model(tmp_path / "llama", *SERVABLE["llama"])
+    option = f"quantization_scheme.group={group}"
+    plan = found(
+        folder, "--device", "mine=2", "--dtype", "bfloat16", "--quantization", "six/six", "-o", option
+    )
+    config = EngineConfig(
+        model=str(folder),
+        dtype="bfloat16",
+        quantization="six",
+        options={"quantization_scheme.group": group},
+    )
+    expected = load_model(config, CPU, Registry(load_plugins().registry.entries("quantization_scheme")))
+    assert plan["model"]["weight_bytes"] == expected.num_bytes
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("quantization_scheme.group=8", "'group' is given, but no scheme is chosen"),
+        ("policy.patience=8", "'policy.patience' is for another component"),
+    ],
+)
+def test_options_without_meaning_are_refused(option, reason):
+    result = run("demo", "--device", "mine=2", "-o", option)
+    assert result.exit_code
+    assert reason in " ".join(result.output.split())
 
 
 @pytest.mark.usefixtures("counted_here")

@@ -11,7 +11,6 @@ from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.setting import declared
 from llmfw.core.base.values import values_of
 from llmfw.core.interfaces.kv_dtype_names import KV_DTYPE_BYTES
-from llmfw.core.model.quantization.schemes import SCHEMES
 
 UNSET = {each.field: each.setting.unset for each in declared(EngineConfig)}
 
@@ -43,7 +42,6 @@ def test_device_defaults_equal_the_engine_s() -> None:
 
 def test_choices_equal_the_engine_s() -> None:
     values = values_of(EngineConfig)
-    assert values["quantization"].choices == tuple(SCHEMES)
     assert values["kv_cache_dtype"].choices == ("auto", *KV_DTYPE_BYTES)
 
 

@@ -6,6 +6,7 @@ Needs no GPU and no weights.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,32 @@ import click
 
 from llmfw.api.settings.click_types import WholeNumber
 from llmfw.api.settings.command import SettingsCommand
+from llmfw.api.settings.component_options import collect
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import like, model_of, model_option
+from llmfw.core.base.config import OptionValue
 from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.option_keys import refuse_options
 from llmfw.core.terminal.tables import Column, print_table
 
 from .choices import CHUNK, DTYPE_BYTES, FRACTION, MAX_RUNNING
 from .devices import GIB, Device, DeviceType
+
+SCHEME = "quantization_scheme"
+
+
+def _scheme_options(
+    ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, str], ...]
+) -> dict[str, OptionValue]:
+    """Return the component options; callback of `-o`. Refuse those that change no memory."""
+    for key, _ in pairs:
+        if not key.startswith(f"{SCHEME}."):
+            raise click.BadParameter(
+                f"{key!r} is for another component; llmfw plan has options of the quantization scheme only",
+                ctx,
+                param,
+            )
+    return collect(ctx, param, pairs)
 
 
 @click.command(
@@ -37,6 +57,12 @@ from .devices import GIB, Device, DeviceType
 )
 @like("dtype", help="Type of weights and activations; auto: the checkpoint's.")
 @like("quantization")
+@like(
+    "options",
+    multiple=True,
+    callback=_scheme_options,
+    help="Set an option of the quantization scheme, as in quantization_scheme.KEY=VALUE; repeatable.",
+)
 @like(
     "kv_cache_dtype",
     "kv_dtype",
@@ -70,6 +96,7 @@ def plan_command(
     kv_dtype: str,
     lengths: tuple[int, ...],
     as_json: bool,
+    options: dict[str, OptionValue],
     **values: Any,
 ) -> None:
     """Say whether MODEL fits on a GPU: its weights, its KV cache, and the memory that steps need.
@@ -79,7 +106,7 @@ def plan_command(
     """
     ctx = click.get_current_context()
     found = assess_folder(
-        _folder(ctx, model_of(model, model_option)), device, dtype, kv_dtype, lengths, values
+        _folder(ctx, model_of(model, model_option)), device, dtype, kv_dtype, lengths, values, options
     )
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -99,7 +126,13 @@ def _folder(ctx: click.Context, name: str) -> Path:
 
 
 def assess_folder(
-    folder: Path, device: Device, dtype: str, kv_dtype: str, lengths: tuple[int, ...], values: dict[str, Any]
+    folder: Path,
+    device: Device,
+    dtype: str,
+    kv_dtype: str,
+    lengths: tuple[int, ...],
+    values: dict[str, Any],
+    options: Mapping[str, OptionValue],
 ) -> dict[str, Any]:
     """Return the result of `assess.describe` for the model in a folder.
 
@@ -112,8 +145,10 @@ def assess_folder(
     numbers = read_numbers(folder)
     dtype = numbers.dtype if dtype == "auto" else dtype
     scheme = values["quantization"]
+    if scheme is None:
+        refuse_options(SCHEME, options, "no scheme is chosen; --quantization NAME chooses one")
     if scheme is not None:
-        weights, source = quantized_bytes(numbers, scheme), "config.json"
+        weights, source = quantized_bytes(numbers, scheme, options), "config.json"
     else:
         num_bytes, source = weight_bytes(numbers, dtype)
         quantized = numbers.quantized

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ModelError
 from llmfw.core.model.small_files import read_json
 
@@ -42,14 +45,19 @@ print(sum(parameter.numel() for parameter in model.parameters()))
 """
 
 COUNT_QUANTIZED = """
-import sys, torch, transformers
+import json, sys, torch, transformers
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.model.quantization.chosen_scheme import choose_scheme
 from llmfw.core.model.quantization.quantize import planned_size
-from llmfw.core.model.quantization.schemes import find_scheme
+from llmfw.core.plugin.plugins import load_plugins
+settings = EngineConfig(model=sys.argv[1], quantization=sys.argv[2], options=json.loads(sys.argv[3]))
+scheme = choose_scheme(settings, load_plugins().registry)
 transformers.utils.logging.set_verbosity_error()
 config = transformers.AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=False)
 with torch.device("meta"):
     model = transformers.AutoModelForCausalLM.from_config(config)
-print(*planned_size(model, find_scheme(sys.argv[2])))
+for dtype in sys.argv[4:]:
+    print(*planned_size(model, scheme, getattr(torch, dtype)))
 """
 
 
@@ -203,19 +211,29 @@ def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
         return total * DTYPE_BYTES[dtype] // stored, index.name
     if numbers.quantized:
         raise ModelError(f"{folder} is quantized and has no weight files: its size follows from these alone")
-    return _count(folder, COUNT)[0] * DTYPE_BYTES[dtype], "config.json"
+    return _count(folder, COUNT)[0][0] * DTYPE_BYTES[dtype], "config.json"
 
 
-def quantized_bytes(numbers: ModelNumbers, scheme: str) -> dict[str, int]:
+def quantized_bytes(
+    numbers: ModelNumbers, scheme: str, options: Mapping[str, OptionValue] = MappingProxyType({})
+) -> dict[str, int]:
     """Return the size of all weights with `--quantization`: dtype of the unquantized weights → bytes.
 
+    Args:
+        scheme: name of the quantization scheme.
+        options: options of components, "kind.key" → value.
+
     Raises:
-        ModelError: the model is quantized already or cannot be quantized, or transformers cannot build it.
+        ModelError: the model is quantized already or cannot be quantized, or transformers cannot build it, or the
+            scheme cannot be used.
     """
     if numbers.quantized:
         raise ModelError(f"{numbers.folder} is quantized already: leave out --quantization")
-    codes, others = _count(numbers.folder, COUNT_QUANTIZED, scheme)
-    return {name: codes + others * size for name, size in DTYPE_BYTES.items()}
+    sizes = _count(numbers.folder, COUNT_QUANTIZED, scheme, json.dumps(dict(options)), *DTYPE_BYTES)
+    return {
+        name: codes + others * size
+        for (name, size), (codes, others) in zip(DTYPE_BYTES.items(), sizes, strict=True)
+    }
 
 
 def _total_size(index: Path) -> int | None:
@@ -237,12 +255,12 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
         raise ModelError(f"{path} is no safetensors file: {error}") from error
 
 
-def _count(folder: Path, program: str, *arguments: str) -> list[int]:
-    """Run a program on a model in a separate process; return the integers that it prints."""
+def _count(folder: Path, program: str, *arguments: str) -> list[list[int]]:
+    """Run a program on a model in a separate process; return the integers of each line that it prints."""
     command = [sys.executable, "-c", program, str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no reason given"
-        _, is_ours, why = reason.partition("errors.ModelError: ")
-        raise ModelError(why if is_ours else f"transformers cannot build the model of {folder}: {reason}")
-    return [int(number) for number in done.stdout.splitlines()[-1].split()]
+        ours = re.match(r"llmfw\.core\.base\.errors\.\w+: (.*)", reason)
+        raise ModelError(ours[1] if ours else f"transformers cannot build the model of {folder}: {reason}")
+    return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]

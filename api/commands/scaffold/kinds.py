@@ -119,6 +119,12 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve FOLDER --weight-loader {name}",
             "Weights",
         ),
+        Kind(
+            "quantization_scheme",
+            "weights in floats of 8 bits",
+            "llmfw serve --quantization {name}",
+            "Scheme",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "request_field",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from llmfw.core.model.checked_load import load_checked, read_config
 from llmfw.core.model.devices import gigabytes
 from llmfw.core.model.load_failure import not_finite, refused, refusing
 from llmfw.core.model.models import choose_dtype
+from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
+from llmfw.core.model.quantization.quantize import QuantizedSize, check_quantizable, quantize
 from llmfw.core.model.weight_choice import choose_weights
 from llmfw.core.plugin.registry import Registry
 
@@ -54,17 +57,24 @@ class Classifier:
         self.labels = tuple(str(names[index]) for index in range(module.config.num_labels))
 
     @classmethod
-    def load(cls, config: EngineConfig, device: torch.device, registry: Registry) -> Classifier:
-        """Load a model with its head.
+    def load(
+        cls,
+        config: EngineConfig,
+        device: torch.device,
+        registry: Registry,
+        scheme: ChosenScheme | None = None,
+    ) -> Classifier:
+        """Load a model with its head, and quantize it if a scheme is given.
 
         Raises:
             ModelError: the model cannot be found, or its scores would not be those of transformers; the message
                 gives the reason.
-            ConfigError: the dtype, context length, load format or weight loader does not fit the model.
-            ComponentError: the weight loader is faulty.
+            ConfigError: the dtype, context length, load format, weight loader or scheme does not fit the model.
+            ComponentError: the weight loader or the scheme is faulty.
         """
         started = time.perf_counter()
-        module = _load_module(config, device, registry)
+        module = _load_module(config, device, registry, scheme)
+        quantized = QuantizedSize() if scheme is None else quantize(module, scheme)
         types = getattr(module.config, "type_vocab_size", None) or 0
         classifier = cls(
             module,
@@ -72,11 +82,13 @@ class Classifier:
             activation_of(config.model, module.config),
             has_types=types > 1,
         )
-        classifier.check()
+        with nullcontext() if scheme is None else scheme.blamed():
+            classifier.check()
         logger.info(
-            "Load weight end. type=%s, dtype=%s, mem usage=%s, elapsed=%.2f s",
-            *(type(module).__name__, module.dtype),
-            *(gigabytes(sum(p.nbytes for p in module.parameters())), time.perf_counter() - started),
+            "Load weight end. type=%s, dtype=%s, quantization=%s, mem usage=%s, elapsed=%.2f s",
+            *(type(module).__name__, module.dtype, config.quantization),
+            gigabytes(quantized.num_bytes + sum(p.nbytes for p in module.parameters())),
+            time.perf_counter() - started,
         )
         return classifier
 
@@ -156,7 +168,9 @@ def activation_of(model: str, config: Any) -> str:
     return kinds[config.problem_type]
 
 
-def _load_module(config: EngineConfig, device: torch.device, registry: Registry) -> PreTrainedModel:
+def _load_module(
+    config: EngineConfig, device: torch.device, registry: Registry, scheme: ChosenScheme | None
+) -> PreTrainedModel:
     quiet_transformers()
     weights = choose_weights(config, registry)
     hf_config = read_config(config.model)
@@ -168,6 +182,7 @@ def _load_module(config: EngineConfig, device: torch.device, registry: Registry)
             "use --task embed"
         )
     dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
+    check_quantizable(scheme, hf_config, config.model, device, dtype)
     module: PreTrainedModel
     if weights is None:
         module = random_module(AutoModelForSequenceClassification, config.model, hf_config, dtype).to(device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -16,6 +16,7 @@ from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ConfigError, ContextLengthError, RequestError
 from llmfw.core.base.request import EmbedRequest, FinishReason, TokenEvent
 from llmfw.core.model.devices import choose_device
+from llmfw.core.model.quantization.chosen_scheme import choose_scheme
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.deferral import Limits
@@ -25,17 +26,18 @@ from ..admission.queue_gate import QueueGate
 from ..generation.capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
 from ..generation.deferrable_budget import DeferrableBudget
 from .classifier import Classifier
+from .embed_lane import Waiting
 from .embed_queue import EmbedQueue
 from .encoder import Encoder
 from .matryoshka import load_matryoshka
 from .pooling import prompt_names
+from .scheme_faults import SchemeFaults
 
 logger = logging.getLogger(__name__)
 
 MEANINGLESS = {
     "attention": "--attention",
     "module_passes": "--module-passes",
-    "quantization": "--quantization",
     "policy": "--policy",
     "grammar": "--grammar",
     "drafter": "--drafter",
@@ -79,6 +81,7 @@ class EmbeddingEngine:
         queue: chooses the prompts of a batch.
         deferrable_budget: limits batches of deferrable prompts.
         gate: refuses requests if the queue is full; accepted requests count as waiting until they end.
+        faults: blames the quantization scheme of the encoder; None: it is not quantized.
         clock: monotonic clock in seconds.
         ledger: record of the calls of components.
     """
@@ -92,6 +95,7 @@ class EmbeddingEngine:
         queue: EmbedQueue,
         deferrable_budget: DeferrableBudget,
         gate: QueueGate,
+        faults: SchemeFaults | None = None,
         clock: Callable[[], float] = time.monotonic,
         ledger: ComponentLedger | None = None,
     ) -> None:
@@ -100,6 +104,7 @@ class EmbeddingEngine:
         self._queue = queue
         self._deferrable_budget = deferrable_budget
         self._gate = gate
+        self._faults = faults
         self._deadlines = Deadlines()
         self._clock = clock
         self._ledger = ledger or ComponentLedger()
@@ -114,12 +119,14 @@ class EmbeddingEngine:
             classifies: whether to load the model with its classification head; the vectors are then logits.
 
         Raises:
-            ConfigError: the model cannot be found, loaded or served, or a setting has no meaning for it.
-            ComponentError: the weight loader is faulty.
+            ConfigError: the model cannot be found, loaded or served, or a setting has no meaning for it, or the
+                quantization scheme cannot be used.
+            ComponentError: the weight loader or the quantization scheme is faulty.
         """
         _check_settings(config)
         device = choose_device(config.device)
-        encoder = (Classifier if classifies else Encoder).load(config, device, registry)
+        scheme = choose_scheme(config, registry)
+        encoder = (Classifier if classifies else Encoder).load(config, device, registry, scheme)
         chunk = config.chunked_prefill_size
         batch_tokens = config.max_prefill_tokens if chunk == -1 else chunk or DEFAULT_CHUNK[device.type]
         batch_size = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
@@ -133,7 +140,8 @@ class EmbeddingEngine:
         )
         gate = QueueGate.of(config, batch_size)
         budget = DeferrableBudget(Limits(batch_size, batch_tokens))
-        return cls(info, encoder, queue, budget, gate, ledger=registry.ledger)
+        faults = None if scheme is None else SchemeFaults(registry.ledger.of(scheme.entry), device)
+        return cls(info, encoder, queue, budget, gate, faults, ledger=registry.ledger)
 
     @property
     def has_work(self) -> bool:
@@ -196,11 +204,16 @@ class EmbeddingEngine:
             return late
         num_tokens = sum(len(waiting.prompt) for waiting in batch)
         self._report_step(num_tokens)
-        vectors = self._encoder.encode(
-            [waiting.prompt for waiting in batch],
-            [waiting.request.dimensions for waiting in batch],
-            [waiting.types for waiting in batch],
-        )
+        try:
+            vectors = self._encoder.encode(
+                [waiting.prompt for waiting in batch],
+                [waiting.request.dimensions for waiting in batch],
+                [waiting.types for waiting in batch],
+            )
+        except Exception as error:
+            if self._faults is None:
+                raise
+            return late + self._fail(batch, self._faults.blame(error))
         for waiting, vector in zip(batch, vectors, strict=True):
             vector_bytes = vector.numpy().astype("<f4").tobytes()
             self._open[waiting.request.id].vectors[waiting.index] = vector_bytes
@@ -257,6 +270,13 @@ class EmbeddingEngine:
         self._leave(request_id, num_served=1)
         vectors = b"".join(made.vectors[index] for index in range(count))
         return TokenEvent(request_id, [], FinishReason.STOP, vectors=vectors)
+
+    def _fail(self, batch: Sequence[Waiting], error: Exception) -> list[TokenEvent]:
+        """End the requests of a failed batch; return their final events."""
+        failed = dict.fromkeys(waiting.request.id for waiting in batch)
+        for request_id in failed:
+            self.abort(request_id)
+        return [TokenEvent.failed(request_id, error) for request_id in failed]
 
     def _end_late(self) -> list[TokenEvent]:
         """End the requests whose timeout has passed; return their final events."""
@@ -368,4 +388,5 @@ def _common(
         max_running_requests=batch_size,
         attention=str(text_config._attn_implementation),
         policy="fcfs",
+        quantization=config.quantization,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from llmfw.core.model.load_failure import not_finite, refused, refusing, why_not
 from llmfw.core.model.model_kind import inputs_of
 from llmfw.core.model.models import choose_context_length, choose_dtype
 from llmfw.core.model.pack import pack_linears
+from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
+from llmfw.core.model.quantization.quantize import QuantizedSize, check_quantizable, quantize
 from llmfw.core.model.weight_choice import choose_weights
 from llmfw.core.plugin.registry import Registry
 
@@ -54,29 +57,38 @@ class Encoder:
         self.max_length = max_length
 
     @classmethod
-    def load(cls, config: EngineConfig, device: torch.device, registry: Registry) -> Encoder:
-        """Load a model and the pooling that its files specify.
+    def load(
+        cls,
+        config: EngineConfig,
+        device: torch.device,
+        registry: Registry,
+        scheme: ChosenScheme | None = None,
+    ) -> Encoder:
+        """Load a model and the pooling that its files specify, and quantize the model if a scheme is given.
 
         Raises:
             ModelError: the model cannot be found or served; the message gives the reason.
-            ConfigError: the dtype, context length, load format or weight loader does not fit the model.
-            ComponentError: the weight loader is faulty.
+            ConfigError: the dtype, context length, load format, weight loader or scheme does not fit the model.
+            ComponentError: the weight loader or the scheme is faulty.
         """
         pooling = load_pooling(config.model)
         started = time.perf_counter()
-        module = _load_module(config, device, registry)
+        module = _load_module(config, device, registry, scheme)
         if not pooling.is_given:
             _check_guess(config.model, module)
-        size = _check_outputs(module)
+        quantized = QuantizedSize() if scheme is None else quantize(module, scheme)
+        with nullcontext() if scheme is None else scheme.blamed():
+            size = _check_outputs(module)
         if pooling.size not in (None, size):
             raise ModelError(
                 f"model {config.model!r}: its pooling is for vectors of {pooling.size} dimensions, and its weights give {size}; "
                 "correct word_embedding_dimension, or take the files of one model"
             )
         logger.info(
-            "Load weight end. type=%s, dtype=%s, mem usage=%s, elapsed=%.2f s",
-            *(type(module).__name__, module.dtype),
-            *(gigabytes(sum(p.nbytes for p in module.parameters())), time.perf_counter() - started),
+            "Load weight end. type=%s, dtype=%s, quantization=%s, mem usage=%s, elapsed=%.2f s",
+            *(type(module).__name__, module.dtype, config.quantization),
+            gigabytes(quantized.num_bytes + sum(p.nbytes for p in module.parameters())),
+            time.perf_counter() - started,
         )
         pack_linears(module)
         return cls(module, pooling, max_length(config, module, pooling.max_length))
@@ -108,7 +120,9 @@ def quiet_transformers() -> None:
     transformers_logging.disable_progress_bar()
 
 
-def _load_module(config: EngineConfig, device: torch.device, registry: Registry) -> PreTrainedModel:
+def _load_module(
+    config: EngineConfig, device: torch.device, registry: Registry, scheme: ChosenScheme | None
+) -> PreTrainedModel:
     quiet_transformers()
     weights = choose_weights(config, registry)
     hf_config = read_config(config.model)
@@ -119,6 +133,7 @@ def _load_module(config: EngineConfig, device: torch.device, registry: Registry)
             f"model {config.model!r} ({hf_config.model_type}) reads {', '.join(inputs)} and no text; llmfw embeds text"
         )
     dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
+    check_quantizable(scheme, hf_config, config.model, device, dtype)
     module: PreTrainedModel
     if weights is None:
         module = random_module(AutoModel, config.model, hf_config, dtype).to(device)

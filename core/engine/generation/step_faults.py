@@ -1,25 +1,25 @@
 """Finds which component made a step fail, and whether the engine can continue.
 
-The attention backend, and the modules that passes have inserted, belong to plugins and run inside
-transformers' own code. The traceback shows whose code raised the exception. A wrong output of the attention
+The attention backend, and the modules that passes and quantization schemes have inserted, belong to plugins and
+run inside transformers' own code. The traceback shows whose code raised the exception. A wrong output of the attention
 backend raises WrongReturnError, in llmfw's code. Independent of sequences.
 """
 
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 
 import torch
 
 from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.errors import EngineError
+from llmfw.core.plugin.blame import component_at_fault
 from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.core.plugin.returned import WrongReturnError
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("attention", "module_pass")
+KINDS = ("attention", "module_pass", "quantization_scheme")
 
 
 class StepFaults:
@@ -71,19 +71,4 @@ class StepFaults:
         if isinstance(error, WrongReturnError):
             return self._registry.find("attention", self._attention)
         components = [entry for kind in KINDS for entry in self._registry.entries(kind)]
-        for module in reversed(_modules(error.__traceback__)):
-            for entry in components:
-                own = entry.path.partition(":")[0]
-                package = own.rpartition(".")[0]
-                if module == own or (package and f"{module}.".startswith(f"{package}.")):
-                    return entry
-        return None
-
-
-def _modules(traceback: TracebackType | None) -> list[str]:
-    """Return the names of the modules whose code was running, the innermost last."""
-    found = []
-    while traceback is not None:
-        found.append(str(traceback.tb_frame.f_globals.get("__name__", "")))
-        traceback = traceback.tb_next
-    return found
+        return component_at_fault(error, components)

@@ -13,7 +13,7 @@ import functools
 
 import torch
 
-from .schemes import GROUP, Scheme
+from .code_format import GROUP, CodeFormat
 
 MOST = 127
 FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05)
@@ -22,7 +22,7 @@ BLOCK = 1 << 18
 """Number of weights encoded at a time, small enough that intermediate results fit into a core's cache."""
 
 
-def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.Tensor]:
+def encode(numbers: torch.Tensor, code_format: CodeFormat) -> tuple[torch.Tensor, torch.Tensor]:
     """Quantize weights; return their codes and scales.
 
     Args:
@@ -33,16 +33,16 @@ def encode(numbers: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.T
         uint8, one code (0 to 15) per element.
     """
     flat = numbers.reshape(-1, GROUP)
-    each = _encode_int8 if scheme.bits == 8 else _encode_int4
+    each = _encode_int8 if code_format.bits == 8 else _encode_int4
     parts = [each(part.float()) for part in flat.split(BLOCK // GROUP)]
     codes, scales = (torch.cat(list(found)) for found in zip(*parts, strict=True))
     return codes.view(numbers.shape), scales.view(numbers.shape[:-1])
 
 
-def decode(codes: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:
+def decode(codes: torch.Tensor, scales: torch.Tensor, code_format: CodeFormat) -> torch.Tensor:
     """Dequantize codes [..., GROUP] with scales [...]; return weights [..., GROUP] in float32, without
     rounding."""
-    found = codes.float() if scheme.bits == 8 else levels(codes.device)[codes.int()]
+    found = codes.float() if code_format.bits == 8 else levels(codes.device)[codes.int()]
     return found * scales[..., None].float()
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from .code_format import GROUP, CodeFormat, num_groups
 from .codes import decode, encode, pack_halves, unpack_halves
-from .schemes import GROUP, Scheme, num_groups
 
 AT_ONCE = 1 << 22
 """Maximum number of weights that are dequantized at a time."""
@@ -21,7 +21,7 @@ class QuantizedWeight(nn.Module):
     """A quantized weight [out_features, in_features].
 
     Args:
-        scheme: quantization scheme of the codes.
+        code_format: format of the codes.
         codes: one code per byte for 8 bits, [out_features, groups, GROUP]; two per byte for 4 bits,
             [out_features, groups, GROUP / 2].
         scales: scales in bfloat16, [out_features, groups].
@@ -34,14 +34,14 @@ class QuantizedWeight(nn.Module):
 
     def __init__(
         self,
-        scheme: Scheme,
+        code_format: CodeFormat,
         codes: torch.Tensor,
         scales: torch.Tensor,
         in_features: int,
         dtype: torch.dtype,
     ) -> None:
         super().__init__()
-        self.scheme = scheme
+        self.code_format = code_format
         self.register_buffer("codes", codes)
         self.register_buffer("scales", scales)
         self.out_features = len(codes)
@@ -49,31 +49,31 @@ class QuantizedWeight(nn.Module):
         self.dtype = dtype
 
     @classmethod
-    def of(cls, weight: torch.Tensor, scheme: Scheme) -> QuantizedWeight:
+    def of(cls, weight: torch.Tensor, code_format: CodeFormat) -> QuantizedWeight:
         """Quantize a weight, [out_features, in_features]."""
         out_features, in_features = weight.shape
         groups = num_groups(in_features)
         rows = functional.pad(weight.detach(), (0, groups * GROUP - in_features))
-        codes, scales = encode(rows.view(out_features, groups, GROUP), scheme)
-        if scheme.bits == 4:
+        codes, scales = encode(rows.view(out_features, groups, GROUP), code_format)
+        if code_format.bits == 4:
             codes = pack_halves(codes)
-        return cls(scheme, codes, scales, in_features, weight.dtype)
+        return cls(code_format, codes, scales, in_features, weight.dtype)
 
     def single_codes(self) -> torch.Tensor:
         """Return the codes, unpacked to one code per byte: [out_features, groups, GROUP]."""
-        return unpack_halves(self.codes) if self.scheme.bits == 4 else self.codes
+        return unpack_halves(self.codes) if self.code_format.bits == 4 else self.codes
 
     def rows(self, index: slice | torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return some rows of the dequantized weight, [..., in_features]."""
         codes = self.codes[index]
-        if self.scheme.bits == 4:
+        if self.code_format.bits == 4:
             codes = unpack_halves(codes)
-        numbers = decode(codes, self.scales[index], self.scheme)
+        numbers = decode(codes, self.scales[index], self.code_format)
         return numbers.flatten(-2)[..., : self.in_features].to(dtype)
 
     def extra_repr(self) -> str:
         """Return the text that torch shows with the class name."""
-        return f"{self.scheme.name}, {self.out_features}, {self.in_features}"
+        return f"{self.code_format.name}, {self.out_features}, {self.in_features}"
 
 
 class QuantizedLinear(nn.Module):
@@ -137,3 +137,10 @@ class QuantizedEmbedding(nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the embeddings, [..., embedding_dim], of token ids, [...]."""
         return self.quantized.rows(ids, self.quantized.dtype)
+
+
+def num_bytes(model: nn.Module) -> int:
+    """Return the size of a model's weights in bytes. Quantized weights count with their codes and scales."""
+    quantized = {module for module in model.modules() if isinstance(module, QuantizedWeight)}
+    codes = sum(buffer.nbytes for module in quantized for buffer in module.buffers())
+    return codes + sum(parameter.nbytes for parameter in model.parameters())

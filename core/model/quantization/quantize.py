@@ -1,8 +1,8 @@
 """Quantizes a loaded model: its linear layers, its head, and embeddings that are tied to the head.
 
-Norms, biases, untied embeddings and modules other than plain `nn.Linear`s stay unchanged. A model whose
-weights are mostly in such modules is refused. Independent of the code that computes with the quantized
-weights.
+Norms, biases, untied embeddings and modules other than plain `nn.Linear`s stay unchanged, as do layers that the
+scheme leaves out. A model whose weights are mostly in such modules is refused. Independent of the code that
+computes with the quantized weights.
 """
 
 from __future__ import annotations
@@ -15,12 +15,27 @@ import torch
 from torch import nn
 
 from llmfw.core.base.errors import ModelError
+from llmfw.core.interfaces.quantization_scheme import LinearLayer
 
-from .modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
-from .schemes import HEAD, Scheme
+from .chosen_scheme import ChosenScheme
+from .layer_trial import EmbeddingTrial
 
 LEAST_SHARE = 0.5
-"""Minimum fraction of a model's weights, not counting embeddings and head, that must be in linear layers."""
+"""Minimum fraction of a model's weights, not counting embeddings and head, that must be in linear layers that are
+quantized."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedSize:
+    """What was quantized of a model.
+
+    Attributes:
+        num_modules: number of replaced modules.
+        num_bytes: size of the quantized weights in bytes, with scales and without biases.
+    """
+
+    num_modules: int = 0
+    num_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +53,44 @@ class _ModuleRef:
         setattr(self.parent, self.name, module)
 
 
-def check_unquantized(hf_config: Any, model: str) -> None:
-    """Raise ModelError for a checkpoint that is already quantized."""
+@dataclass(frozen=True, slots=True)
+class _Selected:
+    """A linear layer to quantize.
+
+    Attributes:
+        ref: the layer in the model.
+        layer: description for the scheme.
+        num_bytes: size of the quantized weight in bytes.
+        embedding: embedding layer that shares the layer's weight and is replaced, too; None: there is none.
+    """
+
+    ref: _ModuleRef
+    layer: LinearLayer
+    num_bytes: int
+    embedding: _ModuleRef | None
+
+    @property
+    def linear(self) -> nn.Linear:
+        linear = self.ref.module
+        assert isinstance(linear, nn.Linear)
+        return linear
+
+
+def check_quantizable(
+    scheme: ChosenScheme | None, hf_config: Any, model: str, device: torch.device, dtype: torch.dtype
+) -> None:
+    """Check that a checkpoint can be quantized by a scheme, before its weights are read.
+
+    Raises:
+        ModelError: the checkpoint is already quantized.
+        ConfigError: the scheme does not support the device or dtype.
+    """
+    if scheme is not None:
+        _check_unquantized(hf_config, model)
+        scheme.check_support(device, dtype)
+
+
+def _check_unquantized(hf_config: Any, model: str) -> None:
     found = getattr(hf_config, "quantization_config", None)
     if found is not None:
         kind = found.get("quant_method") if isinstance(found, dict) else getattr(found, "quant_method", None)
@@ -50,70 +101,89 @@ def check_unquantized(hf_config: Any, model: str) -> None:
 
 
 @torch.inference_mode()
-def quantize(model: nn.Module, scheme: Scheme) -> int:
-    """Quantize a model in place; return the number of replaced modules.
+def quantize(model: nn.Module, scheme: ChosenScheme) -> QuantizedSize:
+    """Quantize a model in place.
 
     Raises:
         ModelError: too small a fraction of the weights can be quantized.
+        ComponentError: the scheme failed.
     """
-    _check_share(model, scheme)
-    refs = list(_linears(model))
-    embedding = _tied_embedding(model)
-    head = _output(model)
-    for ref in refs:
-        linear = ref.module
-        assert isinstance(linear, nn.Linear)
-        is_head = linear is head
-        weight = QuantizedWeight.of(linear.weight, HEAD if is_head else scheme)
-        bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
-        ref.put(QuantizedLinear(weight, bias))
-        if is_head and embedding is not None:
-            embedding.put(QuantizedEmbedding(weight))
-    return len(refs) + (embedding is not None)
+    num_modules = num_bytes = 0
+    for each in _select(model, scheme):
+        weight, bias = each.linear.weight.detach(), each.linear.bias
+        trial = None if each.embedding is None else EmbeddingTrial(weight)
+        module = scheme.quantize(each.layer, each.num_bytes, weight, None if bias is None else bias.detach())
+        del weight  # frees it as soon as the layer is replaced
+        each.ref.put(module)
+        if each.embedding is not None and trial is not None:
+            each.embedding.put(scheme.embedding(each.layer, module, trial))
+        num_modules += 1 if each.embedding is None else 2
+        num_bytes += each.num_bytes
+    return QuantizedSize(num_modules, num_bytes)
 
 
-def num_bytes(model: nn.Module) -> int:
-    """Return the size of a model's weights in bytes. Quantized weights count with their codes and scales."""
-    quantized = {module for module in model.modules() if isinstance(module, QuantizedWeight)}
-    codes = sum(buffer.nbytes for module in quantized for buffer in module.buffers())
-    return codes + sum(parameter.nbytes for parameter in model.parameters())
-
-
-def planned_size(model: nn.Module, scheme: Scheme) -> tuple[int, int]:
-    """Return what `quantize` would produce: the size of codes and scales in bytes, and the number of weights
+def planned_size(model: nn.Module, scheme: ChosenScheme, dtype: torch.dtype | None = None) -> tuple[int, int]:
+    """Return what `quantize` would produce: the size of the quantized weights in bytes, and the number of weights
     that stay unchanged.
 
     The model may be on the meta device.
 
+    Args:
+        dtype: dtype of the model when it is served; None: that of its weights.
+
     Raises:
-        ModelError: as in `quantize`.
+        ModelError, ComponentError: as in `quantize`.
     """
-    _check_share(model, scheme)
-    head, is_tied = _output(model), _tied_embedding(model) is not None
-    codes, replaced = 0, 0
-    for ref in _linears(model):
+    num_bytes, replaced = 0, 0
+    for each in _select(model, scheme, dtype):
+        num_bytes += each.num_bytes
+        if each.embedding is not None or not _is_shared(model, each.linear):
+            replaced += each.linear.weight.numel()
+    return num_bytes, sum(parameter.numel() for parameter in model.parameters()) - replaced
+
+
+def _select(model: Any, scheme: ChosenScheme, dtype: torch.dtype | None = None) -> list[_Selected]:
+    """Return the layers to quantize; raise ModelError if too small a fraction of the weights is in them."""
+    output, embedding, outside = _output(model), _tied_embedding(model), _outside_names(model)
+    selected = []
+    for name, ref in _linears(model):
         linear = ref.module
         assert isinstance(linear, nn.Linear)
-        is_head = linear is head
-        codes += (HEAD if is_head else scheme).num_bytes(linear.out_features, linear.in_features)
-        if not is_head or is_tied or _own_weight(model, linear):
-            replaced += linear.weight.numel()
-    return codes, sum(parameter.numel() for parameter in model.parameters()) - replaced
+        tied = embedding if linear is output else None
+        if tied is not None and not scheme.shares_head:
+            continue
+        is_head = linear is output or name.partition(".")[0] in outside
+        layer = LinearLayer(
+            name, linear.out_features, linear.in_features, dtype or linear.weight.dtype, is_head=is_head
+        )
+        num_bytes = scheme.num_bytes(layer)
+        if num_bytes is not None:
+            selected.append(_Selected(ref, layer, num_bytes, tied))
+    _check_share(model, scheme, selected)
+    return selected
 
 
-def _linears(model: nn.Module) -> Iterator[_ModuleRef]:
+def _linears(model: nn.Module) -> Iterator[tuple[str, _ModuleRef]]:
+    """Yield the plain linear layers of a model with their names."""
     seen: set[int] = set()
-    for parent in list(model.modules()):
+    for prefix, parent in list(model.named_modules()):
         for name, child in parent.named_children():
             hooks = (*child._forward_hooks, *child._forward_pre_hooks)
             if type(child) is nn.Linear and not hooks and id(child) not in seen:
                 seen.add(id(child))
-                yield _ModuleRef(parent, name)
+                yield f"{prefix}.{name}" if prefix else name, _ModuleRef(parent, name)
 
 
 def _output(model: Any) -> nn.Module | None:
     found = model.get_output_embeddings()
     return found if type(found) is nn.Linear else None
+
+
+def _outside_names(model: Any) -> set[str]:
+    """Return the names of a classification head's modules; empty if the model gives logits of tokens, or none."""
+    if model.get_output_embeddings() is not None or model.base_model is model:
+        return set()
+    return {name for name, child in model.named_children() if child is not model.base_model}
 
 
 def _tied_embedding(model: Any) -> _ModuleRef | None:
@@ -131,20 +201,20 @@ def _tied_embedding(model: Any) -> _ModuleRef | None:
     )
 
 
-def _own_weight(model: Any, head: nn.Linear) -> bool:
-    """Return whether the head has a weight of its own, not shared with the embedding layer."""
+def _is_shared(model: Any, linear: nn.Linear) -> bool:
+    """Return whether a layer's weight is that of the embedding layer, too."""
     embedding = model.get_input_embeddings()
-    return getattr(embedding, "weight", None) is not head.weight
+    return getattr(embedding, "weight", None) is linear.weight
 
 
-def _check_share(model: Any, scheme: Scheme) -> None:
+def _check_share(model: Any, scheme: ChosenScheme, selected: list[_Selected]) -> None:
     embedding, head = model.get_input_embeddings(), _output(model)
     beside = {id(getattr(module, "weight", None)) for module in (embedding, head) if module is not None}
     weights = {id(p): p.numel() for p in model.parameters() if p.dim() > 1 and id(p) not in beside}
-    taken = {id(ref.module.weight) for ref in _linears(model)}
+    taken = {id(each.linear.weight) for each in selected}
     share = sum(size for key, size in weights.items() if key in taken) / max(1, sum(weights.values()))
     if share < LEAST_SHARE:
         raise ModelError(
-            f"{type(model).__name__} cannot be quantized by --quantization {scheme.name}: only {share:.0%} of its "
-            "weights are in linear layers (experts of a mixture are not); leave it out"
+            f"{type(model).__name__} cannot be quantized by --quantization {scheme.entry.name}: only {share:.0%} of its "
+            "weights are in linear layers that it takes (experts of a mixture are not); leave it out"
         )

@@ -21,6 +21,7 @@ from llmfw.core.model.packed import packed_logits
 from llmfw.core.plugin.registry import Registry
 
 from ..engine.generation.tiny_models import SERVABLE, save_random_model
+from .quantization.schemes import bundled
 
 DEEPSEEK = SERVABLE["deepseek v3 (value heads of another size)"]
 GLM: tuple[str, dict[str, Any]] = (
@@ -41,7 +42,7 @@ GLM: tuple[str, dict[str, Any]] = (
 def load(folder: Path, **settings: Any) -> torch.nn.Module:
     settings = {"module_passes": "none", "dtype": "float32"} | settings
     config = EngineConfig(model=str(folder), device="cpu", **settings)
-    return load_model(config, torch.device("cpu"), Registry()).module
+    return load_model(config, torch.device("cpu"), Registry(bundled())).module
 
 
 def refusal(folder: Path, **settings: Any) -> str:

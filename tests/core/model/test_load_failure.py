@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
 from llmfw.core.engine.process.build import build_engine
-from llmfw.core.model.load_failure import explained
+from llmfw.core.model.load_failure import explained, not_finite
 from llmfw.core.plugin.plugins import load_plugins
 
 from ..engine.embedding.encoders import save_encoder
@@ -133,3 +135,12 @@ def test_unbuildable_config_numbers_are_named(tmp_path: Path, changes: dict[str,
         build_engine(config, load_plugins().registry)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_buffers_of_eight_bit_floats_are_searched() -> None:
+    """torch itself cannot say whether one of them is NaN."""
+    model = nn.Module()
+    model.register_buffer("codes", torch.zeros(3).to(torch.float8_e4m3fn))
+    assert "(" not in not_finite(model, "its logits")
+    model.register_buffer("scales", torch.tensor([1.0, torch.nan]).to(torch.float8_e5m2))
+    assert "(scales is NaN or infinite)" in not_finite(model, "its logits")

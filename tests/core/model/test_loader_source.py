@@ -18,6 +18,7 @@ from llmfw.core.engine.process.build import build_engine
 from llmfw.core.model.kv_scales import NAME, read_scales
 from llmfw.core.model.models import LoadedModel, load_model
 from llmfw.core.model.packed import packed_logits
+from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry, Registry
 
 from ...doubles.raw_weights import INDEX, RawWeights, save
@@ -31,7 +32,8 @@ FAMILIES = ["llama", "mixtral", "gemma 2 (soft cap)", "deepseek v3 (value heads 
 
 def registry(component: type[Any] = RawWeights, name: str = "raw") -> Registry:
     path = f"{component.__module__}:{component.__qualname__}"
-    return Registry([Entry("weight_loader", name, path, "tests", "llmfw-tests", "1.0")])
+    schemes = load_plugins().registry.entries("quantization_scheme")
+    return Registry([Entry("weight_loader", name, path, "tests", "llmfw-tests", "1.0"), *schemes])
 
 
 def load(folder: Path, loader: type[Any] = RawWeights, **settings: Any) -> LoadedModel:

@@ -345,6 +345,28 @@ WEIGHT_LOADERS = {
     "ListsAThousand": "test_thousands_of_tensors_are_listed",
     "LeavesFilesOpen": "test_closing_releases_the_files",
 }
+QUANTIZATION_SCHEMES = {
+    "PromisesTooMuch": "test_outputs_are_within_the_tolerance",
+    "ForgetsTheScales": "test_memory_is_what_num_bytes_says",
+    "KeepsTheWeight": "test_the_weight_is_neither_changed_nor_kept",
+    "ScalesAllRowsAlike": "test_a_row_does_not_depend_on_others",
+    "ForgetsTheBias": "test_outputs_are_within_the_tolerance",
+    "ComputesInDoubles": "test_outputs_are_within_the_tolerance",
+    "DropsTheBatch": "test_outputs_are_within_the_tolerance",
+    "FailsForManyRows": "test_outputs_are_within_the_tolerance",
+    "CachesTheWeight": "test_the_weight_is_neither_changed_nor_kept",
+    "QuantizesInPlace": "test_the_weight_is_neither_changed_nor_kept",
+    "StoresFloats": "test_large_weights_become_smaller",
+    "ChangesAfterManyCalls": "test_the_same_inputs_give_the_same_outputs",
+    "RoundsAtRandom": "test_the_same_inputs_give_the_same_outputs",
+    "ScalesInputsInPlace": "test_a_module_does_not_change_its_inputs",
+    "SharesItsScales": "test_layers_are_quantized_independently",
+    "DividesByZero": "test_unusual_weights_are_quantized",
+    "ClipsLargeWeights": "test_unusual_weights_are_quantized",
+    "CopiesTheHead": "test_embeddings_share_the_weight_of_the_head",
+    "MirrorsEmbeddings": "test_embeddings_share_the_weight_of_the_head",
+    "CountsHeadsLess": "test_models_are_quantized_as_planned",
+}
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -365,6 +387,7 @@ BROKEN = {
     "broken_eviction": EVICTION,
     "broken_logits_processors": LOGITS_PROCESSORS,
     "broken_weight_loaders": WEIGHT_LOADERS,
+    "broken_quantization_schemes": QUANTIZATION_SCHEMES,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 NUM_PROCESSES = of_length(2, len(BROKEN))  # all together may take longer than a test may

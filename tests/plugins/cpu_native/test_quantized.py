@@ -13,9 +13,9 @@ from torch import nn
 
 from llmfw.core.base.request import SamplingParams
 from llmfw.core.model.packed import run_in_one_row
+from llmfw.core.model.quantization.code_format import FORMATS, INT4, CodeFormat
 from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
 from llmfw.core.model.quantization.quantize import quantize
-from llmfw.core.model.quantization.schemes import INT4, INT8, SCHEMES, Scheme
 from llmfw.core.testing.module_pass import assert_close
 from llmfw.plugins.cpu_native import library
 from llmfw.plugins.cpu_native.decoder import NativeDecoder
@@ -27,23 +27,24 @@ from llmfw.plugins.cpu_native.weights import Arena, NativeEmbedding, NativeLinea
 
 from ...core.engine.generation.running import build_engine, random_prompts, run
 from ...core.engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
+from ...core.model.quantization.schemes import chosen
 from .test_layers import LENGTHS, TOLERANCES, make
 from .test_products import FLAGS, flags_of_this_cpu
 
 pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
-EACH = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+EACH = pytest.mark.parametrize("code_format", FORMATS.values(), ids=FORMATS)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 BOUNDS = {torch.float32: 1e-6, torch.bfloat16: 5e-3}
 SHAPES = ((2, 1), (48, 80), (64, 32), (7, 33), (130, 200), (577, 65))
 
 
 def quantized(
-    shape: tuple[int, int], scheme: Scheme, dtype: torch.dtype, *, bias: bool = False
+    shape: tuple[int, int], code_format: CodeFormat, dtype: torch.dtype, *, bias: bool = False
 ) -> QuantizedLinear:
     """Return a random quantized layer of so many inputs and outputs."""
     torch.manual_seed(shape[0] * shape[1])
-    weight = QuantizedWeight.of(torch.randn(shape[1], shape[0]).to(dtype), scheme)
+    weight = QuantizedWeight.of(torch.randn(shape[1], shape[0]).to(dtype), code_format)
     added = nn.Parameter(torch.randn(shape[1]).to(dtype), requires_grad=False) if bias else None
     return QuantizedLinear(weight, added)
 
@@ -68,28 +69,28 @@ def check_products(layer: QuantizedLinear, counts: range) -> None:
 @DTYPES
 @pytest.mark.parametrize("shape", SHAPES)
 def test_products_are_correct_for_any_row_count(
-    shape: tuple[int, int], dtype: torch.dtype, scheme: Scheme
+    shape: tuple[int, int], dtype: torch.dtype, code_format: CodeFormat
 ) -> None:
     """A row gives the same bits among any number of rows."""
-    check_products(quantized(shape, scheme, dtype, bias=shape[0] % 2 == 0), range(1, 41))
+    check_products(quantized(shape, code_format, dtype, bias=shape[0] % 2 == 0), range(1, 41))
 
 
 @EACH
-def test_many_rows_and_panels_are_blocked(scheme: Scheme) -> None:
-    check_products(quantized((96, 70), scheme, torch.bfloat16), range(95, 301, 41))
-    check_products(quantized((64, 2000), scheme, torch.bfloat16), range(1, 20, 3))
-
-
-@EACH
-@DTYPES
-def test_many_inputs_are_split_between_groups(scheme: Scheme, dtype: torch.dtype) -> None:
-    check_products(quantized((12_345, 33), scheme, dtype), range(1, 41))
+def test_many_rows_and_panels_are_blocked(code_format: CodeFormat) -> None:
+    check_products(quantized((96, 70), code_format, torch.bfloat16), range(95, 301, 41))
+    check_products(quantized((64, 2000), code_format, torch.bfloat16), range(1, 20, 3))
 
 
 @EACH
 @DTYPES
-def test_packed_weights_can_be_read(scheme: Scheme, dtype: torch.dtype) -> None:
-    first, second = quantized((45, 40), scheme, dtype), quantized((45, 7), scheme, dtype)
+def test_many_inputs_are_split_between_groups(code_format: CodeFormat, dtype: torch.dtype) -> None:
+    check_products(quantized((12_345, 33), code_format, dtype), range(1, 41))
+
+
+@EACH
+@DTYPES
+def test_packed_weights_can_be_read(code_format: CodeFormat, dtype: torch.dtype) -> None:
+    first, second = quantized((45, 40), code_format, dtype), quantized((45, 7), code_format, dtype)
     packed = PackedCodes([first.quantized, second.quantized], None, Arena())
     for i, layer in enumerate((first, second)):
         assert torch.equal(NativeLinear(packed, i).weight, layer.weight)
@@ -120,10 +121,10 @@ def test_code_for_other_cpus_is_correct(cpu: str, monkeypatch: pytest.MonkeyPatc
         libraries[dtype].llmfw_set_threads(2)
     for place in ("weights.load_library", "quantized_weights.load_quantized"):
         monkeypatch.setattr(f"llmfw.plugins.cpu_native.{place}", libraries.__getitem__)
-    for scheme in SCHEMES.values():
+    for code_format in FORMATS.values():
         for dtype in libraries:
-            check_products(quantized((130, 200), scheme, dtype, bias=True), range(1, 41))
-        layer = quantized((45, 40), scheme, torch.bfloat16)
+            check_products(quantized((130, 200), code_format, dtype, bias=True), range(1, 41))
+        layer = quantized((45, 40), code_format, torch.bfloat16)
         embedding = NativeEmbedding(PackedCodes([layer.quantized], None, Arena()))
         assert torch.equal(embedding(torch.arange(40)), layer.weight)
 
@@ -136,9 +137,11 @@ def logits(model: nn.Module, lengths: list[int]) -> torch.Tensor:
 @EACH
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("variant", ["qwen2", "qwen3", "tied", "biases everywhere", "uneven widths"])
-def test_native_quantized_decoders_equal_torch(variant: str, dtype: torch.dtype, scheme: Scheme) -> None:
+def test_native_quantized_decoders_equal_torch(
+    variant: str, dtype: torch.dtype, code_format: CodeFormat
+) -> None:
     model = make(variant, dtype, merged=False)
-    quantize(model, scheme)
+    quantize(model, chosen(code_format.name))
     expected = [logits(model, lengths) for lengths in LENGTHS]
     num_layers = model.config.num_hidden_layers
     assert NativePass().apply(model) == 7 * num_layers + 2 + (variant == "tied")
@@ -152,7 +155,7 @@ def test_native_quantized_decoders_equal_torch(variant: str, dtype: torch.dtype,
 @pytest.mark.parametrize("family", ["gemma 3", "phi 3", "gpt-neox", "olmo 2"])
 def test_other_families_products_are_native(family: str) -> None:
     model = make(family, torch.bfloat16, merged=False)
-    count = quantize(model, INT8)
+    count = quantize(model, chosen("int8")).num_modules
     expected = logits(model, [5, 1, 30])
     has_tied = any(isinstance(module, QuantizedEmbedding) for module in model.modules())
     assert NativePass().apply(model) == count - has_tied
@@ -162,13 +165,13 @@ def test_other_families_products_are_native(family: str) -> None:
 
 def test_quantized_weights_are_stored_once() -> None:
     model = make("tied", torch.bfloat16, merged=False)
-    quantize(model, INT8)
+    quantize(model, chosen("int8"))
     kept = [weakref.ref(each) for each in (model.model.layers[0].mlp.down_proj, model.lm_head)]
     NativePass().apply(model)
     assert [each() for each in kept] == [None, None]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", FORMATS)
 def test_quantized_tokens_agree_across_batches_and_implementations(scheme: str, tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
     prompts = random_prompts(6, VOCAB_SIZE)

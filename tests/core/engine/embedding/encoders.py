@@ -16,6 +16,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import EmbedRequest
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry, Registry
 
 from ..generation.tiny_models import SIZES
 
@@ -49,11 +50,11 @@ def write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content))
 
 
-def build(folder: str, **settings: Any) -> EmbeddingEngine:
+def build(folder: str, *entries: Entry, classifies: bool = False, **settings: Any) -> EmbeddingEngine:
     """Build the engine on the CPU in float32."""
-    return EmbeddingEngine.build(
-        EngineConfig(model=folder, device="cpu", dtype="float32", **settings), load_plugins().registry
-    )
+    config = EngineConfig(model=folder, device="cpu", dtype="float32", **settings)
+    registry = Registry([*load_plugins().registry.entries("weight_loader"), *entries])
+    return EmbeddingEngine.build(config, registry, classifies=classifies)
 
 
 def embed(

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmfw.core.model.quantization.code_format import FORMATS, GROUP, INT4, INT8, CodeFormat
 from llmfw.core.model.quantization.codes import decode, encode, levels, pack_halves, unpack_halves
 from llmfw.core.model.quantization.modules import QuantizedLinear, QuantizedWeight
-from llmfw.core.model.quantization.schemes import GROUP, INT4, INT8, SCHEMES, Scheme
 
-EACH = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+EACH = pytest.mark.parametrize("code_format", FORMATS.values(), ids=FORMATS)
 SHAPES = pytest.mark.parametrize("shape", [(1, 1), (7, 32), (70, 33), (33, 577)])
 MAGNITUDES = st.lists(st.floats(-1, 1, width=32), min_size=GROUP, max_size=GROUP)
 
@@ -58,7 +58,7 @@ def test_int4_levels_are_symmetric_and_denser_near_zero() -> None:
     assert 2 < steps.max() / steps.min() < 2.5
 
 
-def test_bfloat16_has_every_level_of_both_schemes() -> None:
+def test_bfloat16_has_every_level_of_both_formats() -> None:
     whole = torch.arange(-127.0, 128.0)
     assert torch.equal(whole.bfloat16().float(), whole)
     assert torch.equal(levels().bfloat16().float(), levels())
@@ -74,26 +74,26 @@ def test_a_byte_holds_two_int4_codes() -> None:
 
 @EACH
 @SHAPES
-def test_quantized_weights_are_close_and_small(scheme: Scheme, shape: tuple[int, int]) -> None:
+def test_quantized_weights_are_close_and_small(code_format: CodeFormat, shape: tuple[int, int]) -> None:
     weight = weight_of(shape)
-    quantized = QuantizedWeight.of(weight, scheme)
+    quantized = QuantizedWeight.of(weight, code_format)
     found = quantized.rows(slice(None), torch.float32)
     error = (found - weight.float()).norm(dim=-1) / weight.float().norm(dim=-1).clamp(min=1e-30)
-    assert error.max() < (0.01 if scheme.bits == 8 else 0.12)
+    assert error.max() < (0.01 if code_format.bits == 8 else 0.12)
     assert torch.equal(quantized.rows(torch.tensor([0, shape[0] - 1]), torch.float32), found[[0, -1]])
-    assert sum(buffer.nbytes for buffer in quantized.buffers()) == scheme.num_bytes(*shape)
+    assert sum(buffer.nbytes for buffer in quantized.buffers()) == code_format.num_bytes(*shape)
 
 
 @EACH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("at_once", [1, 1 << 22])
 def test_quantized_products_equal_those_of_decoded_weights(
-    scheme: Scheme, dtype: torch.dtype, at_once: int, monkeypatch: pytest.MonkeyPatch
+    code_format: CodeFormat, dtype: torch.dtype, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("llmfw.core.model.quantization.modules.AT_ONCE", at_once)
     weight, hidden = torch.randn(40, 50).to(dtype), torch.randn(2, 3, 50).to(dtype)
     bias = torch.nn.Parameter(torch.randn(40).to(dtype), requires_grad=False)
-    layer = QuantizedLinear(QuantizedWeight.of(weight, scheme), bias)
+    layer = QuantizedLinear(QuantizedWeight.of(weight, code_format), bias)
     exact = hidden.double() @ layer.quantized.rows(slice(None), torch.float64).T + bias.double()
     output = layer(hidden)
     assert output.dtype == dtype

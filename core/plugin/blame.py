@@ -1,0 +1,42 @@
+"""Finds the component whose code raised an exception, by the modules in its traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .registry import Entry
+
+
+def component_at_fault(error: BaseException, components: Sequence[Entry]) -> Entry | None:
+    """Return the component whose code was running, the innermost if several; None if no component's code was.
+
+    Looks at the causes of an exception, too. Code of a component is its module, or else its package.
+
+    Args:
+        components: components to consider; of several in one package, the first is returned.
+    """
+    for module in _running(error):
+        for entry in components:
+            if module == _module_of(entry):
+                return entry
+        for entry in components:
+            package = _module_of(entry).rpartition(".")[0]
+            if package and f"{module}.".startswith(f"{package}."):
+                return entry
+    return None
+
+
+def _module_of(entry: Entry) -> str:
+    return entry.path.partition(":")[0]
+
+
+def _running(error: BaseException | None) -> Iterator[str]:
+    """Yield the names of the modules whose code was running, the innermost first."""
+    if error is None:
+        return
+    yield from _running(error.__cause__)
+    names, traceback = [], error.__traceback__
+    while traceback is not None:
+        names.append(str(traceback.tb_frame.f_globals.get("__name__", "")))
+        traceback = traceback.tb_next
+    yield from reversed(names)
