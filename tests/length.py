@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 VARIABLE = "LLMFW_TEST_LENGTH"
 LENGTHS = ("short", "full")
@@ -15,9 +15,10 @@ LENGTH = os.environ.get(VARIABLE, LENGTHS[0])
 if LENGTH not in LENGTHS:
     raise ValueError(f"{VARIABLE} is {LENGTH!r}: set it to {' or '.join(LENGTHS)}, or unset it")
 
-# For the tests of hypothesis that say nothing of their own.
-settings.register_profile("short", max_examples=30)
-settings.register_profile("full", max_examples=100)
+# For the tests of hypothesis that say nothing of their own. A busy machine draws slowly.
+BUSY = [HealthCheck.too_slow]
+settings.register_profile("short", max_examples=30, suppress_health_check=BUSY)
+settings.register_profile("full", max_examples=100, suppress_health_check=BUSY)
 
 SELECTION = () if LENGTH == "full" else ("-m", "not long")
 """Options for a test that runs pytest in a process of its own: leave out what is marked `long`."""
