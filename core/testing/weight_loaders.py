@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import shutil
@@ -337,7 +338,13 @@ def bytes_read() -> int:
 
 
 def anonymous_bytes() -> int:
-    """Return the memory of this process that is not of files, in bytes; 0 if the system does not report it."""
+    """Return the memory of this process that is not of files, in bytes; 0 if the system does not report it.
+
+    Memory that was freed does not count. The C library keeps it for later, and a loader that keeps tensors in
+    it would not be noticed.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # other C libraries do not have it
+        ctypes.CDLL(None).malloc_trim(0)
     return _number("/proc/self/status", "RssAnon:") * 1024
 
 
