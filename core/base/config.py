@@ -63,7 +63,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     load_format: Annotated[Literal["auto", "dummy"], Setting(
         "auto: read the weights. dummy: draw random weights from config.json alone.")] = "auto"
     weight_loader: Annotated[str, Setting(
-        "Read the weights by this loader; auto: the one whose format the model's folder has.", kind="weight_loader", words=("auto",))] = "auto"
+        "Read the weights by this loader; auto: the one whose format the model's folder has.",
+        kind="weight_loader", words=("auto",))] = "auto"
     device: Annotated[str, Setting(
         "Device to compute on: auto, cpu, cuda, cuda:1, …; auto: cuda if there is one.", metavar="DEVICE")] = "auto"
     threads: Annotated[Annotated[int, msgspec.Meta(ge=1, le=1024)] | None, Setting(

@@ -106,8 +106,8 @@ class WeightLoader(ABC):
         be that of another tensor, must not be written back to the file, and must stay valid after `close`. So memory
         stays bounded: a loader keeps no tensor that it has returned.
 
-        Called after `tensors`, at most once for each name, in an order that the model decides. Values may be NaN; llmfw refuses such a
-        model itself.
+        Called after `tensors`, at most once for each name, in an order that the model decides. Values may be NaN;
+        llmfw refuses such a model itself.
 
         Raises:
             ModelError: the files are damaged or incomplete.

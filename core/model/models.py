@@ -147,7 +147,7 @@ def _load_with_passes(
     If a pass damages the model, loads the model again and leaves out that pass.
 
     Args:
-        load: function that returns the model before any pass, and what of it was quantized.
+        load: function that returns the model before any pass, and the size of its quantized weights.
         scheme: quantization scheme of the model; None: it was not quantized.
         is_auto: whether to skip module passes that fail.
 
@@ -277,7 +277,7 @@ def _load_merged(
     """Load a model, quantize it if requested, and merge its projections.
 
     Returns:
-        The model in evaluation mode, and what of it was quantized.
+        The model in evaluation mode, and the size of its quantized weights.
     """
     module = _load_module(config, weights, hf_config, dtype, device)
     check_cache(module)
