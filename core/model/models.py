@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from llmfw.core.base.config import EngineConfig
@@ -37,6 +36,8 @@ from .positions import check_positions
 from .probe import probe
 from .quantization.chosen_scheme import ChosenScheme, choose_scheme
 from .quantization.quantize import QuantizedSize, check_quantizable, quantize
+from .text_class import class_for_text
+from .text_part import keep_text_part
 from .weight_choice import choose_weights
 from .weight_source import WeightSource
 
@@ -91,7 +92,8 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     _quiet_transformers()
     scheme = choose_scheme(config, registry)
     weights = choose_weights(config, registry)
-    hf_config = _read_config(config.model)
+    hf_config = read_config(config.model)
+    auto_class = class_for_text(config.model, hf_config)
     text_config = hf_config.get_text_config(decoder=True)
     check_layer_types(hf_config.model_type, text_config)
     dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
@@ -104,7 +106,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     num_layers = _number(hf_config, text_config, "num_hidden_layers")
     vocab_size = _number(hf_config, text_config, "vocab_size")
     module, applied, size = _load_with_passes(
-        partial(_load_merged, config, weights, hf_config, dtype, device, scheme),
+        partial(_load_merged, config, weights, auto_class, hf_config, dtype, device, scheme),
         passes,
         num_layers,
         vocab_size,
@@ -220,44 +222,6 @@ def choose_context_length(asked: int | None, text_config: Any) -> int:
     return asked
 
 
-def _read_config(path: str) -> Any:
-    hf_config = read_config(path)
-    if getattr(hf_config, "is_encoder_decoder", False):
-        raise ModelError(
-            f"model {path!r} is an encoder-decoder ({hf_config.model_type}); llmfw serves decoders"
-        )
-    if type(hf_config) not in AutoModelForCausalLM._model_mapping:
-        inputs = inputs_of(hf_config)
-        if others := [name for name in inputs if name != "text"]:
-            raise ModelError(
-                f"model {path!r} ({hf_config.model_type}) reads {', '.join(others)} besides text, and transformers has no class for its "
-                "text alone; llmfw serves text: take a text model of the family"
-            )
-        raise ModelError(
-            f"model {path!r} ({hf_config.model_type}) is not a causal language model of transformers; llmfw serves those"
-        )
-    _warn_of_other_class(path, hf_config)
-    return hf_config
-
-
-def _warn_of_other_class(path: str, hf_config: Any) -> None:
-    """Log a warning if transformers does not use the architecture that a config names.
-
-    transformers chooses the class by the model_type.
-    """
-    found = AutoModelForCausalLM._model_mapping[type(hf_config)]
-    taken = found[0].__name__ if isinstance(found, tuple) else found.__name__
-    named = [
-        name for name in hf_config.architectures or () if isinstance(name, str) and "ForCausalLM" in name
-    ]
-    if named and taken not in named:
-        logger.warning(
-            "config.json of %s names the architecture %s, which is served as %s by its model_type %r; compare its answers "
-            "with its authors' code",
-            *(path, ", ".join(named)[:80], taken, hf_config.model_type),
-        )
-
-
 def _number(hf_config: Any, text_config: Any, name: str) -> int:
     """Return a field of the config that must be a positive integer; otherwise raise ModelError."""
     found = getattr(text_config, name, None)
@@ -269,27 +233,43 @@ def _number(hf_config: Any, text_config: Any, name: str) -> int:
 def _load_merged(
     config: EngineConfig,
     weights: WeightSource | None,
+    auto_class: Any,
     hf_config: Any,
     dtype: torch.dtype,
     device: torch.device,
     scheme: ChosenScheme | None,
 ) -> tuple[nn.Module, QuantizedSize]:
-    """Load a model, quantize it if requested, and merge its projections.
+    """Load a model, keep what computes with text, quantize it if requested, and merge its projections.
 
     Returns:
         The model in evaluation mode, and the size of its quantized weights.
     """
-    module = _load_module(config, weights, hf_config, dtype, device)
+    module = _load_module(config, weights, auto_class, hf_config, dtype, device)
     check_cache(module)
+    _drop_other_inputs(module.eval())
     quantized = QuantizedSize() if scheme is None else quantize(module, scheme)
     with refusing(module, "merging its projections"):
         merge_projections(module)
     return module.eval().requires_grad_(False), quantized
 
 
+def _drop_other_inputs(module: nn.Module) -> None:
+    """Drop what a model needs for other inputs than text, if it has other inputs."""
+    config: Any = module.config
+    if not (others := [name for name in inputs_of(config) if name != "text"]):
+        return
+    text_config = config.get_text_config(decoder=True)
+    freed = keep_text_part(module, _number(config, text_config, "vocab_size"))
+    logger.info(
+        "%s also reads %s; llmfw serves its text alone and frees %s of other weights",
+        *(type(module).__name__, " and ".join(others), gigabytes(freed)),
+    )
+
+
 def _load_module(
     config: EngineConfig,
     weights: WeightSource | None,
+    auto_class: Any,
     hf_config: Any,
     dtype: torch.dtype,
     device: torch.device,
@@ -297,13 +277,13 @@ def _load_module(
     module: nn.Module
     options = {"dtype": dtype, "attn_implementation": IMPLEMENTATION}
     if weights is not None:
-        module, differences = load_checked(AutoModelForCausalLM, weights, hf_config, device, **options)
+        module, differences = load_checked(auto_class, weights, hf_config, device, **options)
         differences.refuse_any(config.model)
         return module
     try:
         torch.manual_seed(0)
         with torch.device(device):
-            module = AutoModelForCausalLM.from_config(hf_config, **options)
+            module = auto_class.from_config(hf_config, **options)
         return module.to(device)
     except Exception as error:
         reason = why_not(config.model, hf_config, error)
