@@ -56,9 +56,9 @@ from llmfw.core.plugin.calls import ComponentLedger
 
 from .cancelled_requests import CancelledRequests
 from .head import HeadFollowsGet
-from .middleware import RequestId
 from .plugin_middleware import wrapped
 from .plugin_routes import plugin_route, route_entry, shared_paths
+from .request_id import add_request_id
 
 OPEN_PATHS = frozenset({"/", "/health", "/health_generate", "/ping"})
 """Paths that need no API key."""
@@ -201,8 +201,8 @@ def _guarded(
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
     checked = AdminPaths(known, _for_admins(app, keys, others))
-    plugins = CancelledRequests(wrapped(checked, middleware, outside_checks=True))
-    return AccessLog(RequestId(plugins), redact)
+    plugins = wrapped(checked, middleware, outside_checks=True)
+    return CancelledRequests(plugins, [add_request_id, AccessLog(redact).note])
 
 
 def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:

@@ -256,6 +256,7 @@ MIDDLEWARE = {
     "GrowsBody": "test_bodies_of_any_size_pass",
     "DropsTheBody": "test_bodies_of_any_size_pass",
     "BuffersStreams": "test_streams_are_not_held_back",
+    "HoldsTheStart": "test_skipped_events_have_a_start",
     "SwallowsErrors": "test_errors_of_the_application_pass",
     "EndsBrokenStreams": "test_errors_in_a_stream_pass",
     "IgnoresCancelling": "test_a_cancelled_request_ends",
