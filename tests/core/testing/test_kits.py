@@ -390,8 +390,8 @@ BROKEN = {
     "broken_weight_loaders": WEIGHT_LOADERS,
     "broken_quantization_schemes": QUANTIZATION_SCHEMES,
 }
-NUM_TRIED = of_length(4, 100)  # of each kit
-NUM_PROCESSES = of_length(2, len(BROKEN))  # all together may take longer than a test may
+NUM_TRIED = of_length(2, 100)  # of each kit
+NUM_PROCESSES = of_length(1, len(BROKEN))  # all together may take longer than a test may
 ENV = {**os.environ, "CI": "1"}  # with it, pytest reports all differences of two values
 WHY = r"^E +((AssertionError: )?assert .* (==|<=) |AssertionError: Tensor-likes are not close)"
 
