@@ -164,7 +164,7 @@ def _apply(
         after = packed_logits(model, vocab_size)
         is_same = probe(model, len(layers), vocab_size, may_lack_masks=True) == list(layers)
     moved = relative_distance(first, after)
-    logger.info("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
+    logger.debug("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
     if not is_same:
         raise ComponentError(
             f"after {chosen.entry} the model's layers call attention in another way; {_ADVICE}"
