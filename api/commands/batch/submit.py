@@ -44,13 +44,22 @@ def _checked_window(ctx: click.Context, param: click.Parameter, value: str) -> s
     return value
 
 
-def _no_completion_window(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Callback of an option that has the name of OpenAI's field: say what to use here."""
-    if value is not None:
-        raise click.UsageError("completion_window is a field of OpenAI's API; here it is --window TIME", ctx)
+class _SubmitCommand(click.Command):
+    """A command whose error for an option with the name of OpenAI's field says what to use here."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name != "--completion-window":
+                raise
+            text = "completion_window is a field of OpenAI's API; here it is --window TIME"
+            raise click.UsageError(text, ctx) from error
 
 
-@click.command("submit", short_help="Upload a file of requests, and start a batch with it.")
+@click.command(
+    "submit", cls=_SubmitCommand, short_help="Upload a file of requests, and start a batch with it."
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--endpoint", metavar="PATH", help="Route of the requests.  [default: the url of the file's first line]"
@@ -76,7 +85,6 @@ def _no_completion_window(ctx: click.Context, param: click.Parameter, value: str
     metavar="SECONDS",
     help="Delete the results on the server after this time.  [default: keep them]",
 )
-@click.option("--completion-window", hidden=True, expose_value=False, callback=_no_completion_window)
 @click.option("--wait", is_flag=True, help="Wait until the batch ends, and show its progress.")
 @server_options
 def submit_command(
