@@ -14,7 +14,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from llmfw.api.access.error_reply import send_error
 from llmfw.api.services.middleware import Middleware
-from llmfw.api.text.terms import key_name
+from llmfw.api.text.terms import key_name, key_scopes, serving_client
 from llmfw.core.interfaces.middleware import ASGIMessage
 from llmfw.core.plugin.calls import EXPECTED_ERRORS
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
@@ -66,7 +66,7 @@ class _Exchange:
         self._scope, self._receive, self._send = scope, receive, send
         self._path: str = scope["path"]
         self._rules = ReplyRules(str(scope.get("method")))
-        self._tenant = key_name.get()
+        self._tenant, self._scopes = key_name.get(), key_scopes.get()
         self._wrong: WrongReplyError | None = None
         self._from_app: BaseException | None = None
         self._from_wrapper: BaseException | None = None
@@ -104,16 +104,14 @@ class _Exchange:
             )
             raise self._wrong
         # The plugin may call this in another task, such as a worker that the first request has started.
-        before = key_name.set(self._tenant)
         try:
-            await self._app(scope, self._watched(receive, self._read), self._watched(send, self._reply))
+            with serving_client(self._tenant, self._scopes):
+                await self._app(scope, self._watched(receive, self._read), self._watched(send, self._reply))
             self._is_swallowed = self._from_wrapper is not None
         except BaseException as error:
             if self._from_wrapper is None and error is not self._wrong:
                 self._from_app = error
             raise
-        finally:
-            key_name.reset(before)
 
     def _report_wrapper(self, error: BaseException) -> None:
         """Report what the plugin's `send` or `receive` has raised, unless its `handle` has answered that.
