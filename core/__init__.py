@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .base.errors import EngineRestartingError as EngineRestartingError
     from .base.errors import LLMFWError as LLMFWError
     from .base.errors import LostComponentError as LostComponentError
+    from .base.errors import MissingScopeError as MissingScopeError
     from .base.errors import ModelError as ModelError
     from .base.errors import ModelNotFoundError as ModelNotFoundError
     from .base.errors import NotFoundError as NotFoundError
@@ -142,6 +143,7 @@ if TYPE_CHECKING:
     from .interfaces.route_services import RouteServices as RouteServices
     from .interfaces.route_services import Scores as Scores
     from .interfaces.route_services import TextPiece as TextPiece
+    from .interfaces.scopes import SCOPES as SCOPES
     from .interfaces.server_api import Failure as Failure
     from .interfaces.server_api import ServedModel as ServedModel
     from .interfaces.server_api import ServerAPI as ServerAPI
@@ -195,6 +197,7 @@ _HOMES = {
         "LLMFWError",
         "LostComponentError",
         "ModelError",
+        "MissingScopeError",
         "ModelNotFoundError",
         "NotFoundError",
         "OverloadedError",
@@ -313,6 +316,7 @@ _HOMES = {
     ),
     ".interfaces.eviction_rule": ("CacheLeaf", "EvictionRule"),
     ".interfaces.operation": ("Operation", "describe"),
+    ".interfaces.scopes": ("SCOPES",),
     ".interfaces.route_services": (
         "Caller",
         "CallerFiles",

@@ -282,6 +282,10 @@ AUTHENTICATORS = {
     "Blocks": "test_the_event_loop_is_not_blocked",
     "QuotesTheToken": "test_secrets_are_not_shown",
     "LogsTheToken": "test_secrets_are_not_shown",
+    "ListsScopes": "test_a_known_client_is_recognized",
+    "InventsScopes": "test_a_known_client_is_recognized",
+    "LimitsAdministrators": "test_a_known_client_is_recognized",
+    "ForgetsScopes": "test_a_known_client_is_recognized",
 }
 
 EVICTION = {
