@@ -23,7 +23,9 @@ from llmfw.core.base.errors import ConfigError, ModelError
 from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.plugin.registry import Registry
 
+from .adapter_choice import choose_adapter
 from .checked_load import load_checked, read_config
+from .chosen_adapter import ChosenAdapter
 from .devices import available_memory, gigabytes, has_fast_bfloat16
 from .fuse import merge_projections
 from .hf_attention import IMPLEMENTATION, register_with_transformers
@@ -78,14 +80,14 @@ class LoadedModel:
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
-    """Load a model, quantize it if requested, merge projections, apply module passes, and probe it.
+    """Load a model, adapt it, quantize it if requested, merge projections, apply module passes, and probe it.
 
     Raises:
         ModelError: the model cannot be found or served; the message gives the reason.
-        ConfigError: the dtype or context length does not fit the model; or a module pass, weight loader or
-            quantization scheme does not exist or cannot be used.
-        ComponentError: a module pass that the config names cannot be applied, or the weight loader or the
-            quantization scheme is faulty.
+        ConfigError: the dtype or context length does not fit the model; or a module pass, weight loader, model
+            adapter or quantization scheme does not exist or cannot be used.
+        ComponentError: a module pass that the config names cannot be applied, or the weight loader, the model
+            adapter or the quantization scheme is faulty.
     """
     register_with_transformers()
     _quiet_transformers()
@@ -97,6 +99,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
     check_quantizable(scheme, hf_config, config.model, device, dtype)
     context_length = choose_context_length(config.context_length, text_config)
+    adapter = choose_adapter(config.model_adapter, registry, hf_config)
     passes = choose_passes(config.module_passes, registry, device, dtype)
     before = available_memory(device)
     logger.info("Load weight begin. avail mem=%s", gigabytes(before))
@@ -104,12 +107,13 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     num_layers = _number(hf_config, text_config, "num_hidden_layers")
     vocab_size = _number(hf_config, text_config, "vocab_size")
     module, applied, size = _load_with_passes(
-        partial(_load_merged, config, weights, hf_config, dtype, device, scheme),
+        partial(_load_merged, config, weights, hf_config, dtype, device, scheme, adapter),
         passes,
         num_layers,
         vocab_size,
         scheme,
         is_auto=config.module_passes == "auto",
+        may_lack_masks=adapter is not None,
     )
     with refusing(module, "laying out its weights"):
         pack_linears(module)
@@ -121,7 +125,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     )
     return LoadedModel(
         module=module,
-        layers=probe(module, num_layers, vocab_size, may_lack_masks=bool(applied)),
+        layers=probe(module, num_layers, vocab_size, may_lack_masks=bool(applied or adapter)),
         architecture=type(module).__name__,
         vocab_size=vocab_size,
         context_length=context_length,
@@ -141,6 +145,7 @@ def _load_with_passes(
     scheme: ChosenScheme | None,
     *,
     is_auto: bool,
+    may_lack_masks: bool,
 ) -> tuple[nn.Module, list[ChosenPass], int]:
     """Load a model, probe it, and apply module passes.
 
@@ -150,6 +155,7 @@ def _load_with_passes(
         load: function that returns the model before any pass, and the size of its quantized weights.
         scheme: quantization scheme of the model; None: it was not quantized.
         is_auto: whether to skip module passes that fail.
+        may_lack_masks: see `probe`.
 
     Returns:
         The model, the passes that changed it, and the size of its weights in bytes, before any pass.
@@ -161,7 +167,7 @@ def _load_with_passes(
         module, quantized = load()
         size = quantized.num_bytes + sum(parameter.nbytes for parameter in module.parameters())
         with nullcontext() if scheme is None else scheme.blamed():
-            layers = probe(module, num_layers, vocab_size)
+            layers = probe(module, num_layers, vocab_size, may_lack_masks=may_lack_masks)
             check_positions(module)
             with refusing(module, "running it on several sequences"):
                 check_isolation(module, vocab_size)
@@ -273,13 +279,21 @@ def _load_merged(
     dtype: torch.dtype,
     device: torch.device,
     scheme: ChosenScheme | None,
+    adapter: ChosenAdapter | None,
 ) -> tuple[nn.Module, QuantizedSize]:
-    """Load a model, quantize it if requested, and merge its projections.
+    """Load a model, adapt it, quantize it if requested, and merge its projections.
 
     Returns:
         The model in evaluation mode, and the size of its quantized weights.
     """
-    module = _load_module(config, weights, hf_config, dtype, device)
+    implementation = IMPLEMENTATION if adapter is None else "eager"
+    module = _load_module(config, weights, hf_config, dtype, device, implementation)
+    if adapter is not None:
+        text_config = hf_config.get_text_config(decoder=True)
+        num_layers, vocab_size = (
+            _number(hf_config, text_config, name) for name in ("num_hidden_layers", "vocab_size")
+        )
+        adapter.apply(module, num_layers, vocab_size)
     check_cache(module)
     quantized = QuantizedSize() if scheme is None else quantize(module, scheme)
     with refusing(module, "merging its projections"):
@@ -293,9 +307,10 @@ def _load_module(
     hf_config: Any,
     dtype: torch.dtype,
     device: torch.device,
+    implementation: str,
 ) -> nn.Module:
     module: nn.Module
-    options = {"dtype": dtype, "attn_implementation": IMPLEMENTATION}
+    options = {"dtype": dtype, "attn_implementation": implementation}
     if weights is not None:
         module, differences = load_checked(AutoModelForCausalLM, weights, hf_config, device, **options)
         differences.refuse_any(config.model)

@@ -59,7 +59,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "gemma4_unified": {"text_config": {"layer_types": _MIXED}},
     "gemma4_unified_assistant": {"text_config": _NO_EXTRAS},
     "gemma4_unified_text": {"layer_types": _MIXED},
-    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 24},
     "granitemoehybrid": {"mamba_d_head": 32, "layer_types": _HYBRID},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},

@@ -25,7 +25,6 @@ ALIKE = (
 """Types whose layers are much like those of one above."""
 REFUSED = {
     "deepseek_v32": "selected or compressed tokens",
-    "falcon": "does not use transformers' attention interface",
     "falcon_h1": "state",
     "lfm2": "state",
     "llama4_text": "the attention mask of layer 0 is neither causal nor a sliding window",
