@@ -22,4 +22,4 @@ def register_model_adapters(register: Register) -> None:
         ("gpt_neox_japanese", "attention_method:GPTNeoXJapaneseAdapter", "GPT-NeoX Japanese"),
     )
     for name, path, summary in adapters:
-        register(name, f"{_HERE}.{path}", summary=summary, needs=("torch", "transformers"), rank=RANK)
+        register(name, f"{_HERE}.{path}", summary=summary, needs=("torch",), rank=RANK)
