@@ -32,6 +32,7 @@ from .hf_attention import IMPLEMENTATION, register_with_transformers
 from .isolation import check_cache, check_isolation
 from .layer_types import check_layer_types
 from .load_failure import refusing, why_not
+from .long_rope import has_long_factors, take_long_factors
 from .model_kind import inputs_of
 from .pack import pack_linears
 from .pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 ORIGINAL_LIMIT_TYPES = ("dynamic", "longrope")
 """Kinds of rotary embeddings whose frequencies depend on the longest sequence of a batch if it exceeds the
-original limit."""
+original limit, unless the long factors are used for all sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     check_layer_types(hf_config.model_type, text_config)
     dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
     check_quantizable(scheme, hf_config, config.model, device, dtype)
-    context_length = choose_context_length(config.context_length, text_config)
+    context_length = choose_context_length(config.context_length, text_config, long_factors=True)
     adapter = choose_adapter(config.model_adapter, registry, hf_config)
     passes = choose_passes(config.module_passes, registry, device, dtype)
     before = available_memory(device)
@@ -107,7 +108,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     num_layers = _number(hf_config, text_config, "num_hidden_layers")
     vocab_size = _number(hf_config, text_config, "vocab_size")
     module, applied, size = _load_with_passes(
-        partial(_load_merged, config, weights, hf_config, dtype, device, scheme, adapter),
+        partial(_load_merged, config, weights, hf_config, dtype, device, scheme, adapter, context_length),
         passes,
         num_layers,
         vocab_size,
@@ -203,8 +204,14 @@ def choose_dtype(asked: str, checkpoint: torch.dtype | str | None, device: torch
     return found
 
 
-def choose_context_length(asked: int | None, text_config: Any) -> int:
+def choose_context_length(asked: int | None, text_config: Any, *, long_factors: bool = False) -> int:
     """Return the maximum sequence length in tokens. The default is the model's own limit.
+
+    Args:
+        asked: length that the user asks for; None: the default.
+        text_config: config of the model's text part.
+        long_factors: whether the model will use its long rotary factors for a length above the original one (see
+            `long_rope`). If not, the original length is the limit.
 
     Raises:
         ConfigError: `asked` is too small or exceeds the model's limit, or the model has no limit and `asked`
@@ -214,7 +221,7 @@ def choose_context_length(asked: int | None, text_config: Any) -> int:
     if limit is not None and limit < 1:  # XLNet's says -1 for "any"
         limit = None
     rope = getattr(text_config, "rope_parameters", None) or {}
-    if rope.get("rope_type") in ORIGINAL_LIMIT_TYPES:
+    if rope.get("rope_type") in ORIGINAL_LIMIT_TYPES and not (long_factors and has_long_factors(text_config)):
         limit = rope.get("original_max_position_embeddings") or limit
     if limit is None and asked is None:
         raise ConfigError("the model's config names no longest sequence; give --context-length")
@@ -280,6 +287,7 @@ def _load_merged(
     device: torch.device,
     scheme: ChosenScheme | None,
     adapter: ChosenAdapter | None,
+    context_length: int,
 ) -> tuple[nn.Module, QuantizedSize]:
     """Load a model, adapt it, quantize it if requested, and merge its projections.
 
@@ -288,8 +296,10 @@ def _load_merged(
     """
     implementation = IMPLEMENTATION if adapter is None else "eager"
     module = _load_module(config, weights, hf_config, dtype, device, implementation)
+    text_config = hf_config.get_text_config(decoder=True)
+    with refusing(module, "choosing its rotary factors"), torch.inference_mode():
+        take_long_factors(module, text_config, context_length)
     if adapter is not None:
-        text_config = hf_config.get_text_config(decoder=True)
         num_layers, vocab_size = (
             _number(hf_config, text_config, name) for name in ("num_hidden_layers", "vocab_size")
         )
