@@ -107,6 +107,8 @@ if TYPE_CHECKING:
     from .interfaces.middleware import ASGIScope as ASGIScope
     from .interfaces.middleware import ASGISend as ASGISend
     from .interfaces.middleware import HTTPMiddleware as HTTPMiddleware
+    from .interfaces.model_adapter import Attend as Attend
+    from .interfaces.model_adapter import ModelAdapter as ModelAdapter
     from .interfaces.model_source import ModelSource as ModelSource
     from .interfaces.module_pass import ModulePass as ModulePass
     from .interfaces.observer import RequestEnded as RequestEnded
@@ -283,6 +285,7 @@ _HOMES = {
         "HTTPMiddleware",
     ),
     ".interfaces.model_source": ("ModelSource",),
+    ".interfaces.model_adapter": ("Attend", "ModelAdapter"),
     ".interfaces.module_pass": ("ModulePass",),
     ".interfaces.parsers": (
         "CallFormat",

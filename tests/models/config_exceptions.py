@@ -70,7 +70,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "glm4v_moe": {"text_config": _HALF_MROPE},
     "glm_ocr": {"text_config": _MROPE},
     "glmga": {"text_config": _MROPE},
-    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 24},
     "granite_docling": {"vision_config": {"out_hidden_size": 64}},
     "granitemoehybrid": {"mamba_d_head": 32, "layer_types": _HYBRID},
     "hunyuan_vl": {"text_config": _MROPE},

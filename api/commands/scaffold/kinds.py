@@ -125,6 +125,12 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve --quantization {name}",
             "Scheme",
         ),
+        Kind(
+            "model_adapter",
+            "GPT-J, whose layers do not call transformers' attention interface",
+            "llmfw serve --model-adapter {name}",
+            "Adapter",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "request_field",

@@ -31,7 +31,6 @@ ALSO_MULTIMODAL = (
 """Types that read images or sound besides text."""
 REFUSED = {
     "deepseek_v32": "selected or compressed tokens",
-    "falcon": "does not use transformers' attention interface",
     "falcon_h1": "state",
     "lfm2": "state",
     "llama4_text": "the attention mask of layer 0 is neither causal nor a sliding window",

@@ -372,6 +372,25 @@ QUANTIZATION_SCHEMES = {
     "MirrorsEmbeddings": "test_embeddings_share_the_weight_of_the_head",
     "CountsHeadsLess": "test_models_are_quantized_as_planned",
 }
+MODEL_ADAPTERS = {
+    "ForgetsTheScale": "test_the_logits_of_several_sequences_stay_the_same",
+    "TakesOneTokenForAPrompt": "test_later_steps_continue_a_sequence",
+    "MixesNeighbors": "test_a_sequence_does_not_depend_on_others",
+    "KeepsTheFirstModel": "test_an_adapter_adapts_models_independently",
+    "NamesTypesInAList": "test_each_model_type_has_a_config",
+    "NamesAnotherType": "test_each_model_type_has_a_config",
+    "RefusesItsConfigs": "test_supported_configs_are_only_read",
+    "ChangesTheConfig": "test_supported_configs_are_only_read",
+    "ForgetsWindows": "test_the_logits_of_several_sequences_stay_the_same",
+    "WidensWindows": "test_the_logits_of_several_sequences_stay_the_same",
+    "AttendsTwice": "test_the_logits_of_several_sequences_stay_the_same",
+    "LeavesTheLastLayer": "test_the_logits_of_several_sequences_stay_the_same",
+    "ComputesTheRowItself": "test_the_logits_of_several_sequences_stay_the_same",
+    "CountsPositionsItself": "test_later_steps_continue_a_sequence",
+    "AdaptsOneModel": "test_an_adapter_adapts_models_independently",
+    "AddsBuffers": "test_weights_keep_their_names_and_values",
+    "RoundsWeights": "test_weights_keep_their_names_and_values",
+}
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -393,6 +412,7 @@ BROKEN = {
     "broken_logits_processors": LOGITS_PROCESSORS,
     "broken_weight_loaders": WEIGHT_LOADERS,
     "broken_quantization_schemes": QUANTIZATION_SCHEMES,
+    "broken_model_adapters": MODEL_ADAPTERS,
 }
 NUM_TRIED = of_length(2, 100)  # of each kit
 NUM_PROCESSES = of_length(1, len(BROKEN))  # all together may take longer than a test may
