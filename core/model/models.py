@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, ModelError
 from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.interfaces.state_layer import StateLayer
 from llmfw.core.plugin.registry import Registry
 
 from .checked_load import load_checked, read_config
@@ -37,6 +38,7 @@ from .positions import check_positions
 from .probe import probe
 from .quantization.chosen_scheme import ChosenScheme, choose_scheme
 from .quantization.quantize import QuantizedSize, check_quantizable, quantize
+from .state_probe import find_states, state_layers
 from .weight_choice import choose_weights
 from .weight_source import WeightSource
 
@@ -63,6 +65,7 @@ class LoadedModel:
         module_passes: names of the module passes that changed the model, in the order of their application.
         has_own_threads: whether the model computes on threads other than torch's (see `ModulePass`).
         weights: where its weights were read from; None: they are random.
+        states: layers that keep states between steps, by index.
     """
 
     module: nn.Module
@@ -75,6 +78,7 @@ class LoadedModel:
     module_passes: tuple[str, ...] = ()
     has_own_threads: bool = False
     weights: WeightSource | None = None
+    states: tuple[StateLayer, ...] = ()
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
@@ -121,7 +125,9 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     )
     return LoadedModel(
         module=module,
-        layers=probe(module, num_layers, vocab_size, may_lack_masks=bool(applied)),
+        layers=probe(
+            module, num_layers, vocab_size, may_lack_masks=bool(applied), states=state_layers(module)
+        ),
         architecture=type(module).__name__,
         vocab_size=vocab_size,
         context_length=context_length,
@@ -130,6 +136,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         module_passes=tuple(each.entry.name for each in applied),
         has_own_threads=any(each.module_pass.has_own_threads for each in applied),
         weights=weights,
+        states=state_layers(module),
     )
 
 
@@ -161,7 +168,7 @@ def _load_with_passes(
         module, quantized = load()
         size = quantized.num_bytes + sum(parameter.nbytes for parameter in module.parameters())
         with nullcontext() if scheme is None else scheme.blamed():
-            layers = probe(module, num_layers, vocab_size)
+            layers = probe(module, num_layers, vocab_size, states=state_layers(module))
             check_positions(module)
             with refusing(module, "running it on several sequences"):
                 check_isolation(module, vocab_size)
@@ -280,7 +287,9 @@ def _load_merged(
         The model in evaluation mode, and the size of its quantized weights.
     """
     module = _load_module(config, weights, hf_config, dtype, device)
-    check_cache(module)
+    module.eval().requires_grad_(False)
+    vocab_size = _number(hf_config, hf_config.get_text_config(decoder=True), "vocab_size")
+    check_cache(module, find_states(module, vocab_size))
     quantized = QuantizedSize() if scheme is None else quantize(module, scheme)
     with refusing(module, "merging its projections"):
         merge_projections(module)
