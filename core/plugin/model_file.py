@@ -32,19 +32,30 @@ def model_file(path: Path, registry: Registry) -> Path | None:
 
     Raises:
         ModelError: the folder holds several such files.
+        ComponentError: the loader cannot be imported.
     """
-    names = {f".{entry.name}" for entry in registry.entries(KIND)}
     if path.is_file():
-        return path if path.suffix in names else None
+        return path if _is_described(path.suffix, registry) else None
     if not path.is_dir() or os.path.lexists(path / "config.json"):
         return None
-    found = sorted(file for file in path.iterdir() if file.suffix in names)
+    files = sorted(path.iterdir())
+    described = {suffix for suffix in {file.suffix for file in files} if _is_described(suffix, registry)}
+    found = [file for file in files if file.suffix in described]
     if len(found) > 1:
         shown = ", ".join(file.name for file in found[:4])
         raise ModelError(
             f"model {str(path)!r} holds {len(found)} models ({shown}); give the file to serve by its own path"
         )
     return found[0] if found else None
+
+
+def _is_described(suffix: str, registry: Registry) -> bool:
+    """Return whether there is a loader for files with a suffix that can describe them."""
+    name = suffix.removeprefix(".")
+    if name not in registry.names(KIND):
+        return False
+    component: type[WeightLoader] = registry.find(KIND, name).load()
+    return component.describe.__func__ is not WeightLoader.describe.__func__  # type: ignore[attr-defined]
 
 
 def folder_of_file(file: Path, registry: Registry) -> str:
