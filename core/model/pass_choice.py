@@ -167,7 +167,7 @@ def _apply(
         found = probe(model, len(layers), vocab_size, may_lack_masks=True, states=state_layers(model))
         is_same = found == list(layers)
     moved = relative_distance(first, after)
-    logger.info("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
+    logger.debug("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
     if not is_same:
         raise ComponentError(
             f"after {chosen.entry} the model's layers call attention in another way; {_ADVICE}"
