@@ -13,12 +13,13 @@ from transformers import AutoModelForCausalLM
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.engine.generation.replay import replay
 
 from ....length import also
 from ....models.checkpoint import save_checkpoint
 from ....models.tiny_config import tiny_config
 from ....models.trial import prompts, reference_logprobs
-from .running import Outcome, build_engine, generate
+from .running import Outcome, build_engine, generate, registry
 
 FAMILIES = [
     *("qwen3_5_text", "lfm2", "granitemoehybrid", "mamba2"),
@@ -130,6 +131,15 @@ def test_aborted_states_do_not_reach_others(family: Family, overlap: bool) -> No
         engine.step()
     for prompt, outcome in zip(prompts(), generate(engine, _requests()), strict=True):
         family.check(prompt, outcome)
+
+
+def test_recorded_steps_with_states_replay(tmp_path: Path) -> None:
+    family, path = Family("lfm2", tmp_path / "model"), tmp_path / "steps"
+    engine = family.engine(chunked_prefill_size=16, record_steps=str(path))
+    generate(engine, _requests(), seed=3)
+    steps = list(replay(path, registry()))
+    assert steps
+    assert not any(step.differences for step in steps)
 
 
 def test_drafts_are_refused_for_states(tmp_path: Path) -> None:
