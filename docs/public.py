@@ -87,6 +87,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "EngineStats",
         "Tokenizer",
         "EngineClient",
+        "RequestWatch",
         "ServerConfig",
         "SCOPES",
         "describe",

@@ -102,7 +102,7 @@ def load(folder: Path, names: str, *entries: Entry) -> LoadedModel:
 
 def test_auto_applies_usable_passes_by_rank(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log says why the others are not applied."""
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     lacking = Entry("module_pass", "lacking", "no.where:At", "p", "d", "1", needs=("no_such_module",))
     model = load(llama, "auto", entry(Marks, 1), entry(Idle, 5), entry(OnlyHalf), lacking)
     assert applied == ["Idle", "Marks"]
