@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from llmfw.core.plugin.registry import Registry
 
 from .checked_load import load_checked, read_config
 from .devices import available_memory, gigabytes, has_fast_bfloat16
+from .format_choice import dequantizing, format_names
 from .fuse import merge_projections
 from .hf_attention import IMPLEMENTATION, register_with_transformers
 from .isolation import check_cache, check_isolation
@@ -91,11 +92,12 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     _quiet_transformers()
     scheme = choose_scheme(config, registry)
     weights = choose_weights(config, registry)
-    hf_config = _read_config(config.model)
+    hf_config = _read_config(config.model, format_names(registry))
     text_config = hf_config.get_text_config(decoder=True)
     check_layer_types(hf_config.model_type, text_config)
     dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
     check_quantizable(scheme, hf_config, config.model, device, dtype)
+    weights, hf_config = dequantizing(weights, hf_config, registry)
     context_length = choose_context_length(config.context_length, text_config)
     passes = choose_passes(config.module_passes, registry, device, dtype)
     before = available_memory(device)
@@ -220,8 +222,8 @@ def choose_context_length(asked: int | None, text_config: Any) -> int:
     return asked
 
 
-def _read_config(path: str) -> Any:
-    hf_config = read_config(path)
+def _read_config(path: str, formats: Collection[str]) -> Any:
+    hf_config = read_config(path, formats)
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(
             f"model {path!r} is an encoder-decoder ({hf_config.model_type}); llmfw serves decoders"

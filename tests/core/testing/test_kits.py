@@ -367,6 +367,21 @@ QUANTIZATION_SCHEMES = {
     "MirrorsEmbeddings": "test_embeddings_share_the_weight_of_the_head",
     "CountsHeadsLess": "test_models_are_quantized_as_planned",
 }
+QUANTIZED_FORMATS = {
+    "ForgetsTheScales": "test_weights_are_what_tensors_stand_for",
+    "RoundsToHalf": "test_weights_are_what_tensors_stand_for",
+    "TakesBiases": "test_other_tensors_are_left_alone",
+    "ScalesInPlace": "test_tensors_are_not_changed",
+    "CachesByName": "test_checkpoints_are_not_confused",
+    "TakesMissingScalesForOne": "test_missing_tensors_are_refused",
+    "RaisesKeyError": "test_missing_tensors_are_refused",
+    "RepeatsScales": "test_other_shapes_are_refused",
+    "TakesAnyDtype": "test_other_dtypes_are_refused",
+    "IgnoresItsBits": "test_other_settings_are_refused",
+    "ReturnsHalf": "test_weights_are_what_tensors_stand_for",
+    "Transposes": "test_weights_are_what_tensors_stand_for",
+    "SkipsLargeLayers": "test_weights_are_what_tensors_stand_for",
+}
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -388,6 +403,7 @@ BROKEN = {
     "broken_logits_processors": LOGITS_PROCESSORS,
     "broken_weight_loaders": WEIGHT_LOADERS,
     "broken_quantization_schemes": QUANTIZATION_SCHEMES,
+    "broken_quantized_formats": QUANTIZED_FORMATS,
 }
 NUM_TRIED = of_length(4, 100)  # of each kit
 NUM_PROCESSES = of_length(2, len(BROKEN))  # all together may take longer than a test may

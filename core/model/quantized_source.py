@@ -1,0 +1,123 @@
+"""Weights of a checkpoint whose linear layers are quantized: dequantized one by one when the model is loaded."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+
+from llmfw.core.interfaces.quantized_format import StoredLayer
+from llmfw.core.interfaces.weight_loader import StoredTensor
+
+from .chosen_format import ChosenFormat, weight_of
+from .devices import gigabytes
+from .lazy_tensors import LazyTensor, build_from
+from .stored_dtypes import torch_dtype
+from .weight_source import LoadedWeights, WeightSource
+
+logger = logging.getLogger(__name__)
+
+
+class QuantizedSource(WeightSource):
+    """The weights of a quantized checkpoint, dequantized.
+
+    Args:
+        source: the stored tensors.
+        make_format: function that builds the checkpoint's format.
+    """
+
+    def __init__(self, source: WeightSource, make_format: Callable[[], ChosenFormat]) -> None:
+        super().__init__(source.path)
+        self.reads_safetensors = source.reads_safetensors
+        self._source = source
+        self._make_format = make_format
+
+    def stored(self) -> dict[str, StoredTensor]:
+        """Return the formats of the tensors as they are after dequantizing, by name."""
+        stored = self._source.stored()
+        return _dequantized(stored, self._make_format().layers(stored))
+
+    def load(
+        self,
+        auto_class: Any,
+        hf_config: Any,
+        check: Callable[[Mapping[str, StoredTensor]], None],
+        **options: Any,
+    ) -> LoadedWeights:
+        chosen = self._make_format()
+        with self._source.reading() as read:
+            stored = self._source.stored()
+            layers = chosen.layers(stored)
+            dequantized = _dequantized(stored, layers)
+            check(dequantized)
+            state = {
+                name: LazyTensor(each, partial(chosen.weight, layers[name], read))
+                if name in layers
+                else LazyTensor(each, partial(_copied, read, name))
+                for name, each in dequantized.items()
+            }
+            module, info = build_from(state, auto_class, hf_config, self.path, **options)
+            zeros = [name for name in info["unexpected_keys"] if _is_zero_bias(name, layers, read)]
+        info = {**info, "unexpected_keys": set(info["unexpected_keys"]) - set(zeros)}
+        _log(chosen, stored, layers, module.dtype)
+        kept = {name: each for name, each in dequantized.items() if name not in zeros}
+        return LoadedWeights(module, info, kept)
+
+    def reading(self) -> AbstractContextManager[Callable[[str], torch.Tensor]]:
+        return self._source.reading()
+
+    def matching(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        return self._source.matching(pattern)
+
+    def version(self) -> str:
+        return self._source.version()
+
+
+def _dequantized(
+    stored: Mapping[str, StoredTensor], layers: Mapping[str, StoredLayer]
+) -> dict[str, StoredTensor]:
+    """Return the formats of the tensors of a checkpoint, with one weight in place of each layer's tensors."""
+    used = {name for layer in layers.values() for name in layer.tensors.values()}
+    plain = {name: tensor for name, tensor in stored.items() if name not in used}
+    return plain | {name: weight_of(layer) for name, layer in layers.items()}
+
+
+def _copied(read: Callable[[str], torch.Tensor], name: str) -> torch.Tensor:
+    """Read a tensor that may become a weight of the model, which is changed in place, and outlives its file."""
+    return read(name).clone()
+
+
+def _is_zero_bias(name: str, layers: Mapping[str, StoredLayer], read: Callable[[str], torch.Tensor]) -> bool:
+    """Return whether a tensor is the bias of a quantized layer and holds zeros alone.
+
+    Some tools write a bias of zeros for each quantized layer, also if the architecture has none.
+    """
+    module, _, leaf = name.rpartition(".")
+    return leaf == "bias" and f"{module}.weight" in layers and not bool(read(name).any())
+
+
+def _log(
+    chosen: ChosenFormat,
+    stored: Mapping[str, StoredTensor],
+    layers: Mapping[str, StoredLayer],
+    dtype: torch.dtype,
+) -> None:
+    """Log how much memory dequantizing costs."""
+    before = sum(_num_bytes(stored[name]) for layer in layers.values() for name in layer.tensors.values())
+    after = sum(layer.out_features * layer.in_features for layer in layers.values()) * dtype.itemsize
+    logger.info(
+        "Quantized format: %s. %d linear layers are dequantized to %s: %s of memory for %s in the files",
+        *(chosen.entry.full_name, len(layers), str(dtype).removeprefix("torch.")),
+        *(gigabytes(after), gigabytes(before)),
+    )
+
+
+def _num_bytes(tensor: StoredTensor) -> int:
+    dtype = torch_dtype(tensor.dtype)
+    return math.prod(tensor.shape) * (1 if dtype is None else dtype.itemsize)
