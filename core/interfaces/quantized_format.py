@@ -55,10 +55,14 @@ class QuantizedFormat(ABC):
 
     Attributes:
         settings: the constructor's argument.
+        note: one clause for the log about how the model differs from the one that the checkpoint's makers mean, such
+            as activations that are not rounded; "" if it does not differ.
 
     Raises:
         ModelError: the format does not support the settings.
     """
+
+    note: str = ""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.settings = settings

@@ -12,6 +12,7 @@ import torch
 
 from llmfw.core.interfaces.quantized_format import QuantizedFormat, StoredLayer
 from llmfw.core.interfaces.weight_loader import StoredTensor
+from llmfw.core.plugin.one_line import one_line
 from llmfw.core.plugin.registry import Entry
 from llmfw.core.plugin.returned import WrongReturnError
 
@@ -26,6 +27,10 @@ class ChosenFormat:
         component: class of the format.
         settings: the `quantization_config` of the model's config.
         guard: runs the format's code.
+
+    Attributes:
+        entry: the argument.
+        note: clause for the log; see `QuantizedFormat`.
     """
 
     def __init__(
@@ -39,6 +44,10 @@ class ChosenFormat:
         self._guard = guard
         with guard.asking("__init__()"):
             self._format = component(settings)
+            note: Any = self._format.note
+            if not isinstance(note, str):
+                raise WrongReturnError(f"its note is {note!r:.80}; it must be text")
+        self.note = one_line(note)
 
     def layers(self, stored: Mapping[str, StoredTensor]) -> dict[str, StoredLayer]:
         """Return the quantized layers of a checkpoint: name of the weight, which is not stored → layer."""

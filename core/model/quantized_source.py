@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.quantized_format import StoredLayer
 from llmfw.core.interfaces.weight_loader import StoredTensor
 
@@ -41,7 +42,7 @@ class QuantizedSource(WeightSource):
     def stored(self) -> dict[str, StoredTensor]:
         """Return the formats of the tensors as they are after dequantizing, by name."""
         stored = self._source.stored()
-        return _dequantized(stored, self._make_format().layers(stored))
+        return _dequantized(self.path, stored, self._make_format().layers(stored))
 
     def load(
         self,
@@ -54,7 +55,7 @@ class QuantizedSource(WeightSource):
         with self._source.reading() as read:
             stored = self._source.stored()
             layers = chosen.layers(stored)
-            dequantized = _dequantized(stored, layers)
+            dequantized = _dequantized(self.path, stored, layers)
             check(dequantized)
             state = {
                 name: LazyTensor(each, partial(chosen.weight, layers[name], read))
@@ -80,11 +81,21 @@ class QuantizedSource(WeightSource):
 
 
 def _dequantized(
-    stored: Mapping[str, StoredTensor], layers: Mapping[str, StoredLayer]
+    path: str, stored: Mapping[str, StoredTensor], layers: Mapping[str, StoredLayer]
 ) -> dict[str, StoredTensor]:
-    """Return the formats of the tensors of a checkpoint, with one weight in place of each layer's tensors."""
+    """Return the formats of the tensors of a checkpoint, with one weight in place of each layer's tensors.
+
+    Raises:
+        ModelError: a tensor in FP8 belongs to no layer, so that it would be taken for the weight itself.
+    """
     used = {name for layer in layers.values() for name in layer.tensors.values()}
     plain = {name: tensor for name, tensor in stored.items() if name not in used}
+    for name, tensor in plain.items():
+        if tensor.dtype.upper().startswith(("F8", "FLOAT8")):
+            raise ModelError(
+                f"model {path!r} cannot be loaded: {name} is stored in FP8, and has no scale that its format reads; download the model again, or take another "
+                "checkpoint of it"
+            )
     return plain | {name: weight_of(layer) for name, layer in layers.items()}
 
 
@@ -112,9 +123,9 @@ def _log(
     before = sum(_num_bytes(stored[name]) for layer in layers.values() for name in layer.tensors.values())
     after = sum(layer.out_features * layer.in_features for layer in layers.values()) * dtype.itemsize
     logger.info(
-        "Quantized format: %s. %d linear layers are dequantized to %s: %s of memory for %s in the files",
+        "Quantized format: %s. %d linear layers are dequantized to %s: %s of memory for %s in the files%s",
         *(chosen.entry.full_name, len(layers), str(dtype).removeprefix("torch.")),
-        *(gigabytes(after), gigabytes(before)),
+        *(gigabytes(after), gigabytes(before), f"; {chosen.note}" if chosen.note else ""),
     )
 
 

@@ -22,6 +22,7 @@ from llmfw.core import ModelError, QuantizedFormat, StoredLayer, StoredTensor
 
 from .bits import WORD, unpack_columns, unpack_rows
 from .examples import gptq_example
+from .groups import groups_of_inputs
 from .settings import Settings, num_groups
 from .stored import modules_with, require
 
@@ -53,7 +54,9 @@ class GPTQ(QuantizedFormat):
     def weight(self, layer: StoredLayer, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         codes = unpack_rows(tensors["qweight"], self._bits)
         scales, zeros = tensors["scales"].float(), self._zeros(layer, tensors["qzeros"])
-        group = self._group_of_inputs(layer, tensors.get("g_idx"), len(scales))
+        order = None if self._has_act_order else "desc_act: false"
+        name = layer.tensors.get("g_idx", "")
+        group = groups_of_inputs(name, tensors.get("g_idx"), layer.in_features, len(scales), order)
         return ((codes.float() - zeros[group]) * scales[group]).T.contiguous()
 
     def _layer(self, name: str, tensors: Mapping[str, StoredTensor]) -> StoredLayer:
@@ -90,24 +93,6 @@ class GPTQ(QuantizedFormat):
                 "download the model again"
             )
         return zeros
-
-    def _group_of_inputs(self, layer: StoredLayer, stored: torch.Tensor | None, groups: int) -> torch.Tensor:
-        """Return the group of each input, [in_features]."""
-        size = layer.in_features // groups
-        in_order = torch.arange(layer.in_features) // size
-        if stored is None:
-            return in_order
-        group, name = stored.long(), layer.tensors["g_idx"]
-        if not torch.equal(group.sort().values, in_order):
-            raise ModelError(
-                f"{name} does not put {size} inputs into each of {groups} groups; download the model again, or correct group_size "
-                "in config.json"
-            )
-        if not self._has_act_order and not torch.equal(group, in_order):
-            raise ModelError(
-                f"{name} has groups out of order, and config.json says desc_act: false; correct it"
-            )
-        return group
 
 
 def _refuse_overrides(read: Settings, rules: Any) -> None:

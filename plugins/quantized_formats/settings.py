@@ -50,6 +50,23 @@ class Settings:
             raise self.refusal(key, "it must be -1 or a positive integer")
         return found
 
+    def first_of(self, *keys: str) -> str:
+        """Return the first of several names of one setting that is given; if none is, the first."""
+        return next((key for key in keys if self._given.get(key) is not None), keys[0])
+
+    def block(self, key: str) -> tuple[int, int] | None:
+        """Return the numbers of outputs and inputs of a block; None if the setting is missing or null.
+
+        Raises:
+            ModelError: it is no pair of positive integers.
+        """
+        found = self._given.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, list) or len(found) != 2 or any(type(n) is not int or n < 1 for n in found):
+            raise self.refusal(key, "it must be two positive integers")
+        return found[0], found[1]
+
     def refuse(self, *keys: str) -> None:
         """Raise ModelError if one of some settings is given, and is neither null, false nor empty."""
         for key in keys:

@@ -27,7 +27,12 @@ CPU = torch.device("cpu")
 Tensors = dict[str, torch.Tensor]
 Written = tuple[Tensors, np.ndarray[Any, Any]]
 """Tensors of a layer by their last name, and its weight in float64."""
-CLASSES = {"gptq": "gptq:GPTQ"}
+CLASSES = {
+    "gptq": "gptq:GPTQ",
+    "awq": "awq:AWQ",
+    "fp8": "fp8:FP8",
+    "compressed-tensors": "compressed_tensors:CompressedTensors",
+}
 
 
 def registry() -> Registry:
