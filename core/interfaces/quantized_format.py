@@ -1,7 +1,7 @@
 """The interface of a quantized format, which reads linear layers whose weights a checkpoint stores in fewer bits.
 
     config.json   quantization_config: {"quant_method": NAME, ...}   `__init__`
-    weights       a few tensors for each linear layer                `layers`, `weight`
+    weights       a few tensors for each linear layer                `layers`, `weight`, `module`
 
 A checkpoint names the format that it was quantized with. llmfw asks the component of that name which tensors belong
 to which linear layer, and puts the weights that the component computes from them into transformers' model, as if
@@ -23,6 +23,7 @@ from .weight_loader import StoredTensor
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,14 @@ class StoredLayer:
             "model.layers.0.mlp.down_proj.weight" in a checkpoint that is not quantized.
         out_features, in_features: number of outputs and inputs; the weight is [out_features, in_features].
         tensors: the stored tensors that the weight is computed from: key for `weight` → name in the checkpoint.
+        has_module: whether `module` replaces the layer in the model.
     """
 
     name: str
     out_features: int
     in_features: int
     tensors: Mapping[str, str] = field(hash=False)
+    has_module: bool = False
 
 
 class QuantizedFormat(ABC):
@@ -96,6 +99,21 @@ class QuantizedFormat(ABC):
         Raises:
             ModelError: numbers are impossible, such as an index that is out of range.
         """
+
+    def module(self, layer: StoredLayer, linear: nn.Linear, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
+        """Return a module that replaces a linear layer: one that rounds its inputs, for example.
+
+        Called only for layers with `has_module`. The module gets inputs [..., in_features], with any number of rows, and
+        returns [..., out_features] in the dtype and on the device of its inputs. A row's result must not depend on
+        other rows. It must keep no other large tensors than those of `linear`.
+
+        Args:
+            layer: a layer that `layers` has returned.
+            linear: the layer in the model, which has the weight that `weight` returned, rounded to the dtype that serves, and
+                the bias. On the CPU.
+            tensors: as in `weight`.
+        """
+        raise NotImplementedError
 
 
 __all__ = ["QuantizedFormat", "StoredLayer"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from llmfw.core.interfaces.quantized_format import QuantizedFormat, StoredLayer
 from llmfw.core.interfaces.weight_loader import StoredTensor
@@ -17,6 +18,7 @@ from llmfw.core.plugin.registry import Entry
 from llmfw.core.plugin.returned import WrongReturnError
 
 from .isolated_loader import LoaderGuard, check_tensor
+from .quantization.layer_trial import check_like
 
 
 class ChosenFormat:
@@ -83,6 +85,23 @@ class ChosenFormat:
             check_tensor(found, weight_of(layer), "the weight is")
             weight: torch.Tensor = found.detach()
         return weight
+
+    def module(self, layer: StoredLayer, linear: nn.Linear, read: Callable[[str], torch.Tensor]) -> nn.Module:
+        """Return the module that replaces a linear layer.
+
+        Args:
+            linear: the layer in the model.
+            read: function that returns a stored tensor by its name.
+        """
+        tensors = {key: read(name) for key, name in layer.tensors.items()}
+        with self._guard.asking(f"module() of layer {layer.name!r:.200}"), torch.no_grad():
+            module: Any = self._format.module(layer, linear, tensors)
+            if not isinstance(module, nn.Module):
+                raise WrongReturnError(f"it returned {module!r:.80} in place of a torch.nn.Module")
+            rows = torch.ones(2, layer.in_features, dtype=linear.weight.dtype)
+            check_like(module(rows), rows.new_empty(2, layer.out_features), "its module returned")
+        found: nn.Module = module
+        return found
 
 
 def weight_of(layer: StoredLayer) -> StoredTensor:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.quantized_format import StoredLayer
@@ -64,11 +65,35 @@ class QuantizedSource(WeightSource):
                 for name, each in dequantized.items()
             }
             module, info = build_from(state, auto_class, hf_config, self.path, **options)
+            self._replace_layers(module, chosen, layers, read)
             zeros = [name for name in info["unexpected_keys"] if _is_zero_bias(name, layers, read)]
         info = {**info, "unexpected_keys": set(info["unexpected_keys"]) - set(zeros)}
         _log(chosen, stored, layers, module.dtype)
         kept = {name: each for name, each in dequantized.items() if name not in zeros}
         return LoadedWeights(module, info, kept)
+
+    def _replace_layers(
+        self,
+        module: nn.Module,
+        chosen: ChosenFormat,
+        layers: Mapping[str, StoredLayer],
+        read: Callable[[str], torch.Tensor],
+    ) -> None:
+        """Put modules of the format in the place of linear layers.
+
+        Raises:
+            ModelError: the model has no linear layer of a name. Experts of a mixture are one tensor.
+        """
+        for layer in (layer for layer in layers.values() if layer.has_module):
+            name = _name_in_model(module, layer.name)
+            linear = None if name is None else module.get_submodule(name)
+            if name is None or type(linear) is not nn.Linear:
+                raise ModelError(
+                    f"model {self.path!r} cannot be loaded: {layer.name} rounds its inputs by {chosen.entry.name}, and "
+                    f"{type(module).__name__} has no linear layer of this name (experts of a mixture are one tensor); take a "
+                    "checkpoint with quantized weights alone"
+                )
+            module.set_submodule(name, chosen.module(layer, linear, read))
 
     def reading(self) -> AbstractContextManager[Callable[[str], torch.Tensor]]:
         return self._source.reading()
@@ -97,6 +122,14 @@ def _dequantized(
                 "checkpoint of it"
             )
     return plain | {name: weight_of(layer) for name, layer in layers.items()}
+
+
+def _name_in_model(model: Any, name: str) -> str | None:
+    """Return the name of a checkpoint's layer in a model, with or without the base model's prefix; None: it has none."""
+    prefix = f"{model.base_model_prefix}."
+    names = dict(model.named_modules(remove_duplicate=False))
+    forms = name, f"{prefix}{name}", name.removeprefix(prefix)
+    return next((form for form in forms if form in names), None)
 
 
 def _copied(read: Callable[[str], torch.Tensor], name: str) -> torch.Tensor:

@@ -117,6 +117,21 @@ class QuantizedFormatTests:
                 found = chosen.weight(layer, stored.__getitem__)
                 torch.testing.assert_close(found, examples[name].weight, rtol=2e-7, atol=0)
 
+    def test_modules_treat_rows_alike(self, quantized_format: type[QuantizedFormat], example: Make) -> None:
+        """A row has the same output alone and among others. Skipped if the format replaces no layers."""
+        examples, stored = checkpoint(example)
+        chosen = chosen_format(quantized_format, examples[NAMES[0]].settings)
+        layers = [layer for layer in chosen.layers(formats(stored)).values() if layer.has_module]
+        if not layers:
+            pytest.skip("it replaces no layers by modules")
+        for layer in layers:
+            linear = torch.nn.Linear(layer.in_features, layer.out_features)
+            module = chosen.module(layer, linear.requires_grad_(False), stored.__getitem__)
+            rows = torch.randn(5, layer.in_features, generator=torch.Generator().manual_seed(1)) * 3
+            rows[2] *= 100
+            alone = torch.cat([module(row[None]) for row in rows])
+            torch.testing.assert_close(module(rows), alone, rtol=1e-5, atol=1e-3)
+
     def test_missing_tensors_are_refused(
         self, quantized_format: type[QuantizedFormat], example: Make
     ) -> None:

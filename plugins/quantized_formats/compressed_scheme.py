@@ -10,6 +10,7 @@ from typing import Any
 from llmfw.core import ModelError
 
 from .blocks import Block
+from .rounded_inputs import Activations
 from .settings import Settings
 
 PACKED, INTEGERS, FLOATS, NAIVE = "pack-quantized", "int-quantized", "float-quantized", "naive-quantized"
@@ -30,6 +31,7 @@ class Scheme:
         group_size: number of inputs in a group; -1 with other strategies.
         block: size of a block; None with other strategies.
         has_act_order: whether inputs are put into groups in any order.
+        activations: how the layer's inputs are rounded; None: not at all.
     """
 
     targets: tuple[str, ...]
@@ -41,6 +43,7 @@ class Scheme:
     group_size: int
     block: Block | None
     has_act_order: bool
+    activations: Activations | None
 
     def names(self, layer: str) -> bool:
         """Return whether a target is the layer's name, or a regular expression that its name matches."""
@@ -65,7 +68,7 @@ def read_scheme(name: str, group: Any, default_format: Any) -> Scheme:
     if not isinstance(group, Mapping) or not isinstance(group.get("weights"), Mapping):
         raise ModelError(f"{where} has no weights in config.json; take another checkpoint of the model")
     outer = Settings({"format": default_format} | {k: v for k, v in group.items() if v is not None}, where)
-    outer.refuse("input_activations", "output_activations")
+    outer.refuse("output_activations")
     stored = outer.one_of("format", FORMATS)
     given = Settings(group["weights"], f"{where}.weights")
     given.one_of("dynamic", (False,), default=False)
@@ -84,7 +87,30 @@ def read_scheme(name: str, group: Any, default_format: Any) -> Scheme:
         block=given.block("block_structure") if strategy == "block" else None,
         has_act_order=given.one_of("actorder", ("group", "dynamic", "weight", "static", False), default=False)
         in ("group", "dynamic"),
+        activations=_activations(where, group.get("input_activations")),
     )
+
+
+def _activations(where: str, given: Any) -> Activations | None:
+    """Return how inputs are rounded; None: not at all.
+
+    Raises:
+        ModelError: llmfw does not compute it. A scale of all rows of a step, for example, would make a request's
+            outputs depend on other requests.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise ModelError(
+            f"{where}.input_activations is {given!r:.80} in config.json; it must be null or an object"
+        )
+    read = Settings(given, f"{where}.input_activations")
+    read.one_of("num_bits", (8,))
+    read.one_of("symmetric", (True,), default=True)
+    is_dynamic = read.one_of("dynamic", (True, False), default=False)
+    read.one_of("strategy", ("token",) if is_dynamic else ("tensor",))
+    read.refuse("scale_dtype", "actorder")
+    return Activations(read.one_of("type", ("int", "float")) == "float", is_dynamic)
 
 
 def _targets(read: Settings, group: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@
     weight_scale       [1], [out, 1], [out, groups] or [row blocks, column blocks]
     weight_zero_point  int8 as weight_scale, or int32 packed along the outputs; if the scheme is not symmetric
     weight_g_idx       int32 [in]                   group of each input, with act-order
+    input_scale        [1]                          scale of the inputs, if they are rounded by a stored one
 
     weight[o, i] = weight_scale[o, group of i] * (code[o, i] - zero_point[o, group of i])
 
@@ -14,10 +15,12 @@ Source: `compressors` and `quantization/lifecycle/forward.py` of compressed-tens
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
+from torch import nn
 
 from llmfw.core import ModelError, QuantizedFormat, StoredLayer, StoredTensor
 
@@ -26,6 +29,7 @@ from .blocks import expanded, num_blocks
 from .compressed_scheme import FORMATS, Scheme, read_scheme
 from .examples import compressed_example
 from .groups import groups_of_inputs
+from .rounded_inputs import RoundedInputLinear
 from .settings import Settings, num_groups
 from .stored import modules_with, require
 
@@ -34,7 +38,7 @@ ANY_LINEAR = "Linear"
 
 
 class CompressedTensors(QuantizedFormat):
-    """Reads checkpoints of compressed-tensors whose weights alone are quantized."""
+    """Reads checkpoints of compressed-tensors with quantized weights, and with inputs of layers rounded to 8 bits."""
 
     conformance: ClassVar = {"example": compressed_example}
 
@@ -76,6 +80,16 @@ class CompressedTensors(QuantizedFormat):
             scales, zeros = scales[:, group], zeros[:, group]
         return (codes - zeros) * scales
 
+    def module(self, layer: StoredLayer, linear: nn.Linear, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
+        activations = self._scheme(layer.name).activations
+        assert activations is not None
+        scale = tensors.get("input_scale")
+        if scale is not None and not 0 < float(scale) < math.inf:
+            raise ModelError(
+                f"{layer.tensors['input_scale']} is {float(scale)}; it must be above 0: download the model again"
+            )
+        return RoundedInputLinear(linear, activations, None if scale is None else scale.clone())
+
     def _scheme(self, name: str) -> Scheme:
         """Return the scheme of a layer: the one that names it, or else the one for all linear layers."""
         by_name = [scheme for scheme in self._schemes if scheme.names(name)]
@@ -110,7 +124,12 @@ class CompressedTensors(QuantizedFormat):
         if index in tensors or scheme.has_act_order:
             require(tensors, index, ("int32", "int64"), (in_features,))
             leaves.append("weight_g_idx")
-        return StoredLayer(name, out_features, in_features, {leaf: f"{name}.{leaf}" for leaf in leaves})
+        rounds = scheme.activations is not None
+        if scheme.activations is not None and not scheme.activations.is_dynamic:
+            require(tensors, f"{name}.input_scale", SCALE_DTYPES, (1,))
+            leaves.append("input_scale")
+        names = {leaf: f"{name}.{leaf}" for leaf in leaves}
+        return StoredLayer(name, out_features, in_features, names, has_module=rounds)
 
 
 def _scale_shape(name: str, out_features: int, in_features: int, scheme: Scheme) -> tuple[int, ...]:

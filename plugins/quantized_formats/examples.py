@@ -76,7 +76,7 @@ def fp8_example(out_features: int, in_features: int, seed: int) -> QuantizedExam
 
 
 def compressed_example(out_features: int, in_features: int, seed: int) -> QuantizedExample:
-    """Return a layer of compressed-tensors: 4 bits, packed, asymmetric, with act-order."""
+    """Return a layer of compressed-tensors: 4 bits, packed, asymmetric, with act-order; inputs of 8 bits."""
     generator = torch.Generator().manual_seed(seed)
     groups = in_features // GROUP
     codes = torch.randint(0, 16, (out_features, in_features), generator=generator)
@@ -92,11 +92,14 @@ def compressed_example(out_features: int, in_features: int, seed: int) -> Quanti
         "group_size": GROUP,
         "actorder": "group",
     }
+    inputs = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
     settings = {
         "quant_method": "compressed-tensors",
         "format": "pack-quantized",
         "quantization_status": "compressed",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+        "config_groups": {
+            "group_0": {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+        },
     }
     tensors = {
         "weight_packed": packed(codes),

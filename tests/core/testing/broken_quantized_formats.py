@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -109,6 +110,17 @@ class RaisesKeyError(Broken):
     def layer(self, name: str, codes: StoredTensor, tensors: Mapping[str, StoredTensor]) -> StoredLayer:
         assert tensors[f"{name}.scales"]
         return super().layer(name, codes, tensors)
+
+
+class ScalesAllRowsAlike(Broken):
+    def layer(self, name: str, codes: StoredTensor, tensors: Mapping[str, StoredTensor]) -> StoredLayer:
+        return dataclasses.replace(super().layer(name, codes, tensors), has_module=True)
+
+    def module(
+        self, layer: StoredLayer, linear: torch.nn.Linear, tensors: Mapping[str, torch.Tensor]
+    ) -> torch.nn.Module:
+        linear.register_forward_pre_hook(lambda module, inputs: (inputs[0] / inputs[0].abs().amax(),))
+        return linear
 
 
 class OfKind(QuantizedFormatTests):

@@ -371,6 +371,7 @@ QUANTIZED_FORMATS = {
     "ForgetsTheScales": "test_weights_are_what_tensors_stand_for",
     "RoundsToHalf": "test_weights_are_what_tensors_stand_for",
     "TakesBiases": "test_other_tensors_are_left_alone",
+    "ScalesAllRowsAlike": "test_modules_treat_rows_alike",
     "ScalesInPlace": "test_tensors_are_not_changed",
     "CachesByName": "test_checkpoints_are_not_confused",
     "TakesMissingScalesForOne": "test_missing_tensors_are_refused",

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from .folders import Written, change, configure, logits, pack_words, quantized_pair, refusal
 
@@ -130,7 +132,59 @@ def test_a_scheme_may_name_layers(tmp_path: Path) -> None:
     assert f"{QUERY}.weight is missing" in refusal(quantized)
 
 
-ACTIVATIONS = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
+def activations(kind: str, strategy: str, **others: Any) -> dict[str, Any]:
+    return {
+        "num_bits": 8,
+        "type": kind,
+        "strategy": strategy,
+        "symmetric": True,
+        "dynamic": strategy == "token",
+    } | others
+
+
+@pytest.mark.parametrize("kind", ["int", "float"])
+@pytest.mark.parametrize("strategy", ["token", "tensor"])
+def test_inputs_are_rounded_as_defined(kind: str, strategy: str, tmp_path: Path) -> None:
+    form = "int-quantized" if kind == "int" else "float-quantized"
+    given = settings(form, weights(8, kind, "channel"), input_activations=activations(kind, strategy))
+    quantized, plain = make(tmp_path, given)
+    scale = torch.tensor([0.02])
+    if strategy == "tensor":
+        layers = [
+            name for name in load_file(quantized / "model.safetensors") if name.endswith("weight_scale")
+        ]
+        change(
+            quantized, lambda t: t | {n.replace("weight_scale", "input_scale"): scale.clone() for n in layers}
+        )
+    found, exact = logits(quantized), logits(plain)
+
+    def rounded(module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        x = inputs[0].numpy()
+        half = np.float32(127.5 if kind == "int" else 448)
+        step = np.abs(x).max(-1, keepdims=True) / half if strategy == "token" else scale.numpy()
+        codes = torch.from_numpy(
+            np.clip(x / step, -448 if kind == "float" else -128, 448 if kind == "float" else 127)
+        )
+        whole = codes.to(torch.float8_e4m3fn).float() if kind == "float" else codes.round()
+        return (whole * torch.from_numpy(np.asarray(step)),)
+
+    model = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.float32)
+    for name, module in model.named_modules():
+        if name.endswith("_proj"):
+            module.register_forward_pre_hook(rounded)
+    with torch.inference_mode():
+        expected = model(torch.tensor([[(7 * i + 3 + 44) % 300 for i in range(4)]])).logits[0]
+    largest = expected.abs().max()
+    assert (found[1:5] - expected).abs().max() < 1e-4 * largest
+    assert (found - exact).abs().max() > 1e-3 * largest
+
+
+def test_experts_with_rounded_inputs_are_refused(tmp_path: Path) -> None:
+    given = settings(
+        "int-quantized", weights(8, "int", "channel"), input_activations=activations("int", "token")
+    )
+    quantized, _ = make(tmp_path, given, family="mixtral")
+    assert "has no linear layer of this name (experts of a mixture are one tensor)" in refusal(quantized)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +197,11 @@ ACTIVATIONS = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": T
         (PACKED | {"config_groups": {}}, "config_groups is {}"),
         (
             settings(
-                "pack-quantized", weights(4, "int", "group", group_size=32), input_activations=ACTIVATIONS
+                "int-quantized",
+                weights(8, "int", "channel"),
+                input_activations=activations("int", "tensor", dynamic=True),
             ),
-            "config_groups.group_0.input_activations is",
+            "config_groups.group_0.input_activations.strategy is 'tensor'",
         ),
         (settings("pack-quantized", weights(3, "int", "group", group_size=32)), "weights.num_bits is 3"),
         (settings("pack-quantized", weights(4, "int", "group", group_size=40)), "groups of 40 do not divide"),
