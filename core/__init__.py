@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .base.errors import EngineRestartingError as EngineRestartingError
     from .base.errors import LLMFWError as LLMFWError
     from .base.errors import LostComponentError as LostComponentError
+    from .base.errors import MissingScopeError as MissingScopeError
     from .base.errors import ModelError as ModelError
     from .base.errors import ModelNotFoundError as ModelNotFoundError
     from .base.errors import NotFoundError as NotFoundError
@@ -106,6 +107,8 @@ if TYPE_CHECKING:
     from .interfaces.middleware import ASGIScope as ASGIScope
     from .interfaces.middleware import ASGISend as ASGISend
     from .interfaces.middleware import HTTPMiddleware as HTTPMiddleware
+    from .interfaces.model_adapter import Attend as Attend
+    from .interfaces.model_adapter import ModelAdapter as ModelAdapter
     from .interfaces.model_source import ModelSource as ModelSource
     from .interfaces.module_pass import ModulePass as ModulePass
     from .interfaces.observer import RequestEnded as RequestEnded
@@ -144,6 +147,7 @@ if TYPE_CHECKING:
     from .interfaces.route_services import RouteServices as RouteServices
     from .interfaces.route_services import Scores as Scores
     from .interfaces.route_services import TextPiece as TextPiece
+    from .interfaces.scopes import SCOPES as SCOPES
     from .interfaces.server_api import Failure as Failure
     from .interfaces.server_api import ServedModel as ServedModel
     from .interfaces.server_api import ServerAPI as ServerAPI
@@ -197,6 +201,7 @@ _HOMES = {
         "LLMFWError",
         "LostComponentError",
         "ModelError",
+        "MissingScopeError",
         "ModelNotFoundError",
         "NotFoundError",
         "OverloadedError",
@@ -282,6 +287,7 @@ _HOMES = {
         "HTTPMiddleware",
     ),
     ".interfaces.model_source": ("ModelSource",),
+    ".interfaces.model_adapter": ("Attend", "ModelAdapter"),
     ".interfaces.module_pass": ("ModulePass",),
     ".interfaces.parsers": (
         "CallFormat",
@@ -316,6 +322,7 @@ _HOMES = {
     ),
     ".interfaces.eviction_rule": ("CacheLeaf", "EvictionRule"),
     ".interfaces.operation": ("Operation", "describe"),
+    ".interfaces.scopes": ("SCOPES",),
     ".interfaces.route_services": (
         "Caller",
         "CallerFiles",

@@ -150,9 +150,12 @@ def test_the_top_has_few_files():
     assert len(list((ROOT / "api").glob("*.py"))) <= MAX_TOP
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_go_from_api_and_plugins_to_core(path):
-    assert list(complaints(path)) == []
+@pytest.mark.parametrize(
+    "place", sorted({path.parent for path in SOURCES}), ids=lambda place: str(place.relative_to(ROOT))
+)
+def test_imports_go_from_api_and_plugins_to_core(place):
+    files = [path for path in SOURCES if path.parent == place]
+    assert [complaint for path in files for complaint in complaints(path)] == []
 
 
 @pytest.mark.parametrize(
@@ -267,7 +270,7 @@ def ten_plugins(install_plugin) -> dict[str, str]:
         ("--version", 1.5),
         ("--help", 1.5),
         ("serve --help", 2),  # loads all plugins, and formats a hundred options
-        ("plugins --json", 2.5),  # reads the sources of all parts, for their options
+        ("plugins --json", 3.5),  # reads the sources of 70 modules, for their options
     ],
 )
 def test_the_command_line_starts_quickly(line, times, ten_plugins):

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable
 from http.client import responses
-from typing import cast
 from urllib.parse import quote
 
-from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+from litestar.types import HTTPScope, Message
 
 from llmfw.api.text.terms import key_name
 
@@ -25,38 +23,22 @@ _PLAIN = re.compile(r"[a-z_]{1,30}")
 
 
 class AccessLog:
-    """ASGI middleware that logs each request when its reply starts.
-
-    Must wrap the middleware that checks keys.
+    """Logs each request when its reply starts.
 
     Args:
         redact: function that hides API keys in the path and in the request id.
     """
 
-    def __init__(self, app: ASGIApp, redact: Redaction) -> None:
-        self._app = app
+    def __init__(self, redact: Redaction) -> None:
         self._redact = redact
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection."""
-        if scope["type"] != "http":  # type: ignore[comparison-overlap]
-            await self._app(scope, receive, send)
+    def note(self, scope: HTTPScope, message: Message) -> None:
+        """Log a request, given the start of its reply. Called in the context of the request, for its tenant's name."""
+        if not logger.isEnabledFor(logging.INFO):
             return
-
-        request = cast("HTTPScope", scope)
-
-        # A plain function, not a coroutine, because each event of a stream passes through it.
-        def logged(message: Message) -> Awaitable[None]:
-            if message["type"] == "http.response.start":
-                given = dict(message["headers"]).get(b"x-request-id", b"")
-                if logger.isEnabledFor(logging.INFO):
-                    tenant, request_id = key_name.get(), given.decode("latin-1")
-                    logger.info(
-                        "%s", access_line(request, message["status"], tenant, request_id, self._redact)
-                    )
-            return send(message)
-
-        await self._app(scope, receive, logged)
+        request_id = dict(message["headers"]).get(b"x-request-id", b"").decode("latin-1")  # type: ignore[typeddict-item]
+        status: int = message["status"]  # type: ignore[typeddict-item]
+        logger.info("%s", access_line(scope, status, key_name.get(), request_id, self._redact))
 
 
 def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, redact: Redaction) -> str:

@@ -19,6 +19,7 @@ from llmfw.api.access.key_caches import KeyCaches
 from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.redaction import Redaction
+from llmfw.api.access.scopes import guard_scope
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
 from llmfw.api.for_plugins.client import CallerEngineClient
 from llmfw.api.for_plugins.server_api import InProcessAPI
@@ -56,9 +57,9 @@ from llmfw.core.plugin.calls import ComponentLedger
 
 from .cancelled_requests import CancelledRequests
 from .head import HeadFollowsGet
-from .middleware import RequestId
 from .plugin_middleware import wrapped
 from .plugin_routes import plugin_route, route_entry, shared_paths
+from .request_id import add_request_id
 
 OPEN_PATHS = frozenset({"/", "/health", "/health_generate", "/ping"})
 """Paths that need no API key."""
@@ -111,6 +112,7 @@ def create_app(
         exception_handlers=EXCEPTION_HANDLERS,
         middleware=[DefineMiddleware(QueryNames, strict=config.strict_params)],
         state=State(state),
+        guards=[guard_scope],
         request_max_body_size=limits.body_bytes,
         openapi_config=None,
         logging_config=None,
@@ -201,8 +203,8 @@ def _guarded(
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
     checked = AdminPaths(known, _for_admins(app, keys, others))
-    plugins = CancelledRequests(wrapped(checked, middleware, outside_checks=True))
-    return AccessLog(RequestId(plugins), redact)
+    plugins = wrapped(checked, middleware, outside_checks=True)
+    return CancelledRequests(plugins, [add_request_id, AccessLog(redact).note])
 
 
 def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import msgspec
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from llmfw.api.access.error_reply import send_error
 from llmfw.api.anthropic.errors import anthropic_error
-from llmfw.api.http.sse import error_frame, frame, is_event_stream
+from llmfw.api.http.sse import STRAIGHT, error_frame, frame
+
+from .reply import OnStart, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +39,12 @@ class CancelledRequests:
 
     Args:
         app: the application.
+        on_start: functions that are called with the start of each reply, in this order.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, on_start: Sequence[OnStart] = ()) -> None:
         self._app = app
+        self._on_start = on_start
         self._is_stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,10 +52,11 @@ class CancelledRequests:
         if scope["type"] != "http":  # type: ignore[comparison-overlap]
             await self._app(scope, self._noting_stop(receive), send)
             return
-        request = _RequestTask(send)
-        scope[_KEY] = request  # type: ignore[literal-required]
+        reply = Reply(cast("HTTPScope", scope), send, self._on_start)
+        scope[_KEY] = request = _RequestTask(reply)  # type: ignore[literal-required]
+        scope[STRAIGHT] = lambda: reply.send  # type: ignore[literal-required]
         try:
-            await self._app(scope, receive, request.send)
+            await self._app(scope, receive, reply.send)
         except asyncio.CancelledError as error:
             if self._is_stopping or SHUTDOWN in error.args or not request.uncancel():
                 raise
@@ -93,26 +98,20 @@ class CancellationWatch:
 
 
 class _RequestTask:
-    """The task of one request, and how far its reply is.
+    """The task of one request.
+
+    Args:
+        reply: the reply to the request.
 
     Attributes:
         task: the task.
         blame: function that logs a failure of the plugin that has cancelled the task; None: no plugin is known to have.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, reply: Reply) -> None:
         self.task = asyncio.current_task()
         self.blame: Blame | None = None
-        self._send = send
-        self._is_started = self._is_complete = self._is_event_stream = False
-
-    # A plain function, not a coroutine, because each event of a stream passes through it.
-    def send(self, message: Message) -> Awaitable[None]:
-        if message["type"] == "http.response.start":
-            self._is_started, self._is_event_stream = True, is_event_stream(message)
-        else:
-            self._is_complete = not message.get("more_body", False)
-        return self._send(message)
+        self._reply = reply
 
     def uncancel(self) -> bool:
         """Withdraw the cancellation, so that a reply can be sent. Return whether there was one."""
@@ -123,18 +122,18 @@ class _RequestTask:
         return was_cancelled
 
     async def fail(self, error: asyncio.CancelledError, path: str) -> None:
-        reply = (self.blame or _blame_nobody)(
+        answer = (self.blame or _blame_nobody)(
             _TaskCancelledError("the request's task was cancelled").with_traceback(error.__traceback__)
         )
-        if self._is_complete:
+        if self._reply.is_complete:
             return
-        if not self._is_started:
-            await send_error(self._send, path, reply)
-        elif self._is_event_stream:
-            body = b"\n\n" + _event(reply, path)
-            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        if not self._reply.is_started:
+            await send_error(self._reply.send, path, answer)
+        elif self._reply.is_event_stream:
+            body = b"\n\n" + _event(answer, path)
+            await self._reply.send({"type": "http.response.body", "body": body, "more_body": False})
         else:  # all that can be done is to end the connection
-            raise reply from error
+            raise answer from error
 
 
 class _TaskCancelledError(Exception):

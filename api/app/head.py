@@ -8,6 +8,8 @@ from typing import Any, cast
 
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from llmfw.api.http.sse import STRAIGHT
+
 _NOT_ALLOWED = 405
 
 
@@ -34,7 +36,8 @@ class HeadFollowsGet:
             if not refused:
                 await send(message)
 
-        await self._app(scope.copy(), receive, send_unless_refused)
+        own = cast("Scope", {**scope, STRAIGHT: lambda: send_unless_refused})
+        await self._app(own, receive, send_unless_refused)
         if refused:
             await self._get(scope, receive, send)
 
@@ -47,7 +50,7 @@ class HeadFollowsGet:
                 started.set_result(message)
 
         # A copy, because the server reads in its own scope that the method is HEAD, and then sends no body.
-        as_get = cast("Scope", {**scope, "method": "GET"})
+        as_get = cast("Scope", {**scope, "method": "GET", STRAIGHT: lambda: note_start})
         running = asyncio.ensure_future(self._app(as_get, receive, note_start))
         either: set[asyncio.Future[Any]] = {running, started}
         try:

@@ -7,14 +7,16 @@ hosts, origins and keys, other middleware, routes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from llmfw.api.access.error_reply import send_error
+from llmfw.api.http.sse import STRAIGHT, is_event_stream
 from llmfw.api.services.middleware import Middleware
-from llmfw.api.text.terms import key_name
+from llmfw.api.text.terms import key_name, key_scopes, serving_client
 from llmfw.core.interfaces.middleware import ASGIMessage
 from llmfw.core.plugin.calls import EXPECTED_ERRORS
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
@@ -66,11 +68,16 @@ class _Exchange:
         self._scope, self._receive, self._send = scope, receive, send
         self._path: str = scope["path"]
         self._rules = ReplyRules(str(scope.get("method")))
-        self._tenant = key_name.get()
+        self._tenant, self._scopes = key_name.get(), key_scopes.get()
         self._wrong: WrongReplyError | None = None
         self._from_app: BaseException | None = None
         self._from_wrapper: BaseException | None = None
         self._is_left = self._is_over = self._is_swallowed = False
+        self._is_streaming = self._is_plugin_awaited = False
+        self._passing: Awaitable[None] | None = None
+        self._onward = send  # for parts of a stream
+        self._outer_straight: Callable[[], Send] | None = scope.get(STRAIGHT)  # type: ignore[assignment]
+        self._has_events = False
 
     async def run(self) -> None:
         """Handle the request."""
@@ -94,7 +101,7 @@ class _Exchange:
                 raise
             await self._fail(contained(own or error))
         finally:
-            self._is_over = True
+            self._is_over, self._is_streaming = True, False
 
     async def _call_app(self, scope: Any, receive: Any, send: Any) -> None:
         """Run the application inside the middleware."""
@@ -104,16 +111,24 @@ class _Exchange:
             )
             raise self._wrong
         # The plugin may call this in another task, such as a worker that the first request has started.
-        before = key_name.set(self._tenant)
+        watched = self._watched(send, self._reply)
+        scope[STRAIGHT] = partial(self._straight, watched)
         try:
-            await self._app(scope, self._watched(receive, self._read), self._watched(send, self._reply))
+            with serving_client(self._tenant, self._scopes):
+                await self._app(scope, self._watched(receive, self._read), watched)
             self._is_swallowed = self._from_wrapper is not None
         except BaseException as error:
             if self._from_wrapper is None and error is not self._wrong:
                 self._from_app = error
             raise
-        finally:
-            key_name.reset(before)
+
+    def _straight(self, own: Send) -> Send:
+        """Return the shortest `send` for the events of a stream.
+
+        Args:
+            own: the `send` that the application has got.
+        """
+        return self._onward if self._middleware.skips_events and self._has_events else own
 
     def _report_wrapper(self, error: BaseException) -> None:
         """Report what the plugin's `send` or `receive` has raised, unless its `handle` has answered that.
@@ -135,16 +150,32 @@ class _Exchange:
         if given == own:
             return own
 
-        async def watched(*message: Any) -> Any:
+        # A plain function, not a coroutine, because each event of a stream passes through it.
+        def watched(*message: Any) -> Any:
             try:
-                return await given(*message)
+                sent = given(*message)
             except BaseException as error:
-                is_own = error is not self._from_app and error is not self._wrong
-                if is_own and not (isinstance(error, asyncio.CancelledError) and _is_cancelling()):
-                    self._from_wrapper = error
+                self._note_wrapper(error)
                 raise
+            return sent if sent is self._passing else self._awaited(sent)
 
         return watched
+
+    async def _awaited(self, sent: Any) -> Any:
+        """Await what the plugin's `receive` or `send` has returned."""
+        was_awaited, self._is_plugin_awaited = self._is_plugin_awaited, True
+        try:
+            return await sent
+        except BaseException as error:
+            self._note_wrapper(error)
+            raise
+        finally:
+            self._is_plugin_awaited = was_awaited
+
+    def _note_wrapper(self, error: BaseException) -> None:
+        is_own = error is not self._from_app and error is not self._wrong
+        if is_own and not (isinstance(error, asyncio.CancelledError) and _is_cancelling()):
+            self._from_wrapper = error
 
     async def _read(self) -> Any:
         message = await self._receive()
@@ -152,7 +183,18 @@ class _Exchange:
             self._is_left = True
         return message
 
-    async def _reply(self, message: ASGIMessage) -> None:
+    def _reply(self, message: ASGIMessage) -> Awaitable[None]:
+        """Send a message of the reply.
+
+        Parts of a stream pass at once if the plugin's `send` is a plain function that returns what this returns. What
+        sending raises then comes from the application's `await`, and is not taken for the plugin's.
+        """
+        if self._is_streaming and not self._is_plugin_awaited and _is_part(message):
+            self._passing = self._onward(cast("Any", message))
+            return self._passing
+        return self._checked_reply(message)
+
+    async def _checked_reply(self, message: ASGIMessage) -> None:
         if self._wrong is not None:
             raise self._wrong
         try:
@@ -170,6 +212,14 @@ class _Exchange:
         except BaseException as error:
             self._from_app = error  # not the plugin's either
             raise
+        self._note_stream(message)
+
+    def _note_stream(self, message: ASGIMessage) -> None:
+        """Find out, after a message was sent, whether parts of a stream follow, and the shortest `send` for them."""
+        self._is_streaming = self._rules.is_endless and not self._is_over
+        if self._is_streaming and message["type"] == "http.response.start" and is_event_stream(message):
+            self._has_events = True
+            self._onward = self._send if self._outer_straight is None else self._outer_straight()
 
     async def _fail(self, error: Exception) -> None:
         """Answer with an error; if a reply has started, end the connection unless the reply is complete."""
@@ -182,6 +232,16 @@ class _Exchange:
 
     def _log(self, error: Exception) -> Exception:
         return self._middleware.calls.failed(error, "handle()")
+
+
+def _is_part(message: Any) -> bool:
+    """Return whether a message is a part of a body that is not the last, and needs no other check."""
+    return (
+        type(message) is dict
+        and message.get("type") == "http.response.body"
+        and message.get("more_body") is True
+        and type(message.get("body")) is bytes
+    )
 
 
 def _is_cancelling() -> bool:

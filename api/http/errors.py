@@ -23,6 +23,7 @@ from llmfw.core.base.errors import (
     EngineError,
     EngineRestartingError,
     LLMFWError,
+    MissingScopeError,
     ModelNotFoundError,
     NotFoundError,
     OverloadedError,
@@ -37,6 +38,7 @@ from llmfw.core.base.errors import (
 logger = logging.getLogger(__name__)
 
 STATUS: dict[type[LLMFWError], int] = {
+    MissingScopeError: 403,
     ModelNotFoundError: 404,
     NotFoundError: 404,
     TooLargeError: 413,

@@ -54,6 +54,11 @@ def is_event_stream(message: Any) -> bool:
     )
 
 
+STRAIGHT = "llmfw.straight"
+"""Key of a scope: a function without arguments that returns the shortest `send` for the events of a stream, once the
+reply has started. It leaves out Litestar's layers and others that look only at the start of a reply."""
+
+
 class EventStreamResponse:
     """An ASGI response that sends frames as they arrive, and comments to keep a quiet stream alive.
 
@@ -78,8 +83,9 @@ class EventStreamResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; return at its end, or soon after the client has disconnected."""
         await send({"type": "http.response.start", "status": 200, "headers": self._encoded_headers()})
-        sending = asyncio.create_task(self._send_all(send))
-        watching = asyncio.create_task(self._watch(receive, send))
+        straight: Send = scope[STRAIGHT]() if STRAIGHT in scope else send  # type: ignore[literal-required]
+        sending = asyncio.create_task(self._send_all(send, straight))
+        watching = asyncio.create_task(self._watch(receive, straight))
         try:
             await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -87,20 +93,20 @@ class EventStreamResponse:
                 task.cancel()
             await asyncio.gather(sending, watching, return_exceptions=True)
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, send: Send, straight: Send) -> None:
         async with contextlib.aclosing(self._frames) as frames:
             try:
                 if self._first:
-                    await send({"type": "http.response.body", "body": self._first, "more_body": True})
+                    await straight({"type": "http.response.body", "body": self._first, "more_body": True})
                 async for data in frames:
                     if not data:
                         continue
                     self._quiet = False
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                    await straight({"type": "http.response.body", "body": data, "more_body": True})
             except Exception as error:  # noqa: BLE001 - every failure is reported to the client
                 log_unexpected(error, "a stream")
                 data = error_frame(error) + DONE
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+                await straight({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _watch(self, receive: Receive, send: Send) -> None:

@@ -23,11 +23,13 @@ class Middleware:
         component: the middleware.
         calls: record of its requests and failures.
         is_outside: whether it stands outside the checks of hosts, origins and keys.
+        skips_events: whether events of streams bypass it.
     """
 
     component: HTTPMiddleware
     calls: ComponentCalls
     is_outside: bool
+    skips_events: bool = False
 
 
 def build_middleware(config: ServerConfig, registry: Registry) -> tuple[Middleware, ...]:
@@ -43,7 +45,10 @@ def build_middleware(config: ServerConfig, registry: Registry) -> tuple[Middlewa
     found: list[Middleware] = []
     for entry in entries:
         component = entry.build(entry.load(), entry.build_options(config.options))
-        found.append(Middleware(component, registry.ledger.of(entry), _is_outside(entry, component)))
+        is_outside, skips = (
+            _declared(entry, component, name) for name in ("before_authentication", "skips_events")
+        )
+        found.append(Middleware(component, registry.ledger.of(entry), is_outside, skips))
         if found[-1].is_outside and not found[0].is_outside:
             raise ConfigError(
                 f"middleware {entry.name!r} stands outside the check of keys, and {entries[0].name!r} inside; "
@@ -52,8 +57,8 @@ def build_middleware(config: ServerConfig, registry: Registry) -> tuple[Middlewa
     return tuple(found)
 
 
-def _is_outside(entry: Entry, component: HTTPMiddleware) -> bool:
-    declared = component.before_authentication
+def _declared(entry: Entry, component: HTTPMiddleware, name: str) -> bool:
+    declared = getattr(component, name)
     if not isinstance(declared, bool):
-        raise ComponentError(f"{entry}: before_authentication is {declared!r:.80}; it must be True or False")
+        raise ComponentError(f"{entry}: {name} is {declared!r:.80}; it must be True or False")
     return declared

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
+
+
+class RequestWatch(AbstractContextManager[Any], Protocol):
+    """Sees what happens to one request: it is entered at the start, and left at the end or with an exception."""
+
+    def note(self, event: TokenEvent) -> None:
+        """Take an event into account, before the request's reader does. Called for each token; must return at once."""
 
 
 class EngineClient(ABC):
@@ -64,6 +74,14 @@ class EngineClient(ABC):
             DeadlineError: the request's own timeout has passed.
             EngineError: the engine failed on this request.
         """
+
+    async def watched(self, request: Request, watch: RequestWatch) -> AsyncGenerator[TokenEvent, None]:
+        """Do what `generate` does while a watch sees the events."""
+        with watch:
+            async with contextlib.aclosing(self.generate(request)) as events:
+                async for event in events:
+                    watch.note(event)
+                    yield event
 
     def note_end(self, request_id: str, reason: FinishReason) -> None:  # noqa: B027 - may be ignored
         """Tell why a request ends whose reader closes the iterator of `generate` before the engine's end.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
+from typing import Self
 
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
 from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFirstToken, RequestStarted
@@ -30,7 +30,7 @@ class ObservedEngineClient(ForwardingEngineClient):
         self._running: dict[str, _Watch] = {}
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        return self._events(request)
+        return self._client.watched(request, _Watch(request, self._report, self._running))
 
     def note_end(self, request_id: str, reason: FinishReason) -> None:
         if (watch := self._running.get(request_id)) is not None:
@@ -38,65 +38,58 @@ class ObservedEngineClient(ForwardingEngineClient):
         super().note_end(request_id, reason)
 
     async def embed(self, request: EmbedRequest) -> bytes:
-        with self._watching(request) as watch:
+        with _Watch(request, self._report, self._running) as watch:
             vectors = await self._client.embed(request)
             watch.finish = FinishReason.STOP
             return vectors
 
-    async def _events(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        with self._watching(request) as watch:
-            async with contextlib.aclosing(self._client.generate(request)) as events:
-                async for event in events:
-                    watch.note(event)
-                    yield event
-
-    @contextlib.contextmanager
-    def _watching(self, request: Request | EmbedRequest) -> Iterator[_Watch]:
-        """Report the start of a request, and its end with the block."""
-        watch = _Watch(request, self._report)
-        is_only = self._running.setdefault(request.id, watch) is watch  # a repeated id is refused below
-        try:
-            yield watch
-        except Exception as error:
-            watch.error = error
-            raise
-        finally:
-            if is_only:
-                del self._running[request.id]
-            watch.end()
-
 
 class _Watch:
-    """What has happened to one request so far.
+    """What has happened to one request so far. Implements `RequestWatch`.
+
+    Args:
+        report: takes the request's events.
+        running: watches of the requests that run, by id. The watch is one of them from its start to its end.
 
     Attributes:
         finish: why the request ended, as soon as that is known.
-        error: exception that ended it.
     """
 
     __slots__ = (
         "_cached_tokens",
+        "_error",
         "_first_token_s",
         "_num_tokens",
         "_queued_s",
         "_report",
         "_restarts",
+        "_running",
         "_started",
         "_started_s",
-        "error",
         "finish",
     )
 
-    def __init__(self, request: Request | EmbedRequest, report: Report) -> None:
+    def __init__(self, request: Request | EmbedRequest, report: Report, running: dict[str, _Watch]) -> None:
         self._report = report
+        self._running = running
         self._started = started_event(request)
         self._started_s = time.perf_counter()
         self._first_token_s: float | None = None
         self._cached_tokens, self._queued_s = 0, 0.0
         self._num_tokens = self._restarts = 0
         self.finish = FinishReason.ABORT
-        self.error: Exception | None = None
-        report(self._started)
+        self._error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        self._running.setdefault(self._started.id, self)  # a repeated id is refused later
+        self._report(self._started)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._running.get(self._started.id) is self:
+            del self._running[self._started.id]
+        self._error = error if isinstance(error, Exception) else None
+        self._report(self._end())
 
     def note(self, event: TokenEvent) -> None:
         """Take an event of the request into account."""
@@ -124,10 +117,9 @@ class _Watch:
         )
         self._report(first)
 
-    def end(self) -> None:
-        """Report the end of the request."""
-        error = self.error
-        ended = RequestEnded(
+    def _end(self) -> RequestEnded:
+        error = self._error
+        return RequestEnded(
             started=self._started,
             at=time.time(),
             finish=self.finish.value if error is None else FinishReason.ERROR.value,
@@ -140,7 +132,6 @@ class _Watch:
             duration_s=time.perf_counter() - self._started_s,
             restarts=self._restarts,
         )
-        self._report(ended)
 
 
 def started_event(request: Request | EmbedRequest) -> RequestStarted:

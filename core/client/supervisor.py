@@ -28,7 +28,7 @@ from llmfw.core.base.errors import (
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.engine.admission.deadlines import deadline_error
 
-from .client import EngineClient
+from .client import EngineClient, RequestWatch
 from .policy_memory import PolicyMemory
 from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine
@@ -141,6 +141,9 @@ class SupervisedEngineClient(EngineClient):
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._events(request, request.may_restart)
 
+    def watched(self, request: Request, watch: RequestWatch) -> AsyncGenerator[TokenEvent, None]:
+        return self._events(request, request.may_restart, watch)
+
     async def embed(self, request: EmbedRequest) -> bytes:
         async with contextlib.aclosing(self._events(request, may_restart=True)) as events:
             return b"".join([event.vectors async for event in events])
@@ -163,11 +166,14 @@ class SupervisedEngineClient(EngineClient):
         await self._life.close()
 
     async def _events(
-        self, request: Request | EmbedRequest, may_restart: bool
+        self, request: Request | EmbedRequest, may_restart: bool, watch: RequestWatch | None = None
     ) -> AsyncGenerator[TokenEvent, None]:
         """Yield the events of a request, across restarts of the engine."""
         attempt, begun_at = Attempt(request.deferrable), time.monotonic()
-        try:
+        with contextlib.ExitStack() as at_end:
+            if watch is not None:
+                at_end.enter_context(watch)
+            at_end.callback(self._quarantine.leave, attempt)
             while True:
                 life = await self._turn(attempt, request, begun_at)
                 has_begun = False
@@ -177,6 +183,8 @@ class SupervisedEngineClient(EngineClient):
                             if event.wait is None and not has_begun:
                                 has_begun = True
                                 self._quarantine.note_token(attempt)
+                            if watch is not None:
+                                watch.note(event)
                             yield event
                     self._restarts.note_answer()
                     return
@@ -186,9 +194,10 @@ class SupervisedEngineClient(EngineClient):
                 finally:
                     self._in_flight.pop(attempt, None)
                 if has_begun:
-                    yield TokenEvent(request.id, [], restarted=True)
-        finally:
-            self._quarantine.leave(attempt)
+                    restarted = TokenEvent(request.id, [], restarted=True)
+                    if watch is not None:
+                        watch.note(restarted)
+                    yield restarted
 
     async def _turn(
         self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float

@@ -36,9 +36,13 @@ class HTTPMiddleware(ABC):
     Attributes:
         before_authentication: whether the middleware stands outside the checks of API keys, hosts and
             origins, so that it sees requests of unknown clients. By default it stands inside of them.
+        skips_events: whether the events of a stream may bypass the function that the middleware passes as
+            `send`. It then sees the start of such a reply, which it must pass on at once, and its last
+            message. Each event of a stream otherwise costs a call or two.
     """
 
     before_authentication: ClassVar[bool] = False
+    skips_events: ClassVar[bool] = False
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Options of the component, set by `-o middleware.NAME.key=value`. Middleware with options overrides

@@ -8,6 +8,7 @@ backend knows the lengths.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,6 +29,7 @@ from .mask_rules import MaskFunction, MaskMarkers
 IMPLEMENTATION = "llmfw"
 
 _markers: ContextVar[MaskMarkers | None] = ContextVar("mask_markers", default=None)
+_relayed: ContextVar[Step | None] = ContextVar("relayed_step", default=None)
 
 
 class Step(Protocol):
@@ -134,14 +136,54 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    llmfw_step: Step,
+    llmfw_step: Step | None = None,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     """Let the step compute the attention of one layer.
 
     The signature is that of transformers' attention interface.
+
+    Raises:
+        TypeError: the layers did not pass `llmfw_step` on, and the model does not relay it (see `relay_step`).
     """
-    return llmfw_step.attend(module, query, key, value, attention_mask, **kwargs), None
+    step = _relayed.get() if llmfw_step is None else llmfw_step
+    if step is None:
+        raise TypeError("attention was called without llmfw_step")
+    return step.attend(module, query, key, value, attention_mask, **kwargs), None
+
+
+def attend_relayed(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """Let the step that an adapted model relays compute the attention of one layer. Implements `Attend`.
+
+    Raises:
+        TypeError: no step is relayed.
+    """
+    return attend(module, query, key, value, attention_mask, **kwargs)[0]
+
+
+def relay_step(model: nn.Module) -> None:
+    """Make a model accept `llmfw_step`, and provide the step to its attention calls during each forward pass.
+
+    The layers of an adapted model need not pass the step on.
+    """
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def relaying(*args: Any, llmfw_step: Step | None = None, **kwargs: Any) -> Any:
+        token = _relayed.set(llmfw_step)
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            _relayed.reset(token)
+
+    model.forward = relaying
 
 
 def make_no_mask(

@@ -23,6 +23,7 @@ from llmfw.core.plugin.torch_state import keeping_torch_state
 from .load_failure import refusing
 from .packed import packed_logits
 from .probe import probe
+from .relative_distance import relative_distance
 
 logger = logging.getLogger(__name__)
 
@@ -218,15 +219,3 @@ def _members(model: nn.Module) -> dict[str, int]:
 
 
 _ADVICE = "leave it out with --module-passes"
-
-
-def relative_distance(before: torch.Tensor, after: torch.Tensor) -> float:
-    """Return the relative change of logits, [T, vocab]: the median over the T tokens.
-
-    For one token, it is the norm of the change divided by the norm of the logits before.
-
-    The median ignores single tokens that are routed to other experts because of rounding.
-    """
-    before, after = before.double(), after.double()
-    moved = (after - before).norm(dim=-1)
-    return float(torch.where(moved == 0, moved, moved / before.norm(dim=-1)).median())

@@ -28,6 +28,7 @@ INTERFACES: Mapping[str, str] = {
     "weight_loader": "llmfw.core:WeightLoader",
     "quantization_scheme": "llmfw.core:QuantizationScheme",
     "quantized_format": "llmfw.core:QuantizedFormat",
+    "model_adapter": "llmfw.core:ModelAdapter",
 }
 """Kind of component → the interface that its classes implement."""
 

@@ -33,6 +33,11 @@ class ReplyRules:
         self._left: int | None = None  # bytes of the body that the content-length still promises
         self.is_started = self.is_complete = False
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether the reply has started and may go on with parts of any length."""
+        return self.is_started and not self.is_complete and self._left is None
+
     def check(self, message: Any) -> None:
         """Check the next message, and count it as sent.
 

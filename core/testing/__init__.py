@@ -27,6 +27,7 @@ pytest.register_assert_rewrite(
             "policy_load",
             "attention",
             "attention_case",
+            "model_adapters",
             "module_pass",
             "module_pass_models",
             "parsing",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from .grammars import GrammarBackendTests
     from .logits_processors import LogitsProcessorTests
     from .middleware import HTTPMiddlewareTests
+    from .model_adapters import ModelAdapterTests
     from .model_sources import ModelSourceTests
     from .module_pass import ModulePassTests
     from .observers import RequestObserverTests
@@ -89,6 +91,7 @@ _HOMES = {
     "GrammarExample": "grammar_case",
     "HTTPMiddlewareTests": "middleware",
     "LogitsProcessorTests": "logits_processors",
+    "ModelAdapterTests": "model_adapters",
     "ModelSourceTests": "model_sources",
     "ModulePassTests": "module_pass",
     "QuantizationSchemeTests": "quantization_schemes",
@@ -124,6 +127,7 @@ __all__ = [
     "GrammarExample",
     "HTTPMiddlewareTests",
     "LogitsProcessorTests",
+    "ModelAdapterTests",
     "ModelSourceTests",
     "ModulePassTests",
     "QuantizationSchemeTests",

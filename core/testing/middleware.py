@@ -252,6 +252,27 @@ class HTTPMiddlewareTests:
 
         run_in_loop(check)
 
+    def test_skipped_events_have_a_start(self, middleware: HTTPMiddleware, headers: Any) -> None:
+        """With `skips_events`, the events are sent past the middleware as soon as it has got the start of the reply."""
+        if not middleware.skips_events:
+            pytest.skip("events pass through it")
+
+        async def check() -> None:
+            got: list[str] = []
+
+            async def app(scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
+                await send({"type": "http.response.start", "status": 200, "headers": [EVENTS]})
+                assert got == ["http.response.start"], "the start of the reply was held back"
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+            async def send(message: ASGIMessage) -> None:
+                got.append(message["type"])
+
+            await middleware.handle(app, request_scope(headers=headers), _no_body, send)
+            assert got == ["http.response.start", "http.response.body"]
+
+        run_in_loop(check)
+
     def test_errors_of_the_application_pass(self, middleware: HTTPMiddleware, headers: Any) -> None:
         async def app(scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
             raise ApplicationError

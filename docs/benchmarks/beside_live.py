@@ -97,7 +97,7 @@ async def post(port: int, body: dict[str, Any]) -> list[float]:
     payload = json.dumps(body).encode()
     times = [time.perf_counter()]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {len(payload)}\r\n\r\n".encode() + payload)
     status = b""
     while data := await reader.read(2**16):

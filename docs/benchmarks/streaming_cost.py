@@ -124,7 +124,7 @@ async def read_streams(server: Server, num: int, tokens: int) -> None:
 async def read_stream(port: int, body: bytes) -> None:
     """Send a request and read its answer to the end, at the least cost."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
     writer.write(head.encode() + b"content-type: application/json\r\n\r\n" + body)
     size, last = 0, b""
     while data := await reader.read(2**16):

@@ -1,10 +1,14 @@
 """`llmfw serve` with `stub_engine.py` in its engine process; everything else is what users run.
 
 python stub_llmfw.py FOLDER PORT STREAM_INTERVAL SECONDS_A_STEP [STORAGE]
+
+SERVER_SETTINGS in the environment has further fields of ServerConfig, in JSON.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -25,6 +29,7 @@ if __name__ == "__main__":
             port=int(port),
             log_level="warning",
             storage=storage[0] if storage else None,
+            **json.loads(os.environ.get("SERVER_SETTINGS", "{}")),
         ),
         load_plugins(),
     )

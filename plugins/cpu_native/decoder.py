@@ -39,6 +39,10 @@ class NativeDecoder(nn.Module):
         self.stack = Stack(layers, norm)
         self.tables = RotaryTables(self.rotary_emb, norm.weight.dtype)
 
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the embeddings. Models that read images or sound, too, embed the tokens before they call the decoder."""
+        return self.embed_tokens
+
     def forward(
         self,
         input_ids: torch.Tensor | None = None,

@@ -36,6 +36,7 @@ class Cors(HTTPMiddleware):
     """
 
     before_authentication: ClassVar[bool] = True  # preflight requests have no key
+    skips_events: ClassVar[bool] = True
 
     class Options(HTTPMiddleware.Options, frozen=True):
         """

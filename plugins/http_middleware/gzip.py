@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Awaitable, Sequence
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ class Gzip(HTTPMiddleware):
 
     Streams of events, files and replies that are encoded already pass unchanged, message by message.
     """
+
+    skips_events: ClassVar[bool] = True
 
     class Options(HTTPMiddleware.Options, frozen=True):
         """
@@ -63,7 +65,12 @@ class Gzip(HTTPMiddleware):
                 await send(held)
             await send(message)
 
-        await app(scope, receive, send_compressed)
+        # A plain function, not a coroutine, because each event of a stream passes through it.
+        def pass_on(message: ASGIMessage) -> Awaitable[None]:
+            is_later = start is None and message["type"] != "http.response.start"
+            return send(message) if is_later else send_compressed(message)
+
+        await app(scope, receive, pass_on)
         if start is not None:
             await send(start)  # the application has sent no body, which is for the server to report
 

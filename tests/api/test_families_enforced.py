@@ -26,6 +26,7 @@ from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser
 from ..doubles.echo_engine import VOCAB_SIZE
 from ..doubles.serving import MARKERS, Served, byte_tokenizer, serving
 from ..doubles.walk_engine import WalkEngine
+from ..length import of_length
 
 HARMONY = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>")
 DEEPSEEK = (
@@ -117,7 +118,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def choices(served: Served, **fields: Any) -> list[Any]:
-    reply = served.chat("Hi", tools=[WEATHER, NOW], n=10, seed=3, max_tokens=400, **fields)
+    reply = served.chat("Hi", tools=[WEATHER, NOW], n=of_length(4, 10), seed=3, max_tokens=400, **fields)
     assert reply.status_code == 200, reply.text
     return list(reply.json()["choices"])
 

@@ -281,6 +281,46 @@ def test_a_reply_needs_no_headers(served: Served) -> None:
     assert reply.headers["x-request-id"]
 
 
+class Counts(HTTPMiddleware):
+    """Counts the messages of replies."""
+
+    def __init__(self) -> None:
+        super().__init__(self.Options())
+        self.count = 0
+
+    async def handle(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        def counted(message: Any) -> Any:
+            self.count += 1
+            return send(message)
+
+        await app(scope, receive, counted)
+
+
+class CountsFew(Counts):
+    skips_events = True
+
+
+@pytest.mark.parametrize("order", [(Counts, CountsFew), (CountsFew, Counts), (CountsFew, CountsFew)])
+def test_events_bypass_who_skips_them(
+    tmp_path_factory: pytest.TempPathFactory, order: tuple[type[Counts], ...]
+) -> None:
+    """It sees the start and the last message, whatever stands outside or inside of it."""
+    counting = [made() for made in order]
+    objects = tuple(
+        Middleware(each, middleware(each).calls, is_outside=False, skips_events=each.skips_events)
+        for each in counting
+    )
+    with serving(
+        EchoEngine(), byte_tokenizer(tmp_path_factory.mktemp("model")), middleware_objects=objects
+    ) as served:
+        text = httpx.post(served.url + "/v1/completions", json=BODY | {"stream": True}, timeout=20).text
+    assert text.endswith("data: [DONE]\n\n")
+    num_events = text.count("data: ")
+    assert num_events > 2
+    for each in counting:
+        assert each.count == 2 if each.skips_events else each.count >= 2 + num_events
+
+
 def test_streams_pass(served: Served) -> None:
     assert asked(served, "", stream=True).text.endswith("data: [DONE]\n\n")
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from transformers import AutoModelForMultimodalLM
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.plan import choices
@@ -32,6 +33,7 @@ from llmfw.core.plugin.registry import Registry
 
 from ..core.engine.generation.tiny_models import REFUSED, SERVABLE, save_random_model
 from ..docs.gpu_script import gpu_script
+from ..models.tiny_config import tiny_config
 from ..plugins.quantized_formats.test_gptq import make
 
 CPU = torch.device("cpu")
@@ -201,6 +203,14 @@ def test_layers_with_a_window_are_noted(tmp_path):
     folder = save_random_model(tmp_path, *SERVABLE["gemma 3"])
     [note] = found(folder, "--device", "l40s")["notes"]
     assert note.startswith("5 of 6 layers attend to the last 24 tokens only; llmfw stores")
+
+
+def test_weights_of_images_are_counted_and_noted(tmp_path):
+    tiny_config("llava").save_pretrained(tmp_path)
+    planned = found(tmp_path, "--device", "l40s")
+    assert "Its weights include those for images or sound, which are freed after loading." in planned["notes"]
+    whole = AutoModelForMultimodalLM.from_config(tiny_config("llava"))
+    assert planned["model"]["weight_bytes"] == sum(each.nbytes for each in whole.parameters())
 
 
 @pytest.mark.parametrize("device", ["h300", "mine=", "mine=0", "=24", "mine=24GB"])

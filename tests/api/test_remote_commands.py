@@ -19,6 +19,7 @@ from llmfw.api.commands.dialogue import converse
 from llmfw.api.commands.remote import DEFAULT_URL, Remote, RemoteError
 
 from ..doubles.echo_engine import EchoEngine
+from ..doubles.scripted_server import STOPS_WITHIN_S
 from ..doubles.serving import Served, byte_tokenizer, serving, wait_until
 from ..doubles.terminal import Terminal
 
@@ -46,7 +47,7 @@ def answering(status: int, body: str, kind: str = "text/event-stream") -> Iterat
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(STOPS_WITHIN_S,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", bodies

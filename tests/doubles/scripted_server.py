@@ -13,6 +13,9 @@ from typing import Any
 LOST = None
 """An answer that never comes: the connection is closed."""
 
+STOPS_WITHIN_S = 0.005
+"""Seconds; the default of `serve_forever` is 0.5."""
+
 Answer = dict[str, Any] | bytes | tuple[int, str] | None
 """JSON or bytes with status 200, an error's status and message, or LOST."""
 
@@ -59,7 +62,7 @@ def scripted(script: Mapping[str, Sequence[Answer]]) -> Iterator[Scripted]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     served = Scripted(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(STOPS_WITHIN_S,))
     thread.start()
     try:
         yield served

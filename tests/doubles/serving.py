@@ -37,6 +37,7 @@ from llmfw.plugins.store_memory.files import MemoryFiles
 from llmfw.plugins.store_memory.responses import MemoryResponses
 
 from .echo_engine import EOS, VOCAB_SIZE
+from .prompt_server import PromptServer
 
 LAST_MESSAGE = (
     "{% if 'wizard' %}{{ messages[-1].content }}{% endif %}{% if enable_thinking %}<think>{% endif %}"
@@ -156,7 +157,7 @@ def serving(
     limits = connection_limits(config)
     table = ConnectionTable(limits.connections, limits.connections_per_address)
     protocol: Any = protocol_factory(limits, table)
-    server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", log_config=None, access_log=False))
+    server = PromptServer(uvicorn.Config(app, http=protocol, ws="none", log_config=None, access_log=False))
     watching = asyncio.run_coroutine_threadsafe(table.watch(), loop)
     sock = bind("127.0.0.1", 0)
     running = asyncio.run_coroutine_threadsafe(server.serve([sock]), loop)

@@ -1,8 +1,8 @@
 """A grammar backend in pure Python: an output is one of a fixed set of strings, one token per byte.
 
-A spec's source is JSON: {"texts": [...]} and how to misbehave: "sleep" seconds and "fail" with a message when it is
-compiled, "breaks_at" a position, "mask" that "raises" or is "empty". Tokens are bytes shifted by `FIRST_BYTE`, so that
-special tokens have room below.
+A spec's source is JSON: {"texts": [...]} and how to misbehave: "wait_for" a file, "sleep" seconds and "fail" with a
+message when it is compiled, "breaks_at" a position, "mask" that "raises" or is "empty". Tokens are bytes shifted by
+`FIRST_BYTE`, so that special tokens have room below.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -102,6 +103,8 @@ class TrieBackend(GrammarBackend):
 
     def compile(self, spec: GrammarSpec) -> TrieGrammar:
         source = json.loads(spec.source)
+        while "wait_for" in source and not Path(source["wait_for"]).exists():
+            time.sleep(0.005)
         time.sleep(source.get("sleep", 0))
         self.compiled.append(spec)
         if "fail" in source:

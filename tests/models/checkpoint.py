@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoModelForCausalLM, AutoModelForMultimodalLM, PreTrainedConfig
 
 SPREAD = 0.15
 """Standard deviation of matrices. With a width of 64 a layer's output is as large as its input."""
@@ -17,7 +18,7 @@ NUDGE = 0.2
 def save_checkpoint(config: PreTrainedConfig, folder: Path) -> Path:
     """Write a model with random float32 weights; return its folder."""
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = class_of(config).from_config(config, dtype=torch.float32)
     randomize(model)
     model.save_pretrained(folder)
     if type(model.config) is not type(
@@ -26,6 +27,12 @@ def save_checkpoint(config: PreTrainedConfig, folder: Path) -> Path:
         config.architectures = [type(model).__name__]
         config.save_pretrained(folder)
     return folder
+
+
+def class_of(config: PreTrainedConfig) -> Any:
+    """Return the auto class for a type: that of causal language models, or that of those with other inputs besides text."""
+    causal = type(config) in AutoModelForCausalLM._model_mapping
+    return AutoModelForCausalLM if causal else AutoModelForMultimodalLM
 
 
 @torch.no_grad()

@@ -37,6 +37,10 @@ _INDEXER = {
     "indexer_compress_ratio": 2,
 }
 
+_MROPE = {"rope_parameters": _ROPE | {"mrope_section": [2, 3, 3]}}
+_HALF_MROPE = {"rope_parameters": _ROPE | {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}}
+"""Rotary embeddings of text and images: frequencies of a head for time, height and width."""
+
 EXCEPTIONS: dict[str, dict[str, Any]] = {
     "bamba": {"mamba_d_head": 32, "attn_layer_indices": [1, 3]},
     "blt": {
@@ -44,7 +48,9 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
         "encoder_config": {"hidden_size_global": 64},
         "decoder_config": {"hidden_size_global": 64},
     },
+    "cohere_compass": {"text_config": {"layer_types": _MIXED, "rope_parameters": _TWO_ROPES}},
     "cohere_compass_text": {"layer_types": _MIXED, "rope_parameters": _TWO_ROPES},
+    "cosmos3_edge": {"text_config": _MROPE},
     "cpmant": {"prompt_types": DEFAULT, "segment_types": DEFAULT},
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8.0}},
     "dots3_note": {
@@ -59,12 +65,25 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "gemma4_unified": {"text_config": {"layer_types": _MIXED}},
     "gemma4_unified_assistant": {"text_config": _NO_EXTRAS},
     "gemma4_unified_text": {"layer_types": _MIXED},
-    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "glm46v": {"text_config": _MROPE},
+    "glm4v": {"text_config": _MROPE},
+    "glm4v_moe": {"text_config": _HALF_MROPE},
+    "glm_ocr": {"text_config": _MROPE},
+    "glmga": {"text_config": _MROPE},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 24},
+    "granite_docling": {"vision_config": {"out_hidden_size": 64}},
     "granitemoehybrid": {"mamba_d_head": 32, "layer_types": _HYBRID},
+    "hunyuan_vl": {"text_config": _MROPE},
+    "inkling2": {"vision_config": {"text_hidden_size": 64}},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "mamba2": {"head_dim": 32, "n_groups": 1},
+    "nemo_speechlm": {"head_config": {"audio_hidden_size": 64}},
+    "paddleocr_vl": {"text_config": _MROPE},
+    "qwen2_5_omni_thinker": {"text_config": _MROPE},
+    "qwen2_5_vl": {"text_config": _MROPE},
+    "qwen2_vl": {"text_config": _MROPE},
     "qwen4_exp": {"text_config": _INDEXER},
     "qwen4_exp_text": _INDEXER,
     "reformer": {"axial_pos_embds_dim": [32, 32], "axial_pos_shape": [16, 16]},

@@ -1,4 +1,4 @@
-"""Tries every type of transformers' causal-LM mapping, and writes the table in docs/models.md: `make model-table`.
+"""Tries every type of transformers that generates text, and writes the tables in docs/models.md: `make model-table`.
 
     python -m tests.models.table [--page docs/models.md] [--jobs N] [TYPE …]
 
@@ -22,12 +22,23 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+)
 
 from .tiny_config import tiny_config
 from .trial import LOOSE_TOLERANCES, TOLERANCE, Verdict, try_config, where_raised
 
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+TABLES = {
+    "table": list(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+    "multimodal": [
+        name
+        for name in MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
+        if name not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    ],
+}
+"""The types of each table, by the name in its marks: causal language models, and others that also read images or sound."""
 TIMEOUT_S = 120
 MAX_REASON = 160
 MEMORY = 16 << 30
@@ -96,16 +107,19 @@ def _short(reason: str) -> str:
 
 
 def write_page(page: Path, verdicts: dict[str, Verdict]) -> None:
-    """Put the table between its marks in a page."""
-    before, _, rest = page.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{page_of(verdicts)}\n{END}{after}", "utf-8")
+    """Put each table whose types were tried between its marks in a page."""
+    for table, types in TABLES.items():
+        if tried := {name: verdicts[name] for name in types if name in verdicts}:
+            begin, end = (f"<!-- {table}: {mark} -->" for mark in ("begin", "end"))
+            before, _, rest = page.read_text("utf-8").partition(begin)
+            _, _, after = rest.partition(end)
+            page.write_text(f"{before}{begin}\n{page_of(tried)}\n{end}{after}", "utf-8")
 
 
 def main() -> None:
     """Try the types that are named, or all, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("types", nargs="*", default=list(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+    parser.add_argument("types", nargs="*", default=[name for types in TABLES.values() for name in types])
     parser.add_argument("--page", type=Path, help="Markdown file whose table is written anew")
     parser.add_argument("--json", type=Path, help="file that takes the verdicts")
     parser.add_argument("--jobs", type=int, default=1, help="types that are tried at a time")

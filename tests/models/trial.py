@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import LLMFWError
@@ -21,7 +21,7 @@ from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.plugin.plugins import load_plugins
 
-from .checkpoint import save_checkpoint
+from .checkpoint import class_of, save_checkpoint
 from .tiny_config import VOCAB_SIZE
 
 PROMPT_LENGTHS = (1, 7, 33, 70)
@@ -119,7 +119,9 @@ def build_engine(folder: Path, **settings: Any) -> Engine:
 
 def load_reference(folder: Path) -> nn.Module:
     """Load a checkpoint with the attention that transformers takes by default."""
-    model: nn.Module = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model: nn.Module = class_of(AutoConfig.from_pretrained(folder)).from_pretrained(
+        folder, dtype=torch.float32
+    )
     return model.eval()
 
 

@@ -37,10 +37,11 @@ OTHER_NAMES = {
 
 COUNT = """
 import sys, torch, transformers
+from llmfw.core.model.text_class import class_for_text
 transformers.utils.logging.set_verbosity_error()
 config = transformers.AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=False)
 with torch.device("meta"):
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = class_for_text(sys.argv[1], config).from_config(config)
 print(sum(parameter.numel() for parameter in model.parameters()))
 """
 
@@ -49,13 +50,14 @@ import json, sys, torch, transformers
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.model.quantization.chosen_scheme import choose_scheme
 from llmfw.core.model.quantization.quantize import planned_size
+from llmfw.core.model.text_class import class_for_text
 from llmfw.core.plugin.plugins import load_plugins
 settings = EngineConfig(model=sys.argv[1], quantization=sys.argv[2], options=json.loads(sys.argv[3]))
 scheme = choose_scheme(settings, load_plugins().registry)
 transformers.utils.logging.set_verbosity_error()
 config = transformers.AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=False)
 with torch.device("meta"):
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = class_for_text(sys.argv[1], config).from_config(config)
 for dtype in sys.argv[4:]:
     print(*planned_size(model, scheme, getattr(torch, dtype)))
 """
@@ -124,6 +126,8 @@ def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
             f"{path}: layers of {', '.join(others)} are not ordinary attention; llmfw cannot serve them"
         )
     notes: list[str] = []
+    if any(name in whole for name in ("vision_config", "audio_config")):
+        notes.append("Its weights include those for images or sound, which are freed after loading.")
     kv_heads, head_dim, v_head_dim = _heads(config, heads, hidden, notes)
     return ModelNumbers(
         folder=folder,

@@ -131,6 +131,12 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve FOLDER  # quant_method {name} in its config.json",
             "Format",
         ),
+        Kind(
+            "model_adapter",
+            "GPT-J, whose layers do not call transformers' attention interface",
+            "llmfw serve --model-adapter {name}",
+            "Adapter",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "request_field",

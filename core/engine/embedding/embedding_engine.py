@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 MEANINGLESS = {
     "attention": "--attention",
+    "model_adapter": "--model-adapter",
     "module_passes": "--module-passes",
     "policy": "--policy",
     "grammar": "--grammar",
@@ -56,6 +57,11 @@ MEANINGLESS = {
     "trace_requests": "--trace-requests",
 }
 """Settings that have no meaning for an engine that embeds, such as those of the KV cache, and their flags."""
+
+UNUSED_KINDS = frozenset(
+    {"attention", "module_pass", "policy", "grammar", "drafter", "eviction", "logits_processor"}
+)
+"""Kinds of components that an engine that embeds does not use, so that their options would have no effect."""
 
 
 @dataclass(slots=True)
@@ -339,7 +345,7 @@ def _check_settings(config: EngineConfig) -> None:
             raise ConfigError(
                 f"{flag} is {value!r}; it has no meaning for a model that embeds or classifies: leave it out"
             )
-    if own := [key for key in config.options if key.partition(".")[0] in MEANINGLESS]:
+    if own := [key for key in config.options if key.partition(".")[0] in UNUSED_KINDS]:
         raise ConfigError(f"option {own[0]}: a model that embeds or classifies uses no such component")
 
 

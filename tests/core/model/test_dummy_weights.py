@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.model.hf_attention import register_with_transformers
@@ -35,7 +35,12 @@ def test_dummy_weights_are_drawn_on_their_device(family: str, tmp_path: Path) ->
     config = EngineConfig(model=str(folder), load_format="dummy")
     with HostTensors() as host:
         module = _load_module(
-            config, None, AutoConfig.from_pretrained(folder), torch.bfloat16, torch.device("meta")
+            config,
+            None,
+            AutoModelForCausalLM,
+            AutoConfig.from_pretrained(folder),
+            torch.bfloat16,
+            torch.device("meta"),
         )
     assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
     assert host.num_found == 0
@@ -46,7 +51,12 @@ def test_dummy_weights_are_normal(tmp_path: Path) -> None:
     folder = save_random_model(tmp_path, *SERVABLE["llama"])
     config = EngineConfig(model=str(folder), load_format="dummy")
     module = _load_module(
-        config, None, AutoConfig.from_pretrained(folder), torch.float32, torch.device("cpu")
+        config,
+        None,
+        AutoModelForCausalLM,
+        AutoConfig.from_pretrained(folder),
+        torch.float32,
+        torch.device("cpu"),
     )
     matrices = [p.detach() for p in module.parameters() if p.dim() == 2]
     assert [float(weight.std()) for weight in matrices] == pytest.approx([0.02] * len(matrices), rel=0.1)

@@ -23,9 +23,14 @@ ALIKE = (
     "starcoder2",
 )
 """Types whose layers are much like those of one above."""
+MULTIMODAL = ("qwen2_vl", "llava", "qwen3_asr")
+ALSO_MULTIMODAL = (
+    *("qwen2_5_vl", "qwen3_vl", "internvl", "glm4v", "mistral3", "smolvlm", "idefics3", "lfm2_vl"),
+    *("llava_onevision", "kimi_k25", "hunyuan_vl", "paddleocr_vl"),
+)
+"""Types that read images or sound besides text."""
 REFUSED = {
     "deepseek_v32": "selected or compressed tokens",
-    "falcon": "does not use transformers' attention interface",
     "falcon_h1": "state",
     "lfm2": "state",
     "llama4_text": "the attention mask of layer 0 is neither causal nor a sliding window",
@@ -41,6 +46,13 @@ MAX_TOKENS = 6
 def test_a_popular_type_is_equal_to_transformers(model_type: str, tmp_path: Path) -> None:
     tolerance = LOOSE_TOLERANCES.get(model_type, TOLERANCE)
     verdict = try_config(tiny_config(model_type), tmp_path, tolerance, MAX_TOKENS)
+    assert verdict.outcome == "equal", verdict.reason
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model_type", [*MULTIMODAL, *also(ALSO_MULTIMODAL)])
+def test_text_of_a_multimodal_type_is_equal(model_type: str, tmp_path: Path) -> None:
+    verdict = try_config(tiny_config(model_type), tmp_path, TOLERANCE, MAX_TOKENS)
     assert verdict.outcome == "equal", verdict.reason
 
 

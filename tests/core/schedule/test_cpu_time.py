@@ -32,11 +32,11 @@ class Heavy:
         self.itself = self
 
     def __del__(self) -> None:
-        burn(2 * MAX_DEBT_S)
+        burn(1.25 * MAX_DEBT_S)
 
 
 def collect() -> None:
-    """Collect garbage, for 0.4 s."""
+    """Collect garbage, for longer than a grammar may take in all."""
     Heavy()
     gc.collect()
 

@@ -142,6 +142,23 @@ class DropsTheBody(Broken):
         await app(scope, receive, send)
 
 
+class HoldsTheStart(Broken):
+    """Passes the start of a reply on with the first part of the body, which it has no part in."""
+
+    skips_events = True
+
+    async def handle(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        held: list[Any] = []
+
+        async def hold(message: Any) -> None:
+            held.append(message)
+            if message["type"] == "http.response.body":
+                while held:
+                    await send(held.pop(0))
+
+        await app(scope, receive, hold)
+
+
 def _tests_of(broken: type[Broken]) -> type[Any]:
     def middleware(self: object) -> HTTPMiddleware:
         return broken(HTTPMiddleware.Options())

@@ -256,6 +256,7 @@ MIDDLEWARE = {
     "GrowsBody": "test_bodies_of_any_size_pass",
     "DropsTheBody": "test_bodies_of_any_size_pass",
     "BuffersStreams": "test_streams_are_not_held_back",
+    "HoldsTheStart": "test_skipped_events_have_a_start",
     "SwallowsErrors": "test_errors_of_the_application_pass",
     "EndsBrokenStreams": "test_errors_in_a_stream_pass",
     "IgnoresCancelling": "test_a_cancelled_request_ends",
@@ -281,6 +282,10 @@ AUTHENTICATORS = {
     "Blocks": "test_the_event_loop_is_not_blocked",
     "QuotesTheToken": "test_secrets_are_not_shown",
     "LogsTheToken": "test_secrets_are_not_shown",
+    "ListsScopes": "test_a_known_client_is_recognized",
+    "InventsScopes": "test_a_known_client_is_recognized",
+    "LimitsAdministrators": "test_a_known_client_is_recognized",
+    "ForgetsScopes": "test_a_known_client_is_recognized",
 }
 
 EVICTION = {
@@ -383,6 +388,25 @@ QUANTIZED_FORMATS = {
     "Transposes": "test_weights_are_what_tensors_stand_for",
     "SkipsLargeLayers": "test_weights_are_what_tensors_stand_for",
 }
+MODEL_ADAPTERS = {
+    "ForgetsTheScale": "test_the_logits_of_several_sequences_stay_the_same",
+    "TakesOneTokenForAPrompt": "test_later_steps_continue_a_sequence",
+    "MixesNeighbors": "test_a_sequence_does_not_depend_on_others",
+    "KeepsTheFirstModel": "test_an_adapter_adapts_models_independently",
+    "NamesTypesInAList": "test_each_model_type_has_a_config",
+    "NamesAnotherType": "test_each_model_type_has_a_config",
+    "RefusesItsConfigs": "test_supported_configs_are_only_read",
+    "ChangesTheConfig": "test_supported_configs_are_only_read",
+    "ForgetsWindows": "test_the_logits_of_several_sequences_stay_the_same",
+    "WidensWindows": "test_the_logits_of_several_sequences_stay_the_same",
+    "AttendsTwice": "test_the_logits_of_several_sequences_stay_the_same",
+    "LeavesTheLastLayer": "test_the_logits_of_several_sequences_stay_the_same",
+    "ComputesTheRowItself": "test_the_logits_of_several_sequences_stay_the_same",
+    "CountsPositionsItself": "test_later_steps_continue_a_sequence",
+    "AdaptsOneModel": "test_an_adapter_adapts_models_independently",
+    "AddsBuffers": "test_weights_keep_their_names_and_values",
+    "RoundsWeights": "test_weights_keep_their_names_and_values",
+}
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -405,9 +429,10 @@ BROKEN = {
     "broken_weight_loaders": WEIGHT_LOADERS,
     "broken_quantization_schemes": QUANTIZATION_SCHEMES,
     "broken_quantized_formats": QUANTIZED_FORMATS,
+    "broken_model_adapters": MODEL_ADAPTERS,
 }
-NUM_TRIED = of_length(4, 100)  # of each kit
-NUM_PROCESSES = of_length(2, len(BROKEN))  # all together may take longer than a test may
+NUM_TRIED = of_length(2, 100)  # of each kit
+NUM_PROCESSES = of_length(1, len(BROKEN))  # all together may take longer than a test may
 ENV = {**os.environ, "CI": "1"}  # with it, pytest reports all differences of two values
 WHY = r"^E +((AssertionError: )?assert .* (==|<=) |AssertionError: Tensor-likes are not close)"
 

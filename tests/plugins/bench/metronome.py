@@ -14,6 +14,8 @@ import uvicorn
 from litestar import Litestar, Response, get, post
 from litestar.response import Stream
 
+from ...doubles.prompt_server import PromptServer
+
 
 @dataclass
 class Metronome:
@@ -116,7 +118,7 @@ def serving(metronome: Metronome) -> Iterator[Metronome]:
         return metronome.answer(data)
 
     app = Litestar([models, complete], openapi_config=None)
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
+    server = PromptServer(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -158,6 +158,8 @@ def test_generating_models_refuse_to_embed(tmp_path):
         ({"page_size": 16}, "--page-size"),
         ({"policy": "fcfs"}, "--policy"),
         ({"options": {"policy.x": "1"}}, "policy.x"),
+        ({"options": {"module_pass.x": "1"}}, "module_pass.x"),
+        ({"options": {"logits_processor.dry.x": "1"}}, "logits_processor.dry.x"),
         ({"context_length": CONTEXT + 1}, f"1 to {CONTEXT} tokens"),
     ],
 )

@@ -13,7 +13,7 @@ from llmfw.core.base.errors import ConfigError, ContextLengthError, ModelError, 
 from llmfw.core.base.request import FinishReason, Request, SamplingParams
 from llmfw.core.model.devices import has_fast_bfloat16
 
-from ....length import also, of_length
+from ....length import also, also_each, of_length
 from .running import GREEDY, build_engine, generate_alone, random_prompts, run
 from .tiny_models import DIFFERENT, REFUSED, SERVABLE, VOCAB_SIZE, save_random_model
 
@@ -57,9 +57,13 @@ def alone(llama: Path) -> list[list[int]]:
     return [run(build_engine(llama), [p], s)[0] for p, s in zip(prompts, MIXED, strict=True)]
 
 
-@pytest.mark.parametrize("page_size", [1, 16])
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("policy", ["fcfs", "lpm"])
+@pytest.mark.parametrize(
+    ("policy", "overlap", "page_size"),
+    [
+        *(("fcfs", False, 1), ("fcfs", True, 16), ("lpm", False, 16), ("lpm", True, 1)),  # each two together
+        *also_each(("fcfs", False, 16), ("fcfs", True, 1), ("lpm", False, 1), ("lpm", True, 16)),
+    ],
+)
 def test_tokens_do_not_depend_on_scheduling(
     llama: Path, alone: list[list[int]], policy: str, overlap: bool, page_size: int
 ) -> None:

@@ -224,14 +224,16 @@ def test_stats_report_the_time_in_the_backend(engine: Engine) -> None:
     assert after["policy"].calls > before["policy"].calls
 
 
-def test_a_slow_compile_delays_only_its_request(engine: Engine) -> None:
+def test_a_slow_compile_delays_only_its_request(engine: Engine, tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
     woken = threading.Event()
     engine.call_when_ready(woken.set)
-    engine.add(asked("slow", grammar=one_of("slow", sleep=1.5)))
+    engine.add(asked("slow", grammar=one_of("slow", wait_for=str(go_on))))
     engine.add(Request(id="b", prompt=PROMPT, sampling=GREEDY))
     assert {event.id for event in drain(engine)} == {"b"}
     assert not woken.is_set()
     assert engine.stats().num_waiting == 1
+    go_on.touch()
     assert woken.wait(5)
     assert text_of([token for event in drain(engine) for token in event.token_ids][:-1]) == "slow"
 

@@ -163,16 +163,26 @@ def test_a_processor_cannot_allow_forbidden_tokens(llama: Path) -> None:
     assert set(chosen.token_ids) == {8, 9}
 
 
+def healthy() -> list[Request]:
+    return [asking("a"), asking("b", fault="none"), asking("c", steer=30.0)]
+
+
+@pytest.fixture(scope="module")
+def healthy_alone(llama: Path) -> list[list[int]]:
+    """The tokens of each healthy request by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DTYPES, EXACT, torch.float64)
+        return [generate(build(llama), [request])[0].token_ids for request in healthy()]
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_ends_only_its_own_request(
-    llama: Path, fault: str, overlap: bool, caplog: pytest.LogCaptureFixture
+    llama: Path, healthy_alone: list[list[int]], fault: str, overlap: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = build(llama, overlap=overlap)
-    others = [asking("a"), asking("b", fault="none"), asking("c", steer=30.0)]
-    expected = [generate(build(llama), [request])[0].token_ids for request in others]
-    *found, broken = generate(engine, [*others, asking("d", fault=fault, steer=1.0)])
-    assert [each.token_ids for each in found] == expected
+    *found, broken = generate(engine, [*healthy(), asking("d", fault=fault, steer=1.0)])
+    assert [each.token_ids for each in found] == healthy_alone
     assert (broken.end.finish_reason, broken.end.error_kind) == (FinishReason.ERROR, "ComponentFailedError")
     assert broken.end.error == (
         "logits processor 'faulty' of plugin 'tests' failed on this request; the server's log says why"

@@ -21,6 +21,7 @@ from llmfw.core.base.request import (
 )
 from llmfw.core.step.sampling import logprobs
 
+from ....length import also_each
 from .running import GREEDY, Outcome, build_engine, generate, random_prompts
 from .test_engine import DEMO, demo_prompts, demo_token
 from .test_mixed_batch import check_alike
@@ -90,8 +91,9 @@ def test_demo_logprobs_equal_transformers(overlap: bool) -> None:
     check_against_transformers(str(DEMO), requests, generate(engine, requests))
 
 
-@pytest.mark.parametrize("page_size", [1, 16])
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(
+    ("overlap", "page_size"), [(False, 1), (True, 16), *also_each((False, 16), (True, 1))]
+)
 def test_logprobs_survive_retractions(llama: Path, overlap: bool, page_size: int) -> None:
     requests = [
         Request(

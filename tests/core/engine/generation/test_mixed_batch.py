@@ -11,6 +11,7 @@ import pytest
 from llmfw.core.base.request import Request, SamplingParams, Thinking, TokenLogprob
 
 from ....doubles.trie_grammar import FIRST_BYTE, one_of
+from ....length import also_each
 from .running import Outcome, build_engine, generate, random_prompts
 from .tiny_models import SERVABLE, VOCAB_SIZE, save_byte_tokenizer, save_random_model
 
@@ -60,8 +61,9 @@ def alone(llama: Path, requests: list[Request]) -> list[Outcome]:
     return [generate(engine, [request])[0] for request in requests]
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("tokens", [None, 260])
+@pytest.mark.parametrize(
+    ("tokens", "overlap"), [(None, False), (260, True), *also_each((None, True), (260, False))]
+)
 def test_batched_requests_equal_single_runs(
     llama: Path, requests: list[Request], alone: list[Outcome], overlap: bool, tokens: int | None
 ) -> None:

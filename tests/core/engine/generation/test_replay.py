@@ -213,7 +213,7 @@ def test_random_damage_is_always_detected(
 
 @given(data=st.data())
 @settings(
-    max_examples=of_length(60, 600),
+    max_examples=of_length(30, 600),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

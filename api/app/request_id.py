@@ -1,0 +1,24 @@
+"""Gives every reply an id: also those on unknown paths and of plugins' routes."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from litestar.types import HTTPScope, Message
+
+_SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,200}")
+
+
+def add_request_id(scope: HTTPScope, message: Message) -> None:
+    """Add `x-request-id` to the start of a reply: the client's id if it is well formed, else a new one.
+
+    The id is also sent as `request-id`, where Anthropic's SDKs look for it.
+    """
+    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    request_id = given if _SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}".encode()
+    message["headers"] = [  # type: ignore[typeddict-unknown-key]
+        *message["headers"],  # type: ignore[typeddict-item]
+        (b"x-request-id", request_id),
+        (b"request-id", request_id),
+    ]

@@ -1,0 +1,120 @@
+"""What observers and middleware cost the API process: 200 streams of chat from an engine that does nothing.
+
+    .venv/bin/python docs/benchmarks/plugin_cost.py --before FOLDER
+
+Servers take turns: one without plugins; one with five observers (the request log, and four that count) and two middleware
+(cors and gzip); and, with `--before`, an earlier commit. Counted is the CPU time of the whole API process. Observers and
+middleware do not run in the engine's process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from servers import Server
+from streaming_cost import HERE, measure
+
+OBSERVERS = ["counter-1", "counter-2", "counter-3", "counter-4"]
+
+
+def main() -> None:
+    """Measure in turns, and print each server's medians and the ratio of each turn to the server without plugins."""
+    options = parse_arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        listed = servers(Path(folder), options)
+        turns: dict[str, list[dict[str, float]]] = {server.name: [] for server in listed}
+        for turn in range(options.runs):
+            for server in listed if turn % 2 else reversed(listed):
+                turns[server.name].append(measure(server, True, options))
+                print(server.name, json.dumps(turns[server.name][-1]), flush=True)
+    for name, runs in turns.items():
+        print(f"{name}: {described(runs, turns['no plugins'])}")
+    if options.out:
+        options.out.write_text(json.dumps(turns, indent=1) + "\n")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=200)
+    parser.add_argument("--tokens", type=int, default=400, help="of each stream")
+    parser.add_argument("--step", type=float, default=0.05, help="seconds between two tokens of a stream")
+    parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--before", type=Path, help="checkout of an earlier commit")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def servers(folder: Path, options: argparse.Namespace) -> list[Server]:
+    """Return the servers.
+
+    Args:
+        folder: empty folder, for the plugin and the request log.
+        options: of the command line.
+    """
+    write_plugin(folder)
+    settings = {
+        "observers": ",".join(["request-log", *OBSERVERS]),
+        "middleware": "cors,gzip",
+        "options": {
+            "observer.request-log.path": f"{folder}/log",
+            "middleware.cors.origins": ["https://a.example"],
+        },
+    }
+    with_plugins = {"SERVER_SETTINGS": json.dumps(settings), "PYTHONPATH": str(folder)}
+    found = [
+        Server("no plugins", command(HERE, options.step)),
+        Server("five observers, two middleware", command(HERE, options.step), environment=with_plugins),
+    ]
+    if options.before:
+        stub = command(options.before / "docs" / "benchmarks", options.step)
+        found.append(Server("before", stub, environment={"PYTHONPATH": str(options.before / ".links")}))
+    return found
+
+
+def command(folder: Path, step: float) -> list[str]:
+    """Return the command of a server whose stub is in a folder."""
+    return [sys.executable, str(folder / "stub_llmfw.py"), "{folder}", "{port}", "1", str(step)]
+
+
+def write_plugin(folder: Path) -> None:
+    """Write a plugin of four observers, each of which counts requests and tokens of each tenant."""
+    registered = "".join(f"    register({name!r}, 'counting_observers:Counter')\n" for name in OBSERVERS)
+    (folder / "counting_observers.py").write_text(
+        "from llmfw.core import RequestEnded, RequestObserver, hookimpl\n\n\n"
+        "class Counter(RequestObserver):\n"
+        "    def __init__(self, options):\n"
+        "        super().__init__(options)\n"
+        "        self.counts = {}\n\n"
+        "    def observe(self, events):\n"
+        "        for event in events:\n"
+        "            if isinstance(event, RequestEnded):\n"
+        "                requests, tokens = self.counts.get(event.started.tenant, (0, 0))\n"
+        "                self.counts[event.started.tenant] = (requests + 1, tokens + event.output_tokens)\n\n\n"
+        f"@hookimpl\ndef register_observers(register):\n{registered}"
+    )
+    metadata = folder / "counting_observers-0.1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: counting-observers\nVersion: 0.1\n")
+    (metadata / "entry_points.txt").write_text("[llmfw]\ncounting-observers = counting_observers\n")
+
+
+def described(runs: list[dict[str, float]], plain: list[dict[str, float]]) -> str:
+    """Return a server's medians, and its ratios to the server without plugins, turn by turn."""
+    texts = []
+    for figure, unit in (("us_per_token", "µs a token"), ("us_per_request", "µs a request")):
+        ratios = sorted(run[figure] / other[figure] for run, other in zip(runs, plain, strict=True))
+        median = statistics.median(run[figure] for run in runs)
+        texts.append(
+            f"{median:.1f} {unit}, ratio {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
+        )
+    return "; ".join(texts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""The kit of policies with one random load in `make test`, and with all of its loads in `make test-all`."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmfw.core.interfaces.policy import SchedulePolicy
+from llmfw.core.testing import SchedulePolicyTests
+
+from ...length import also
+
+
+class FewSeeds(SchedulePolicyTests):
+    """Many policies run the kit; a load takes as long as all its other tests together."""
+
+    @pytest.mark.parametrize("seed", [0, *also(range(1, 4))])
+    def test_each_request_finishes_once_under_load(self, policy: SchedulePolicy, seed: int) -> None:
+        super().test_each_request_finishes_once_under_load(policy, seed)
