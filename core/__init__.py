@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .base.request import TokenLogprob as TokenLogprob
     from .base.request import Wait as Wait
     from .client.client import EngineClient as EngineClient
+    from .client.client import RequestWatch as RequestWatch
     from .interfaces.attention import AttentionBackend as AttentionBackend
     from .interfaces.authenticator import Authenticator as Authenticator
     from .interfaces.authenticator import Credentials as Credentials
@@ -232,7 +233,7 @@ _HOMES = {
         "TokenEvent",
         "TokenLogprob",
     ),
-    ".client.client": ("EngineClient",),
+    ".client.client": ("EngineClient", "RequestWatch"),
     ".interfaces.attention": ("AttentionBackend",),
     ".interfaces.authenticator": (
         "Authenticator",

@@ -11,7 +11,7 @@ import logging
 
 from llmfw.api.access.authenticators import build_authenticators
 from llmfw.api.access.keyring import Keyring
-from llmfw.api.server.announcement import settings_line
+from llmfw.api.server.announcement import Given, settings_line
 from llmfw.api.services.middleware import build_middleware
 from llmfw.api.services.observing import observing
 from llmfw.api.services.option_checks import check_options
@@ -35,8 +35,13 @@ from .signals import Signals
 logger = logging.getLogger(__name__)
 
 
-def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins) -> int:
+def serve(
+    engine_config: EngineConfig, server_config: ServerConfig, plugins: Plugins, given: Given | None = None
+) -> int:
     """Serve until a signal stops the server, and return after a clean shutdown. Call it in the main thread.
+
+    Args:
+        given: what the user gave, for the log; None: all that the configs have.
 
     Returns:
         The exit code: 130 if Ctrl-C came before the server was ready, else 0.
@@ -49,7 +54,8 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, plugins: Plu
     """
     with Signals() as signals:
         setup_logging(server_config.log_level)
-        logger.info("%s", settings_line(engine_config, server_config))
+        logger.info("%s", settings_line(engine_config, server_config, given or Given()))
+        logger.debug("Resolved %s", settings_line(engine_config, server_config, Given()))
         keys = Keyring(server_config)  # first, so that an invalid key file is reported early
         with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
             limits = WatchdogLimits.of(server_config.watchdog_timeout)

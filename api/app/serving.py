@@ -44,7 +44,8 @@ from .signals import STOPPING, Signals
 
 logger = logging.getLogger(__name__)
 
-_UNTOLD = ("Waiting for application startup.", "Application startup complete.")
+_UNTOLD = ("Waiting for application startup.", "Application startup complete.", "Started server process")
+"""Starts of uvicorn's messages that tell users nothing."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 plus the number of SIGINT, as in shells."""
@@ -310,7 +311,7 @@ def _setup_uvicorn_logging() -> None:
         handler.setFormatter(uvicorn.logging.DefaultFormatter(form, TIME_FORMAT, use_colors=False))
         logging.getLogger(name).handlers = [handler]
         logging.getLogger(name).propagate = False
-    logging.getLogger("uvicorn.error").addFilter(lambda record: record.getMessage() not in _UNTOLD)
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_UNTOLD))
 
 
 def _uvicorn_config(app: ASGIApp, protocol: Callable[..., LimitedProtocol]) -> uvicorn.Config:

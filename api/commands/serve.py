@@ -24,6 +24,10 @@ LLMFW_ATTENTION__WORKSPACE_MB=256, or in a TOML file by --config. The command li
 and the environment over the file."""
 
 
+_DERIVED = ("served_model_name", "random_seed", "tool_parser", "reasoning_parser")
+"""Settings that `build_configs` chooses if the user does not."""
+
+
 @click.command("serve", cls=SettingsCommand, epilog=EPILOG, params=[model_option(), *setting_options()])
 @click.argument("model", required=False)
 def serve_command(model: str | None, model_option: str | None, show_config: bool, **values: Any) -> None:
@@ -44,8 +48,10 @@ def serve_command(model: str | None, model_option: str | None, show_config: bool
         resolved = resolve_model(name, plugins.registry, values["options"])
         engine_config, server_config = build_configs(resolved, values)
         from llmfw.api.app.serve import serve  # imports Litestar
+        from llmfw.api.server.announcement import Given
 
-        exit_code = serve(engine_config, server_config, plugins)
+        derived = frozenset(field for field in _DERIVED if values[field] is None)
+        exit_code = serve(engine_config, server_config, plugins, Given(name, derived))
     except LLMFWError as error:
         say_where_from(error, ctx.meta[OPTIONS])
         raise

@@ -35,6 +35,8 @@ from llmfw.core.base.errors import (
     TooLargeError,
 )
 
+from .url_hint import url_hint
+
 logger = logging.getLogger(__name__)
 
 STATUS: dict[type[LLMFWError], int] = {
@@ -213,12 +215,14 @@ def route_of(request: Request[Any, Any, Any]) -> str:
 def handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Return the error reply for an exception of a route, and log the exception (see `log_unexpected`).
 
-    For statuses 404, 405 and 413, the message names the URL, the allowed methods or the limit.
+    For statuses 404, 405 and 413, the message names the URL (and one that is close to it), the allowed methods
+    or the limit.
     """
     log_unexpected(error, route_of(request))
     where = f"{request.method} {request.url.path}"
     if isinstance(error, HTTPException) and error.status_code == 404:
-        error.detail = f"Unknown request URL: {where}"
+        hint = url_hint(request.url.path, (route.path for route in request.app.routes))
+        error.detail = f"Unknown request URL: {where}{hint and f'; {hint}'}"
     elif isinstance(error, HTTPException) and error.status_code == 405:
         allowed = _with_head((error.headers or {}).get("allow", ""))
         error.headers = {**(error.headers or {}), "allow": allowed}

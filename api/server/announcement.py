@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,11 +18,27 @@ _REACHABLE = {"http://0.0.0.0:": "http://127.0.0.1:", "http://[::]:": "http://[:
 """URL with a wildcard address → URL that a client on this machine can use."""
 
 
-def settings_line(engine: EngineConfig, server: ServerConfig) -> str:
-    """Return the settings that differ from their defaults, with API keys and passwords in URLs hidden."""
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the user gave, as far as the configs do not tell it.
+
+    Attributes:
+        model: the model's name or path as the user gave it; None: as in the config.
+        derived: fields of the configs that the user did not set, and that the model or chance has chosen.
+    """
+
+    model: str | None = None
+    derived: frozenset[str] = frozenset()
+
+
+def settings_line(engine: EngineConfig, server: ServerConfig, given: Given) -> str:
+    """Return the settings that the user chose, with API keys and passwords in URLs hidden."""
     fields = (*msgspec.structs.fields(EngineConfig), *msgspec.structs.fields(ServerConfig))
     values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
     found = {field.name: values[field.name] for field in fields if values[field.name] != _default_of(field)}
+    found = {name: value for name, value in found.items() if name not in given.derived}
+    if given.model is not None:
+        found["model"] = given.model
     found |= {name: "***" for name in _KEYS if name in found}
     if "options" in found:
         found["options"] = {

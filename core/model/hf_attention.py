@@ -9,7 +9,7 @@ backend knows the lengths.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -25,8 +25,13 @@ from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.plugin.returned import WrongReturnError
 
 from .mask_rules import MaskFunction, MaskMarkers
+from .row_states import RowStates
+from .state_mixer import StateCall
 
 IMPLEMENTATION = "llmfw"
+
+Layers = Sequence[LayerSpec] | Mapping[int, LayerSpec]
+"""Attention layers, by position among all layers of a model. A mapping if some layers have no attention."""
 
 _markers: ContextVar[MaskMarkers | None] = ContextVar("mask_markers", default=None)
 _relayed: ContextVar[Step | None] = ContextVar("relayed_step", default=None)
@@ -61,16 +66,24 @@ class AttentionStep:
 
     Args:
         backend: attention backend that has planned `batch`.
-        layers: attention layers by index.
+        layers: attention layers, by position among all layers of the model.
         batch: tensors of the step.
+        states: states of the step's sequences; None: the model has none.
     """
 
-    __slots__ = ("_backend", "_batch", "_layers")
+    __slots__ = ("_backend", "_batch", "_layers", "_states")
 
-    def __init__(self, backend: AttentionBackend, layers: Sequence[LayerSpec], batch: ForwardBatch) -> None:
+    def __init__(
+        self,
+        backend: AttentionBackend,
+        layers: Layers,
+        batch: ForwardBatch,
+        states: RowStates | None = None,
+    ) -> None:
         self._backend = backend
         self._layers = layers
         self._batch = batch
+        self._states = states
 
     @property
     def backend(self) -> AttentionBackend:
@@ -78,8 +91,8 @@ class AttentionStep:
         return self._backend
 
     @property
-    def layers(self) -> Sequence[LayerSpec]:
-        """Attention layers by index."""
+    def layers(self) -> Layers:
+        """Attention layers, by position among all layers of the model."""
         return self._layers
 
     @property
@@ -119,6 +132,11 @@ class AttentionStep:
         if not isinstance(output, torch.Tensor) or output.shape != expected or output.dtype != query.dtype:
             raise _wrong_output(output, expected, query.dtype)
         return output.unsqueeze(0)
+
+    def mix(self, call: StateCall) -> Any:
+        """Return the output of a module that keeps states, for the packed row."""
+        assert self._states is not None, "the model keeps states, and the step has none"
+        return self._states.mix(call)
 
 
 def _wrong_output(output: object, shape: tuple[int, ...], dtype: torch.dtype) -> WrongReturnError:

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, ModelError
 from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.interfaces.state_layer import StateLayer
 from llmfw.core.plugin.registry import Registry
 
 from .adapter_choice import choose_adapter
@@ -40,6 +41,7 @@ from .positions import check_positions
 from .probe import probe
 from .quantization.chosen_scheme import ChosenScheme, choose_scheme
 from .quantization.quantize import QuantizedSize, check_quantizable, quantize
+from .state_probe import find_states, state_layers
 from .text_class import class_for_text
 from .text_part import keep_text_part
 from .weight_choice import choose_weights
@@ -68,6 +70,7 @@ class LoadedModel:
         module_passes: names of the module passes that changed the model, in the order of their application.
         has_own_threads: whether the model computes on threads other than torch's (see `ModulePass`).
         weights: where its weights were read from; None: they are random.
+        states: layers that keep states between steps, by index.
     """
 
     module: nn.Module
@@ -80,6 +83,7 @@ class LoadedModel:
     module_passes: tuple[str, ...] = ()
     has_own_threads: bool = False
     weights: WeightSource | None = None
+    states: tuple[StateLayer, ...] = ()
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
@@ -141,7 +145,13 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     )
     return LoadedModel(
         module=module,
-        layers=probe(module, num_layers, vocab_size, may_lack_masks=bool(applied or adapter)),
+        layers=probe(
+            module,
+            num_layers,
+            vocab_size,
+            may_lack_masks=bool(applied or adapter),
+            states=state_layers(module),
+        ),
         architecture=type(module).__name__,
         vocab_size=vocab_size,
         context_length=context_length,
@@ -150,6 +160,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         module_passes=tuple(each.entry.name for each in applied),
         has_own_threads=any(each.module_pass.has_own_threads for each in applied),
         weights=weights,
+        states=state_layers(module),
     )
 
 
@@ -183,7 +194,9 @@ def _load_with_passes(
         module, quantized = load()
         size = quantized.num_bytes + sum(parameter.nbytes for parameter in module.parameters())
         with nullcontext() if scheme is None else scheme.blamed():
-            layers = probe(module, num_layers, vocab_size, may_lack_masks=may_lack_masks)
+            layers = probe(
+                module, num_layers, vocab_size, may_lack_masks=may_lack_masks, states=state_layers(module)
+            )
             check_positions(module)
             with refusing(module, "running it on several sequences"):
                 check_isolation(module, vocab_size)
@@ -274,16 +287,17 @@ def _load_merged(
     """
     implementation = IMPLEMENTATION if adapter is None else "eager"
     module = _load_module(config, weights, auto_class, hf_config, dtype, device, implementation)
+    module.eval().requires_grad_(False)
     text_config = hf_config.get_text_config(decoder=True)
+    num_layers, vocab_size = (
+        _number(hf_config, text_config, name) for name in ("num_hidden_layers", "vocab_size")
+    )
     with refusing(module, "choosing its rotary factors"), torch.inference_mode():
         take_long_factors(module, text_config, context_length)
     if adapter is not None:
-        num_layers, vocab_size = (
-            _number(hf_config, text_config, name) for name in ("num_hidden_layers", "vocab_size")
-        )
         adapter.apply(module, num_layers, vocab_size)
-    check_cache(module)
-    _drop_other_inputs(module.eval())
+    check_cache(module, find_states(module, vocab_size))
+    _drop_other_inputs(module)
     quantized = QuantizedSize() if scheme is None else quantize(module, scheme)
     with refusing(module, "merging its projections"):
         merge_projections(module)

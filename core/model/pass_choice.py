@@ -24,6 +24,7 @@ from .load_failure import refusing
 from .packed import packed_logits
 from .probe import probe
 from .relative_distance import relative_distance
+from .state_probe import state_layers
 
 logger = logging.getLogger(__name__)
 
@@ -163,9 +164,10 @@ def _apply(
         if type(count) is not int or count < 0:
             raise WrongReturnError(f"apply() returned {count!r:.80} in place of a number of modules")
         after = packed_logits(model, vocab_size)
-        is_same = probe(model, len(layers), vocab_size, may_lack_masks=True) == list(layers)
+        found = probe(model, len(layers), vocab_size, may_lack_masks=True, states=state_layers(model))
+        is_same = found == list(layers)
     moved = relative_distance(first, after)
-    logger.info("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
+    logger.debug("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
     if not is_same:
         raise ComponentError(
             f"after {chosen.entry} the model's layers call attention in another way; {_ADVICE}"

@@ -82,6 +82,20 @@ def test_an_unwanted_end_is_exit_code_1(status: str) -> None:
     )
 
 
+def test_progress_counts_no_line_that_did_not_run() -> None:
+    ended = job("cancelled", 6, 2994, 3000)
+    answers = {"POST /v1/batches/batch_1/cancel": [job("cancelling", 5, 0, 3000)], STATUS: [ended]}
+    listed = {"object": "list", "data": [ended], "has_more": False}
+    with scripted({**answers, "GET /v1/batches": [listed]}) as server:
+        waited = llmfw("cancel", "batch_1", "--wait", "--url", server.url)
+        table = llmfw("list", "--url", server.url)
+    assert waited.stderr.splitlines() == [
+        "cancelled: 6 of 3000 lines done",
+        "batch_1 was cancelled: 6 of 3000 lines have a result, 2994 failed or did not run.",
+    ]
+    assert table.stdout.splitlines()[1].split("\t")[1:4] == ["cancelled", "6/3000", ""]
+
+
 def test_the_first_errors_are_printed_safely() -> None:
     """By line, without control characters."""
     errors = [{"line": n, "message": f"line\x1b[2J {n}", "code": "bad"} for n in range(1, 15)]

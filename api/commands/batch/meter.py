@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from .words import CUT_SHORT
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -54,7 +56,7 @@ class LineMeter:
             total: number of all lines; 0 while it is not known.
         """
         now = time.monotonic()
-        rate = self._rate.see(done, now)
+        rate = 0.0 if status in CUT_SHORT else self._rate.see(done, now)
         if self._bar:
             self._bar.show(status, done, failed, total, rate)
         else:

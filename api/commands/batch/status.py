@@ -13,7 +13,7 @@ from llmfw.core.terminal.tables import Cell, Column, plain, print_table
 from ..remote import Remote, server_options
 from .server import BatchServer, Job
 from .wait import BatchError, report_end, summary_of, wait_for_end
-from .words import count_in_words, counts_of, describe, time_in_words
+from .words import CUT_SHORT, count_in_words, counts_of, describe, time_in_words
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the server's reply as JSON.")
 
@@ -102,4 +102,5 @@ def _print_table(jobs: list[Job]) -> None:
 def _row(job: Job) -> tuple[Cell, ...]:
     done, failed, total = counts_of(job)
     created = time_in_words(job["created_at"]) if job.get("created_at") else None
-    return job["id"], job["status"], f"{done}/{total}", failed, created, job.get("endpoint")
+    shown = None if job["status"] in CUT_SHORT else failed  # those that did not run count as failed
+    return job["id"], job["status"], f"{done}/{total}", shown, created, job.get("endpoint")

@@ -13,13 +13,20 @@ from llmfw.core.terminal.tables import plain
 NUM_ERRORS = 10
 """Maximum number of errors of a batch to show."""
 
-_CUT_SHORT = ("cancelled", "expired")
+CUT_SHORT = ("cancelled", "expired")
+"""States of batches whose number of failed lines includes those that did not run."""
 
 
 def counts_of(job: dict[str, Any]) -> tuple[int, int, int]:
-    """Return the numbers of lines with a result, of failed lines, and of all lines."""
+    """Return the numbers of lines that are done, of failed lines, and of all lines.
+
+    If the batch was cancelled or has expired, only completed lines are done, and the number of failed lines is 0,
+    because lines that did not run count as failed.
+    """
     counts = job.get("request_counts") or {}
     completed, failed, total = (int(counts.get(key) or 0) for key in ("completed", "failed", "total"))
+    if job.get("status") in CUT_SHORT:
+        return completed, 0, total
     return completed + failed, failed, total
 
 
@@ -30,8 +37,8 @@ def count_in_words(job: dict[str, Any]) -> str:
     lines that did not run count as failed.
     """
     done, failed, total = counts_of(job)
-    if job.get("status") in _CUT_SHORT:
-        return f"{done - failed} of {total} lines have a result, {failed} failed or did not run"
+    if job.get("status") in CUT_SHORT:
+        return f"{done} of {total} lines have a result, {total - done} failed or did not run"
     return counts_in_words(done, failed, total)
 
 

@@ -35,6 +35,11 @@ OTHER_NAMES = {
 }
 """Maps a field of config.json to its names in older architectures."""
 
+STATE_KEYS = re.compile(
+    "mamba_|ssm_|state_size|linear_(attn|conv|key|num|value)|conv_L_cache|conv_kernel|cca_"
+)
+"""Fields of config.json that only models with states have, such as those of a convolution."""
+
 COUNT = """
 import sys, torch, transformers
 from llmfw.core.model.text_class import class_for_text
@@ -118,13 +123,19 @@ def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
     whole = read_json(path)
     inner = whole.get("text_config")
     config = whole | inner if isinstance(inner, dict) else whole
-    heads, hidden = _number(config, "num_attention_heads", path), _number(config, "hidden_size", path)
-    layers = _number(config, "num_hidden_layers", path)
     kinds = [str(kind) for kind in config.get("layer_types") or ()]
     if others := sorted({kind for kind in kinds if not kind.endswith("attention") or "linear" in kind}):
         raise ModelError(
-            f"{path}: layers of {', '.join(others)} are not ordinary attention; llmfw cannot serve them"
+            f"{path}: layers of {', '.join(others)} are not ordinary attention, whose memory is all that llmfw plan counts; "
+            "start llmfw serve, whose log has the sizes"
         )
+    if key := next((key for key in sorted(config) if STATE_KEYS.match(key)), None):
+        raise ModelError(
+            f"{path} has {key!r}: its layers keep states, whose memory llmfw plan does not count; start llmfw serve, whose "
+            "log has the sizes"
+        )
+    heads, hidden = _number(config, "num_attention_heads", path), _number(config, "hidden_size", path)
+    layers = _number(config, "num_hidden_layers", path)
     notes: list[str] = []
     if any(name in whole for name in ("vision_config", "audio_config")):
         notes.append("Its weights include those for images or sound, which are freed after loading.")

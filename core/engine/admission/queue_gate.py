@@ -105,7 +105,7 @@ class QueueGate:
 
     @classmethod
     def of(cls, config: EngineConfig, places: int, pool_tokens: int = 0) -> QueueGate:
-        """Return the gate for these settings, and log its limits.
+        """Return the gate for these settings, and log its limits at level debug.
 
         Args:
             places: maximum number of running requests.
@@ -116,7 +116,7 @@ class QueueGate:
             requests = max(LEAST_QUEUED, QUEUED_PER_PLACE * places)
         if tokens is None:
             tokens = max(LEAST_QUEUED_TOKENS, QUEUED_PER_TOKEN * pool_tokens)
-        logger.info("max_queued_requests=%d, max_queued_tokens=%d (0: any number)", requests, tokens)
+        logger.debug("max_queued_requests=%d, max_queued_tokens=%d (0: any number)", requests, tokens)
         return cls(requests or None, tokens or None, config.max_tenant_requests)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
@@ -156,6 +157,12 @@ def test_the_command_in_the_log_works(process: Process) -> None:
 def test_the_start_fits_a_screen(process: Process) -> None:
     start = process.log.partition("Try it:")[0].splitlines()
     assert len(start) <= 18
+    assert "random_seed" not in process.log
+
+    long_path = re.compile("model='[^']*'")
+    start = [long_path.sub("model='demo'", line) for line in start if not line.startswith("warning: ")]
+    command = next(line for line in process.lines if line.startswith("curl "))
+    assert sum(math.ceil(len(line.rstrip()) / 80) for line in (*start, command)) <= 23
     assert start[-1].endswith(
         f"Model 'tiny' is ready at {process.url}/v1 (the base URL for OpenAI clients). "
     )

@@ -8,19 +8,27 @@ from typing import Any
 
 import pytest
 
-from llmfw.api.server.announcement import ready_text, settings_line
+from llmfw.api.server.announcement import Given, ready_text, settings_line
 from llmfw.core.base.config import EngineConfig, ServerConfig
 
 URL = "http://127.0.0.1:30000"
 
 
 def line_of(**settings: Any) -> str:
-    return settings_line(EngineConfig(model="m"), ServerConfig(served_model_name="n", **settings))
+    return settings_line(EngineConfig(model="m"), ServerConfig(served_model_name="n", **settings), Given())
 
 
 def test_default_settings_are_left_out() -> None:
     said = "Settings: model='m', port=8000, served_model_name='n';"
     assert line_of(port=8000, host="127.0.0.1").startswith(said)
+
+
+def test_the_settings_line_shows_what_users_gave() -> None:
+    engine = EngineConfig(model="/a/folder/of/weights", random_seed=5)
+    server = ServerConfig(served_model_name="demo", tool_parser="hermes", port=8000)
+    given = Given("demo", frozenset({"random_seed", "served_model_name"}))
+    said = "Settings: model='demo', port=8000, tool_parser='hermes';"
+    assert settings_line(engine, server, given).startswith(said)
 
 
 def test_keys_are_hidden() -> None:
