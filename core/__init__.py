@@ -134,6 +134,8 @@ if TYPE_CHECKING:
     from .interfaces.policy import Waiting as Waiting
     from .interfaces.quantization_scheme import LinearLayer as LinearLayer
     from .interfaces.quantization_scheme import QuantizationScheme as QuantizationScheme
+    from .interfaces.quantized_format import QuantizedFormat as QuantizedFormat
+    from .interfaces.quantized_format import StoredLayer as StoredLayer
     from .interfaces.request_field import RequestField as RequestField
     from .interfaces.response_store import ResponseRecord as ResponseRecord
     from .interfaces.response_store import ResponseStore as ResponseStore
@@ -306,6 +308,7 @@ _HOMES = {
         "Waiting",
     ),
     ".interfaces.quantization_scheme": ("LinearLayer", "QuantizationScheme"),
+    ".interfaces.quantized_format": ("QuantizedFormat", "StoredLayer"),
     ".interfaces.request_field": ("RequestField",),
     ".interfaces.response_store": (
         "ResponseRecord",

@@ -27,6 +27,7 @@ from .adapter_choice import choose_adapter
 from .checked_load import load_checked, read_config
 from .chosen_adapter import ChosenAdapter
 from .devices import available_memory, gigabytes, has_fast_bfloat16
+from .format_choice import dequantizing, format_names
 from .fuse import merge_projections
 from .hf_attention import IMPLEMENTATION, register_with_transformers
 from .isolation import check_cache, check_isolation
@@ -99,12 +100,13 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     _quiet_transformers()
     scheme = choose_scheme(config, registry)
     weights = choose_weights(config, registry)
-    hf_config = read_config(config.model)
+    hf_config = read_config(config.model, format_names(registry))
     auto_class = class_for_text(config.model, hf_config)
     text_config = hf_config.get_text_config(decoder=True)
     check_layer_types(hf_config.model_type, text_config)
     dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
     check_quantizable(scheme, hf_config, config.model, device, dtype)
+    weights, hf_config = dequantizing(weights, hf_config, registry)
     context_length = choose_context_length(config.context_length, text_config, long_factors=True)
     adapter = choose_adapter(config.model_adapter, registry, hf_config)
     passes = choose_passes(config.module_passes, registry, device, dtype)

@@ -45,6 +45,7 @@ pytest.register_assert_rewrite(
             "eviction_rules",
             "logits_processors",
             "quantization_schemes",
+            "quantized_formats",
             "response_stores",
             "response_model",
             "weight_loaders",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from .parsing import ReasoningExample, ToolExample
     from .policies import SchedulePolicyTests
     from .quantization_schemes import QuantizationSchemeTests
+    from .quantized_formats import QuantizedExample, QuantizedFormatTests
     from .reasoning_parsers import ReasoningParserTests
     from .request_fields import RequestFieldTests
     from .response_stores import ResponseStoreTests
@@ -93,6 +95,8 @@ _HOMES = {
     "ModelSourceTests": "model_sources",
     "ModulePassTests": "module_pass",
     "QuantizationSchemeTests": "quantization_schemes",
+    "QuantizedExample": "quantized_formats",
+    "QuantizedFormatTests": "quantized_formats",
     "ReasoningExample": "parsing",
     "ReasoningParserTests": "reasoning_parsers",
     "RequestFieldTests": "request_fields",
@@ -127,6 +131,8 @@ __all__ = [
     "ModelSourceTests",
     "ModulePassTests",
     "QuantizationSchemeTests",
+    "QuantizedExample",
+    "QuantizedFormatTests",
     "ReasoningExample",
     "ReasoningParserTests",
     "RequestFieldTests",

@@ -11,7 +11,7 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -80,6 +80,7 @@ class ModelNumbers:
             The number of KV heads and the head sizes are those that the KV cache stores.
         context: longest sequence, in tokens, that the model supports; None if the config does not give it.
         quantized: whether the weights are stored in a quantized type.
+        dequantized: whether a plugin reads that type, and dequantizes the weights when the model is loaded.
         windows: length of a sliding window in tokens → number of layers with such a window.
         notes: further remarks, one sentence per item.
     """
@@ -97,6 +98,7 @@ class ModelNumbers:
     vocab: int
     context: int | None
     quantized: bool
+    dequantized: bool
     windows: dict[int, int]
     notes: list[str]
 
@@ -106,8 +108,11 @@ class ModelNumbers:
         return self.layers * self.kv_heads * (self.head_dim + self.v_head_dim)
 
 
-def read_numbers(folder: Path) -> ModelNumbers:
+def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
     """Read config.json.
+
+    Args:
+        formats: names of the quantized formats that plugins read.
 
     Raises:
         ModelError: the file cannot be read, lacks a size, or describes a model that llmfw does not serve.
@@ -149,9 +154,19 @@ def read_numbers(folder: Path) -> ModelNumbers:
         vocab=_number(config, "vocab_size", path),
         context=_find(config, "max_position_embeddings"),
         quantized="quantization_config" in config,
+        dequantized=_is_dequantized(config, formats, notes),
         windows=_windows(config, kinds, layers),
         notes=notes,
     )
+
+
+def _is_dequantized(config: Mapping[str, Any], formats: Collection[str], notes: list[str]) -> bool:
+    settings = config.get("quantization_config")
+    method = settings.get("quant_method") if isinstance(settings, dict) else None
+    if method not in formats:
+        return False
+    notes.append(f"Its weights are stored by {method}, and are dequantized when the model is loaded.")
+    return True
 
 
 def _find(config: Mapping[str, Any], name: str) -> int | None:
@@ -206,13 +221,15 @@ def _windows(config: Mapping[str, Any], kinds: list[str], layers: int) -> dict[i
 def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
     """Return the size in bytes of all weights in a dtype, and the source of this number.
 
-    Weights that are stored quantized keep their size.
+    Weights that are stored quantized keep their size, unless a plugin dequantizes them.
 
     Raises:
         ModelError: weight files cannot be read; or there are none, and the model is quantized, or
             transformers cannot build it.
     """
     folder = numbers.folder
+    if numbers.dequantized:
+        return _count(folder, COUNT)[0][0] * DTYPE_BYTES[dtype], "config.json"
     if files := sorted(folder.glob("*.safetensors")):
         tensors = [tensor for file in files for tensor in _tensors(file)]
         if numbers.quantized:

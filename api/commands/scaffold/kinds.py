@@ -126,6 +126,12 @@ KINDS: Mapping[str, Kind] = {
             "Scheme",
         ),
         Kind(
+            "quantized_format",
+            "codes of a byte, with a scale for each output",
+            "llmfw serve FOLDER  # quant_method {name} in its config.json",
+            "Format",
+        ),
+        Kind(
             "model_adapter",
             "GPT-J, whose layers do not call transformers' attention interface",
             "llmfw serve --model-adapter {name}",

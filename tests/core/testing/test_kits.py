@@ -372,6 +372,22 @@ QUANTIZATION_SCHEMES = {
     "MirrorsEmbeddings": "test_embeddings_share_the_weight_of_the_head",
     "CountsHeadsLess": "test_models_are_quantized_as_planned",
 }
+QUANTIZED_FORMATS = {
+    "ForgetsTheScales": "test_weights_are_what_tensors_stand_for",
+    "RoundsToHalf": "test_weights_are_what_tensors_stand_for",
+    "TakesBiases": "test_other_tensors_are_left_alone",
+    "ScalesAllRowsAlike": "test_modules_treat_rows_alike",
+    "ScalesInPlace": "test_tensors_are_not_changed",
+    "CachesByName": "test_checkpoints_are_not_confused",
+    "TakesMissingScalesForOne": "test_missing_tensors_are_refused",
+    "RaisesKeyError": "test_missing_tensors_are_refused",
+    "RepeatsScales": "test_other_shapes_are_refused",
+    "TakesAnyDtype": "test_other_dtypes_are_refused",
+    "IgnoresItsBits": "test_other_settings_are_refused",
+    "ReturnsHalf": "test_weights_are_what_tensors_stand_for",
+    "Transposes": "test_weights_are_what_tensors_stand_for",
+    "SkipsLargeLayers": "test_weights_are_what_tensors_stand_for",
+}
 MODEL_ADAPTERS = {
     "ForgetsTheScale": "test_the_logits_of_several_sequences_stay_the_same",
     "TakesOneTokenForAPrompt": "test_later_steps_continue_a_sequence",
@@ -412,6 +428,7 @@ BROKEN = {
     "broken_logits_processors": LOGITS_PROCESSORS,
     "broken_weight_loaders": WEIGHT_LOADERS,
     "broken_quantization_schemes": QUANTIZATION_SCHEMES,
+    "broken_quantized_formats": QUANTIZED_FORMATS,
     "broken_model_adapters": MODEL_ADAPTERS,
 }
 NUM_TRIED = of_length(2, 100)  # of each kit
