@@ -16,6 +16,7 @@ from llmfw.core.base.errors import ComponentError, LLMFWError
 from llmfw.core.interfaces.lazy_command import LazyCommand
 
 from .commands.lazy_group import LazyGroup
+from .commands.other_servers_commands import advice_on
 
 _OWN = (
     ("serve", "serve:serve_command", "Serve MODEL to OpenAI clients."),
@@ -90,6 +91,18 @@ class PluginGroup(LazyGroup):
                     f"command {cmd_name!r} is brought by several plugins; choose one of: {', '.join(spellings)}"
                 )
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant. For a command of another server, the error says what to use here."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            found = advice_on(args[0])
+            if found is None:
+                raise
+            raise click.UsageError(found, ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and show an LLMFWError as one line.

@@ -174,6 +174,8 @@ def _read_choice(choice: Any) -> tuple[Mode, list[tuple[str, str]] | None]:
         return "none", None
     if choice == "required":
         return "required", None
+    if choice == "any":
+        _wrong("tool_choice", choice, "required, which other APIs call any")
     if not isinstance(choice, dict):
         _wrong("tool_choice", choice, "none, auto, required or an object with type")
     kind = choice.get("type")

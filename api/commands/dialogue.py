@@ -15,6 +15,7 @@ Commands = Mapping[str, tuple[str, Callable[[str], None]]]
 """Maps a command's name, with its slash, to its help and a function that takes the text after the name."""
 
 _ENDS = ("/exit", "/quit")
+_HOW_TO_END = "/exit or Ctrl-D ends"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -61,7 +62,8 @@ class Screen:
 def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[], str]) -> None:
     """Answer one line after the other until the input ends (Ctrl-D), or until /exit or /quit.
 
-    Ctrl-C stops the current answer only.
+    Ctrl-C stops the current answer only. A second one at the prompt, and the words exit and quit alone, show
+    how to end.
 
     Prints errors of llmfw and continues.
 
@@ -70,6 +72,7 @@ def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[
         commands: commands that lines can start with.
         read: function that returns the next line or raises EOFError.
     """
+    was_interrupted = False
     while True:
         try:
             line = read().strip()
@@ -77,10 +80,15 @@ def converse(answer: Callable[[str], None], commands: Commands, read: Callable[[
             click.echo(err=True)
             return
         except KeyboardInterrupt:
-            click.echo(err=True)
+            click.echo(f"\n{_HOW_TO_END}" if was_interrupted else "", err=True)
+            was_interrupted = True
             continue
+        was_interrupted = False
         if line in _ENDS:
             return
+        if f"/{line.lower()}" in _ENDS:
+            click.echo(_HOW_TO_END, err=True)
+            continue
         try:
             if line.startswith("/"):
                 _run(line, commands)

@@ -120,16 +120,19 @@ def _with_package_key(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_table(found: dict[str, list[dict[str, Any]]]) -> None:
-    """Print one row for each component, then one for each plugin that did not load."""
+    """Print one row for each component, then one for each plugin that did not load.
+
+    A narrow terminal keeps kind, name and summary, which for a plugin that did not load is the reason.
+    """
     columns = [
         Column("kind"),
-        Column("name"),
-        Column("plugin"),
-        Column("package", drop=2),
-        Column("needs", drop=3),
-        Column("lacks", wraps=True, style="red"),
-        Column("options", drop=4, wraps=True),
-        Column("summary", drop=1, wraps=True),
+        Column("name", wraps=True),  # of a route, an import path
+        Column("plugin", drop=1),
+        Column("package", drop=3),
+        Column("needs", drop=4),
+        Column("lacks", drop=2, wraps=True, style="red"),
+        Column("options", drop=5, wraps=True),
+        Column("summary", wraps=True),
     ]
     if any(component["shadowed_by"] for component in found["components"]):
         columns.insert(2, Column("shadowed by", style="red"))
@@ -155,13 +158,12 @@ def _cells(component: dict[str, Any]) -> dict[str, str]:
 
 def _cells_of_broken(plugin: dict[str, Any]) -> dict[str, str]:
     package = f"{plugin['package']} {plugin['version']}".strip()
-    lacks = f"did not load: {plugin['reason']}"
     return {
         "kind": "plugin",
         "name": plugin["name"],
         "plugin": plugin["name"],
         "package": package,
-        "lacks": lacks,
+        "summary": f"did not load: {plugin['reason']}",
     }
 
 

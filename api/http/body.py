@@ -247,6 +247,8 @@ def half_surrogates(raw: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _not_json(error: Exception, raw: bytes | msgspec.Raw) -> RequestError:
+    if isinstance(error, UnicodeDecodeError):
+        return RequestError(f"the request's body is not UTF-8: {_not_utf8(raw)}", code="invalid_json")
     if "surrogate" in str(error) or "truncated" in str(error):
         found = next(half_surrogates(bytes(raw)), None)
         if found is not None:
@@ -257,6 +259,17 @@ def _not_json(error: Exception, raw: bytes | msgspec.Raw) -> RequestError:
                 code="invalid_json",
             )
     return RequestError(f"the request's body is not valid JSON: {error}", code="invalid_json")
+
+
+def _not_utf8(raw: bytes | msgspec.Raw) -> str:
+    """Return which byte is not UTF-8, and its place in the body or in the value that was decoded by itself."""
+    data = bytes(raw)
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        of = "" if isinstance(raw, bytes) else f" of the value that starts with {data[:20]!r}"
+        return f"0x{data[error.start]:02x} at byte {error.start}{of} ({error.reason}); send UTF-8"
+    raise AssertionError("only bytes that are not UTF-8 are asked about")
 
 
 def _wrong_value(body: Any, message: str) -> RequestError:

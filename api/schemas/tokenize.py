@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from .common import Body, SmallInt
-from .refusals import PROMPT_REFUSALS, Refusal
+from .refusals import PROMPT_REFUSALS, Refusal, absent
 
 Tokens = list[int]
 
@@ -27,7 +27,10 @@ class TokenizeRequest(Body, kw_only=True):
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
 
-    refused: ClassVar[Mapping[str, Refusal]] = PROMPT_REFUSALS
+    refused: ClassVar[Mapping[str, Refusal]] = {
+        **PROMPT_REFUSALS,
+        "content": absent(why="content is called prompt here"),
+    }
 
 
 class Tokenized(msgspec.Struct, kw_only=True):

@@ -127,4 +127,6 @@ def say_where_from(error: LLMFWError, options: Iterable[ComponentOption]) -> Non
 def _names(text: str, key: str) -> bool:
     kind, _, name = key.partition(".")
     name = name.rpartition(".")[2]
-    return kind.replace("_", " ") in text and any(quoted in text for quoted in (f"'{name}'", f"$.{name}"))
+    return kind.replace("_", " ") in text and any(
+        quoted in text for quoted in (f"'{name}'", f"$.{name}", f".{name}: ")
+    )

@@ -12,6 +12,8 @@ from click.core import ParameterSource
 
 from llmfw.core.base.setting import Setting
 
+from .other_servers_values import advice_on_value
+
 ENVIRONMENT = "LLMFW_"
 """Prefix of the names of environment variables."""
 CONFIG_FILE = "llmfw.config_file"
@@ -68,7 +70,7 @@ class SettingOption(click.Option):
         return ctx.meta[CONFIG_FILE] if found is ParameterSource.DEFAULT_MAP else None
 
     def handle_parse_result(self, ctx: click.Context, opts: Any, args: list[str]) -> tuple[Any, list[str]]:
-        """Read the value. If it is wrong, the error names its source."""
+        """Read the value. If it is wrong, the error names its source, and explains another server's value."""
         try:
             return super().handle_parse_result(ctx, opts, args)
         except click.BadParameter as error:
@@ -76,6 +78,10 @@ class SettingOption(click.Option):
                 source = self.source(ctx)
                 is_variable = source is None or source == self.envvar
                 error.param_hint = source if is_variable else f"'{self.key}' in {source}"
+            if error.param is self and (
+                here := advice_on_value(str(self.name), self.consume_value(ctx, opts)[0])
+            ):
+                error.message = f"{error.message}; {here}"
             raise
 
 

@@ -94,6 +94,12 @@ def _response_format(given: Mapping[str, Any], param: str) -> Iterator[Structure
     keys = _RESPONSE_FORMATS.get(kind) if isinstance(kind, str) else None
     if keys is None:
         _wrong(f"{param}.type", kind, f"one of {', '.join(_RESPONSE_FORMATS)}")
+    if kind == "json_object" and "value" in given:  # as in TGI
+        raise RequestError(
+            f'{param}.value is not supported; send the schema as {{"type": "json_object", "schema": …}}',
+            param=f"{param}.value",
+            code="unsupported_parameter",
+        )
     _check_keys(given, ("type", *keys), param)
     if kind == "text":
         return

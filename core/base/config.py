@@ -118,9 +118,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Maximum number of sequences in a step.", unset="512 on a GPU, 128 on a CPU", group="Scheduling")] = None
     max_queued_requests: Annotated[Count | None, Setting(
         "Reject new requests with 503 while this many wait; 0: no limit.",
-        unset="16 for each that may run, at least 256")] = None
+        unset="16 times --max-running-requests, at least 256")] = None
     max_queued_tokens: Annotated[Count | None, Setting(
-        "Reject new requests with 503 if their prompt brings the waiting tokens above this; 0: no limit.",
+        "Reject a new request with 503 if its prompt would bring all waiting prompts together above this number of "
+        "tokens; 0: no limit.",
         unset="8 times the KV cache, at least 1,048,576")] = None
     max_tenant_requests: Annotated[Positive | None, Setting(
         "Reject requests with 429 while this many of their tenant, a named API key or a user, wait or run.",

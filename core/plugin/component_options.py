@@ -20,9 +20,9 @@ from llmfw.core.base.config import OptionValue
 __all__ = [
     "NoOptions",
     "ValidationError",
-    "at_fault",
     "converted",
     "default_of",
+    "fault_of",
     "fault_of_default",
     "option_text",
     "with_keywords",
@@ -106,16 +106,27 @@ def _values_of(kind: Any) -> str:
     return f"; allowed: {', '.join(map(repr, values))}" if values else ""
 
 
-def at_fault(given: Mapping[str, OptionValue], error: ValidationError, prefix: str) -> str:
-    """Return the option that caused an error as "prefix.key is value: "; "" if the option is unknown.
+_PLAIN = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+_TYPE = re.compile(
+    r"Expected `(int|float|bool)(?: \| null)?`(?:, got `\w+`| (?P<bound>[<>]=? [^ ]+)) - at `\$\.\w+`"
+)
+
+
+def fault_of(given: Mapping[str, OptionValue], error: ValidationError, prefix: str) -> str:
+    """Return the text of an error, with the option "prefix.key" that caused it and its value.
 
     Omits a value that looks like a URL, because a URL may contain a password.
     """
     found = re.search(r"`\$\.(\w+)", str(error))
     if found is None or found[1] not in given:
-        return ""
+        return str(error)
     value = option_text(given[found[1]])
-    return f"{prefix}.{found[1]}: " if "://" in value else f"{prefix}.{found[1]} is {value!r}: "
+    shown = "the value" if "://" in value else repr(value)
+    key = f"{prefix}.{found[1]}"
+    if plain := _TYPE.fullmatch(str(error)):
+        bound = f" {plain['bound']}" if plain["bound"] else ""
+        return f"{key}: {shown} is not {_PLAIN[plain[1]]}{bound}"
+    return f"{key}: {error}" if "://" in value else f"{key} is {shown}: {error}"
 
 
 def _from_json(value: OptionValue) -> Any:

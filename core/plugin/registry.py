@@ -203,8 +203,8 @@ class Entry:
             built, wrong = reading.converted(given, struct), reading.wrong_default(struct, given)
         except reading.ValidationError as error:
             hint = self._needed(struct, given) if "missing required" in str(error) else ""
-            fault = reading.at_fault(given, error, self.option_prefix)
-            raise ConfigError(f"options of {self}: {fault}{error}{hint}") from error
+            fault = reading.fault_of(given, error, self.option_prefix)
+            raise ConfigError(f"options of {self}: {fault}{hint}") from error
         except BaseException as error:  # a plugin's types may raise anything
             raise_if_process_ends(error)
             raise ComponentError(f"{self} has Options that cannot be read: {reason_of(error)}") from error

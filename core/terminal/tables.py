@@ -120,7 +120,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     """Return the width of each column, so that columns and gaps fit into `width`; None if they cannot.
 
     If space is scarce, titles wrap and columns with wrapping text get narrower. Spare space goes to the other
-    columns first, then to those with wrapping text.
+    columns first, then to those with wrapping text, those with the longest cells first.
     """
     from rich.cells import cell_len
 
@@ -133,7 +133,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     spare = width - sum(widths) - GAP * (len(columns) - 1)
     if spare < 0:
         return None
-    for i in sorted(range(len(columns)), key=lambda i: columns[i].wraps):
+    for i in sorted(range(len(columns)), key=lambda i: (columns[i].wraps, -wishes[i])):
         more = min(wishes[i] - widths[i], spare)
         widths[i] += more
         spare -= more

@@ -35,6 +35,15 @@ def _epilog() -> str:
     return "\b\nWorkloads (lengths in tokens):\n" + "\n".join(lines)
 
 
+def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Callback of vLLM's and SGLang's option: say what to use here."""
+    if value is not None:
+        raise click.UsageError(
+            "--num-prompts is an option of vLLM and SGLang; here it is --scale, a factor of each workload's requests",
+            ctx,
+        )
+
+
 @click.command(epilog=_epilog(), short_help="Measure an OpenAI-compatible server under a fixed workload.")
 @click.option(
     "--url",
@@ -105,6 +114,7 @@ def _epilog() -> str:
     metavar="SECONDS",
     help="Fail a request that receives no byte for this long.",
 )
+@click.option("--num-prompts", hidden=True, expose_value=False, callback=_no_num_prompts)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per workload instead of a table."
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from typing import Annotated, Literal
@@ -183,6 +184,25 @@ def test_equal_names_list_what_shadows_them(install_plugin):
     lines = [line.split("\t") for line in llmfw("plugins").stdout.splitlines()]
     [line] = [line for line in lines if line[:2] == ["policy", "one/twin"]]
     assert "two/twin" in line
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plugins_at_80_columns_are_a_table(install_plugin, monkeypatch, capsys):
+    install_plugin("ours", "raise OSError('disk')", "ours")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout", stdout := Terminal())
+    build_cli()(["plugins"], standalone_mode=False)
+    lines = stdout.getvalue().splitlines()
+    assert lines[0].split() == ["kind", "name", "summary"]
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+    assert len(lines) < 200
+    assert any(re.search("plugin +ours +did not load: OSError: disk", line) for line in lines)
+    assert "No room for plugin, package" in capsys.readouterr().err
 
 
 def test_a_shadowed_command_lists_its_full_name(install_plugin):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -18,6 +20,7 @@ from llmfw.core.plugin.plugins import load_plugins
 
 from ..doubles.serving import SERVED_NAME, serving
 
+ROOT = Path(__file__).parents[2]
 CAPITALS: Any = [{"role": "user", "content": "List 3 countries and their capitals."}]
 
 
@@ -157,3 +160,23 @@ def test_a_streamed_response_equals_the_whole(sdk: openai.OpenAI) -> None:
     with sdk.responses.stream(**fields) as stream:
         streamed = stream.get_final_response()
     assert streamed.output_text == sdk.responses.create(**fields).output_text
+
+
+def test_the_page_on_clients_shows_every_field(sdk: openai.OpenAI) -> None:
+    page = (ROOT / "docs" / "clients.md").read_text()
+    shown = json.loads(
+        "".join(
+            re.search(r'^\{"id":"chatcmpl-.*?\}$(?=\n```)', page, re.MULTILINE | re.DOTALL)[0].split("\n")
+        )
+    )  # type: ignore[index]
+    question: Any = [{"role": "user", "content": "What is the capital of France?"}]
+    raw = sdk.chat.completions.with_raw_response.create(model=SERVED_NAME, messages=question, temperature=0)
+    assert fields_of(json.loads(raw.text)) == fields_of(shown)
+    assert json.loads(raw.text)["choices"] == shown["choices"]
+
+
+def fields_of(reply: Any) -> Any:
+    """Return an object's fields, in order, with those of the objects in it."""
+    if isinstance(reply, list):
+        return [fields_of(each) for each in reply]
+    return [(key, fields_of(value)) for key, value in reply.items()] if isinstance(reply, dict) else None

@@ -256,6 +256,14 @@ def test_a_conversation_ends_by_exit_or_quit(end: str) -> None:
     assert asked == ["one"]
 
 
+@pytest.mark.parametrize("words", [("quit",), (" Exit ",), (KeyboardInterrupt, KeyboardInterrupt)])
+def test_a_try_to_end_shows_how(words: tuple[Any, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+    converse(asked.append, {}, reader(*words, KeyboardInterrupt, "exit the house"))
+    assert asked == ["exit the house"]
+    assert capsys.readouterr().err.count("/exit or Ctrl-D ends\n") == (2 if len(words) == 2 else 1)
+
+
 @pytest.mark.slow
 def test_terminals_hold_a_conversation_with_ctrl_c(tmp_path: Path) -> None:
     """Ctrl-C stops the current answer only."""

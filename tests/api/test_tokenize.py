@@ -169,3 +169,9 @@ def test_the_total_of_all_lists_is_limited(server: Served) -> None:
     lists = [[71] * most] * (2**17 // most + 1)
     error = server.post("/v1/detokenize", {"tokens": lists}).json()["error"]
     assert "at most 131072 are decoded" in error["message"]
+
+
+def test_llama_cpps_content_suggests_prompt(server: Served) -> None:
+    reply = server.post("/tokenize", {"content": "Hello"})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "content")
+    assert reply.json()["error"]["message"].endswith(": content is called prompt here")

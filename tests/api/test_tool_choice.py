@@ -195,6 +195,12 @@ def test_disallowed_tools_are_hidden_without_a_grammar(free: Served) -> None:
     assert free.engine.requests[-1].prompt == prompt
 
 
+def test_mistrals_any_suggests_required(held: Served) -> None:
+    error = error_of(held, tools=TOOLS, tool_choice="any")
+    assert error["param"] == "tool_choice"
+    assert "tool_choice is 'any'; it must be required" in error["message"]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

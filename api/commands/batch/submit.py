@@ -44,6 +44,12 @@ def _checked_window(ctx: click.Context, param: click.Parameter, value: str) -> s
     return value
 
 
+def _no_completion_window(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Callback of an option that has the name of OpenAI's field: say what to use here."""
+    if value is not None:
+        raise click.UsageError("completion_window is a field of OpenAI's API; here it is --window TIME", ctx)
+
+
 @click.command("submit", short_help="Upload a file of requests, and start a batch with it.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -70,6 +76,7 @@ def _checked_window(ctx: click.Context, param: click.Parameter, value: str) -> s
     metavar="SECONDS",
     help="Delete the results on the server after this time.  [default: keep them]",
 )
+@click.option("--completion-window", hidden=True, expose_value=False, callback=_no_completion_window)
 @click.option("--wait", is_flag=True, help="Wait until the batch ends, and show its progress.")
 @server_options
 def submit_command(

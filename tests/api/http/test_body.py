@@ -50,6 +50,17 @@ def test_invalid_ignored_values_are_refused_or_skipped(value: bytes) -> None:
         assert ignored == ["name"]
 
 
+def test_invalid_utf8_is_named_with_its_place() -> None:
+    """In the body; for a value that the route does not read, in the value."""
+    for at in (0, 7, 100_000):
+        raw = b'{"messages": "' + b"a" * at + b'\xff"}'
+        with pytest.raises(RequestError, match=f"not UTF-8: 0xff at byte {raw.index(255)} ") as caught:
+            decode_generation(raw, ChatRequest)
+        assert caught.value.code == "invalid_json"
+    with pytest.raises(RequestError, match="0xff at byte 2 of the value that starts with"):
+        decode_generation(b'{"messages": [], "new": "a\xff"}', ChatRequest)
+
+
 def test_a_wrong_value_has_its_path_as_param() -> None:
     raw = msgspec.json.encode({"messages": [], "stop": ["a", 5]})
     with pytest.raises(RequestError, match=r"stop\[1\] is 5") as caught:

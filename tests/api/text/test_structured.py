@@ -128,6 +128,13 @@ def test_output_is_unconstrained_by_default(fields: dict[str, Any]) -> None:
     assert spec_of(**fields) is None
 
 
+def test_tgis_json_object_says_what_to_send() -> None:
+    given = {"type": "json_object", "value": {"type": "object"}}
+    with pytest.raises(RequestError, match=r'send .*"schema"') as caught:
+        spec_of(response_format=given)
+    assert caught.value.param == "response_format.value"
+
+
 def test_two_constraints_name_both_fields() -> None:
     with pytest.raises(RequestError, match="response_format and regex both say"):
         spec_of(regex="a", response_format={"type": "json_object"})

@@ -212,14 +212,15 @@ def test_an_unknown_option_suggests_the_known_ones():
 
 def test_an_option_of_the_wrong_type_is_named():
     with pytest.raises(
-        ConfigError, match=r"options of policy 'aged' of plugin 'ours' .*: Expected `int`.*`\$\.steps`"
+        ConfigError,
+        match=r"options of policy 'aged' of plugin 'ours' .*: policy\.steps: 'many' is not a whole number$",
     ):
         AGED.build_options({"policy.steps": "many"})
 
 
 def test_a_mistyped_option_quotes_its_value():
     """Values of secrets are left out."""
-    with pytest.raises(ConfigError, match=r": policy\.steps is 'many': Expected `int`, got `str`"):
+    with pytest.raises(ConfigError, match=r": policy\.steps: 'many' is not a whole number$"):
         AGED.build_options({"policy.steps": "many", "policy.seconds": "2"})
     with pytest.raises(ConfigError, match=r": policy\.users: Expected `array`") as told:
         AGED.build_options({"policy.users": "postgresql://ann:secret@host"})
