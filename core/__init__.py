@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .base.errors import EngineRestartingError as EngineRestartingError
     from .base.errors import LLMFWError as LLMFWError
     from .base.errors import LostComponentError as LostComponentError
+    from .base.errors import MissingScopeError as MissingScopeError
     from .base.errors import ModelError as ModelError
     from .base.errors import ModelNotFoundError as ModelNotFoundError
     from .base.errors import NotFoundError as NotFoundError
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from .base.request import TokenLogprob as TokenLogprob
     from .base.request import Wait as Wait
     from .client.client import EngineClient as EngineClient
+    from .client.client import RequestWatch as RequestWatch
     from .interfaces.attention import AttentionBackend as AttentionBackend
     from .interfaces.authenticator import Authenticator as Authenticator
     from .interfaces.authenticator import Credentials as Credentials
@@ -106,6 +108,8 @@ if TYPE_CHECKING:
     from .interfaces.middleware import ASGIScope as ASGIScope
     from .interfaces.middleware import ASGISend as ASGISend
     from .interfaces.middleware import HTTPMiddleware as HTTPMiddleware
+    from .interfaces.model_adapter import Attend as Attend
+    from .interfaces.model_adapter import ModelAdapter as ModelAdapter
     from .interfaces.model_source import ModelSource as ModelSource
     from .interfaces.module_pass import ModulePass as ModulePass
     from .interfaces.observer import RequestEnded as RequestEnded
@@ -130,6 +134,8 @@ if TYPE_CHECKING:
     from .interfaces.policy import Waiting as Waiting
     from .interfaces.quantization_scheme import LinearLayer as LinearLayer
     from .interfaces.quantization_scheme import QuantizationScheme as QuantizationScheme
+    from .interfaces.quantized_format import QuantizedFormat as QuantizedFormat
+    from .interfaces.quantized_format import StoredLayer as StoredLayer
     from .interfaces.request_field import RequestField as RequestField
     from .interfaces.response_store import ResponseRecord as ResponseRecord
     from .interfaces.response_store import ResponseStore as ResponseStore
@@ -142,6 +148,7 @@ if TYPE_CHECKING:
     from .interfaces.route_services import RouteServices as RouteServices
     from .interfaces.route_services import Scores as Scores
     from .interfaces.route_services import TextPiece as TextPiece
+    from .interfaces.scopes import SCOPES as SCOPES
     from .interfaces.server_api import Failure as Failure
     from .interfaces.server_api import ServedModel as ServedModel
     from .interfaces.server_api import ServerAPI as ServerAPI
@@ -195,6 +202,7 @@ _HOMES = {
         "LLMFWError",
         "LostComponentError",
         "ModelError",
+        "MissingScopeError",
         "ModelNotFoundError",
         "NotFoundError",
         "OverloadedError",
@@ -225,7 +233,7 @@ _HOMES = {
         "TokenEvent",
         "TokenLogprob",
     ),
-    ".client.client": ("EngineClient",),
+    ".client.client": ("EngineClient", "RequestWatch"),
     ".interfaces.attention": ("AttentionBackend",),
     ".interfaces.authenticator": (
         "Authenticator",
@@ -280,6 +288,7 @@ _HOMES = {
         "HTTPMiddleware",
     ),
     ".interfaces.model_source": ("ModelSource",),
+    ".interfaces.model_adapter": ("Attend", "ModelAdapter"),
     ".interfaces.module_pass": ("ModulePass",),
     ".interfaces.parsers": (
         "CallFormat",
@@ -299,6 +308,7 @@ _HOMES = {
         "Waiting",
     ),
     ".interfaces.quantization_scheme": ("LinearLayer", "QuantizationScheme"),
+    ".interfaces.quantized_format": ("QuantizedFormat", "StoredLayer"),
     ".interfaces.request_field": ("RequestField",),
     ".interfaces.response_store": (
         "ResponseRecord",
@@ -313,6 +323,7 @@ _HOMES = {
     ),
     ".interfaces.eviction_rule": ("CacheLeaf", "EvictionRule"),
     ".interfaces.operation": ("Operation", "describe"),
+    ".interfaces.scopes": ("SCOPES",),
     ".interfaces.route_services": (
         "Caller",
         "CallerFiles",

@@ -227,6 +227,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
     ),
     "weight_loader": ("llmfw.core:WeightLoader", "llmfw.core:StoredTensor"),
     "quantization_scheme": ("llmfw.core:QuantizationScheme", "llmfw.core:LinearLayer"),
+    "quantized_format": ("llmfw.core:QuantizedFormat", "llmfw.core:StoredLayer"),
+    "model_adapter": ("llmfw.core:ModelAdapter", "llmfw.core:Attend"),
     "observer": (
         "llmfw.core:RequestObserver",
         "llmfw.core:RequestStarted",

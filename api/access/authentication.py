@@ -10,19 +10,20 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
-from llmfw.api.text.terms import key_name
+from llmfw.api.text.terms import key_name, serving_client
 from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.interfaces.authenticator import Refusal
 
 from .authenticators import Authenticators
 from .error_reply import send_error
 from .keyring import Keyring
+from .principals import Known
 
 TWO_KEYS = "the headers 'authorization' and 'x-api-key' have different keys; send one of them"
 
 
 class ApiKey:
-    """ASGI middleware that refuses connections without a valid key, and sets the tenant (`terms.key_name`).
+    """ASGI middleware that refuses connections without a valid key, and sets the client's tenant and scopes.
 
     Clients send a key as `Authorization: Bearer KEY`, or, with Anthropic's SDKs, as `x-api-key: KEY`. A request
     with two different keys is refused: a proxy might read another one than this server.
@@ -56,8 +57,9 @@ class ApiKey:
             await _send_error(send, kind, scope["path"], RequestError(TWO_KEYS))
             return
         tenant = next((found for found in map(self._keys.tenant_of, given) if found is not None), None)
+        known = None if tenant is None else Known(tenant)
         refusal = ""
-        if tenant is None and self._others is not None:
+        if known is None and self._others is not None:
             try:
                 answer = await self._others.ask(scope["headers"])
             except LLMFWError as error:
@@ -66,13 +68,10 @@ class ApiKey:
             if isinstance(answer, Refusal):
                 refusal = answer.message
             else:
-                tenant = answer
-        if tenant is not None:
-            before = key_name.set(tenant)  # a plugin's middleware may run several connections in one context
-            try:
+                known = answer
+        if known is not None:
+            with serving_client(known.tenant, known.scopes):
                 await self._app(scope, receive, send)
-            finally:
-                key_name.reset(before)
         elif kind == "http":
             await _send_401(send, scope["path"], bool(given), refusal)
         else:

@@ -14,6 +14,7 @@ from typing import Any
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError, ComponentFailedError, ConfigError, OverloadedError
 from llmfw.core.interfaces.authenticator import Authenticator, Credentials, Principal, Refusal
+from llmfw.core.interfaces.scopes import SCOPES
 from llmfw.core.plugin.calls import EXPECTED_ERRORS, ComponentCalls
 from llmfw.core.plugin.choice import choose
 from llmfw.core.plugin.containment import contained, raise_if_process_ends
@@ -22,7 +23,7 @@ from llmfw.core.plugin.registry import Entry, Registry
 
 from .bare_traceback import bare_traceback
 from .key_table import ADMIN
-from .principals import KeptPrincipals, digest_of
+from .principals import KeptPrincipals, Known, digest_of
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ class Authenticators:
         self._authenticators = authenticators
         self._timeout_s = timeout_s
 
-    async def ask(self, headers: Iterable[tuple[bytes, bytes]]) -> str | Refusal | None:
-        """Return the tenant that sends a request with these headers, a refusal, or None if it is not recognized.
+    async def ask(self, headers: Iterable[tuple[bytes, bytes]]) -> Known | Refusal | None:
+        """Return the client that sends a request with these headers, a refusal, or None if it is not recognized.
 
         Raises:
             ComponentFailedError: an authenticator failed.
@@ -76,7 +77,7 @@ class Authenticators:
                 return answer
         return None
 
-    async def _ask(self, each: InUse, credentials: Credentials, digest: bytes) -> str | Refusal | None:
+    async def _ask(self, each: InUse, credentials: Credentials, digest: bytes) -> Known | Refusal | None:
         """Ask one authenticator, and keep its answer if it may be kept."""
         answer = await self._answer(each, credentials)
         try:
@@ -89,8 +90,8 @@ class Authenticators:
             expires_at = float(answer.expires_at)
             if each.kept.is_past(expires_at):
                 return Refusal("the credentials have expired")
-            each.kept.keep(digest, _tenant(each, answer), expires_at)
-        return _tenant(each, answer)
+            each.kept.keep(digest, _known(each, answer), expires_at)
+        return _known(each, answer)
 
     async def _answer(self, each: InUse, credentials: Credentials) -> Any:
         """Wait for the answer of an authenticator. One that ignores its cancellation is left behind."""
@@ -163,9 +164,10 @@ async def _outcome(component: Authenticator, credentials: Credentials) -> tuple[
         return None, contained(error)
 
 
-def _tenant(each: InUse, principal: Principal) -> str:
-    """Return the server's name for a principal. No API key's name has a "/"."""
-    return ADMIN if principal.is_admin else f"{each.calls.entry.name}/{principal.tenant}"
+def _known(each: InUse, principal: Principal) -> Known:
+    """Return a principal with the server's name for it. No API key's name has a "/"."""
+    tenant = ADMIN if principal.is_admin else f"{each.calls.entry.name}/{principal.tenant}"
+    return Known(tenant, principal.scopes)
 
 
 def _check(answer: object) -> None:
@@ -206,6 +208,18 @@ def _check_principal(principal: Principal) -> None:
         )
     if expires_at is not None and not _is_time(expires_at):
         raise WrongAnswerError("a principal's expires_at must be a finite number or None")
+    _check_scopes(principal.scopes, is_admin=is_admin)
+
+
+def _check_scopes(scopes: object, *, is_admin: bool) -> None:
+    if scopes is None:
+        return
+    if is_admin:
+        raise WrongAnswerError("an administrator has all scopes: the principal's scopes must be None")
+    if not isinstance(scopes, frozenset) or not all(isinstance(each, str) for each in scopes):
+        raise WrongAnswerError("a principal's scopes must be a frozenset of str, or None")
+    if not scopes <= SCOPES.keys():
+        raise WrongAnswerError(f"a principal's scopes must be among {', '.join(SCOPES)}")
 
 
 def _is_text(text: str) -> bool:

@@ -15,14 +15,26 @@ MAX_KEPT = 10_000
 """Maximum number of kept answers; the one that was used least recently leaves first."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class Known(msgspec.Struct, frozen=True):
+    """A client that the server knows.
+
+    Attributes:
+        tenant: the server's name for it (`terms.key_name`).
+        scopes: names of `SCOPES`: what it may do; None: everything.
+    """
+
     tenant: str
+    scopes: frozenset[str] | None = None
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    client: Known
     expires_at: float  # on the clock of the day
     ends: float  # on the monotonic clock, in case the other one is set back
 
 
 class KeptPrincipals:
-    """Tenants by the digest of the credentials, until they expire. The credentials are not kept.
+    """Clients by the digest of the credentials, until they expire. The credentials are not kept.
 
     Args:
         now: clock of the day, in seconds since the epoch.
@@ -35,8 +47,8 @@ class KeptPrincipals:
         self._now, self._clock = now, clock
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
-    def find(self, digest: bytes) -> str | None:
-        """Return the tenant of credentials; None if it is not known, or not any more."""
+    def find(self, digest: bytes) -> Known | None:
+        """Return the client of credentials; None if there is none, or not any more."""
         found = self._kept.get(digest)
         if found is None:
             return None
@@ -44,11 +56,11 @@ class KeptPrincipals:
             del self._kept[digest]
             return None
         self._kept.move_to_end(digest)
-        return found.tenant
+        return found.client
 
-    def keep(self, digest: bytes, tenant: str, expires_at: float) -> None:
-        """Keep the tenant of credentials until a time in seconds since the epoch."""
-        self._kept[digest] = _Kept(tenant, expires_at, self._clock() + expires_at - self._now())
+    def keep(self, digest: bytes, client: Known, expires_at: float) -> None:
+        """Keep the client of credentials until a time in seconds since the epoch."""
+        self._kept[digest] = _Kept(client, expires_at, self._clock() + expires_at - self._now())
         self._kept.move_to_end(digest)
         if len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)

@@ -19,6 +19,7 @@ from llmfw.api.access.key_caches import KeyCaches
 from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.redaction import Redaction
+from llmfw.api.access.scopes import guard_scope
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
 from llmfw.api.for_plugins.client import CallerEngineClient
 from llmfw.api.for_plugins.server_api import InProcessAPI
@@ -111,6 +112,7 @@ def create_app(
         exception_handlers=EXCEPTION_HANDLERS,
         middleware=[DefineMiddleware(QueryNames, strict=config.strict_params)],
         state=State(state),
+        guards=[guard_scope],
         request_max_body_size=limits.body_bytes,
         openapi_config=None,
         logging_config=None,

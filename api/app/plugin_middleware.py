@@ -16,7 +16,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from llmfw.api.access.error_reply import send_error
 from llmfw.api.http.sse import STRAIGHT, is_event_stream
 from llmfw.api.services.middleware import Middleware
-from llmfw.api.text.terms import key_name
+from llmfw.api.text.terms import key_name, key_scopes, serving_client
 from llmfw.core.interfaces.middleware import ASGIMessage
 from llmfw.core.plugin.calls import EXPECTED_ERRORS
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
@@ -68,7 +68,7 @@ class _Exchange:
         self._scope, self._receive, self._send = scope, receive, send
         self._path: str = scope["path"]
         self._rules = ReplyRules(str(scope.get("method")))
-        self._tenant = key_name.get()
+        self._tenant, self._scopes = key_name.get(), key_scopes.get()
         self._wrong: WrongReplyError | None = None
         self._from_app: BaseException | None = None
         self._from_wrapper: BaseException | None = None
@@ -76,6 +76,7 @@ class _Exchange:
         self._is_streaming = self._is_plugin_awaited = False
         self._passing: Awaitable[None] | None = None
         self._onward = send  # for parts of a stream
+        self._outer_straight: Callable[[], Send] | None = scope.get(STRAIGHT)  # type: ignore[assignment]
         self._has_events = False
 
     async def run(self) -> None:
@@ -110,18 +111,16 @@ class _Exchange:
             )
             raise self._wrong
         # The plugin may call this in another task, such as a worker that the first request has started.
-        before = key_name.set(self._tenant)
         watched = self._watched(send, self._reply)
+        scope[STRAIGHT] = partial(self._straight, watched)
         try:
-            own = {**scope, STRAIGHT: partial(self._straight, watched)}
-            await self._app(cast("Any", own), self._watched(receive, self._read), watched)
+            with serving_client(self._tenant, self._scopes):
+                await self._app(scope, self._watched(receive, self._read), watched)
             self._is_swallowed = self._from_wrapper is not None
         except BaseException as error:
             if self._from_wrapper is None and error is not self._wrong:
                 self._from_app = error
             raise
-        finally:
-            key_name.reset(before)
 
     def _straight(self, own: Send) -> Send:
         """Return the shortest `send` for the events of a stream.
@@ -218,10 +217,9 @@ class _Exchange:
     def _note_stream(self, message: ASGIMessage) -> None:
         """Find out, after a message was sent, whether parts of a stream follow, and the shortest `send` for them."""
         self._is_streaming = self._rules.is_endless and not self._is_over
-        outer: Callable[[], Send] | None = self._scope.get(STRAIGHT)  # type: ignore[assignment]
         if self._is_streaming and message["type"] == "http.response.start" and is_event_stream(message):
             self._has_events = True
-            self._onward = self._send if outer is None else outer()
+            self._onward = self._send if self._outer_straight is None else self._outer_straight()
 
     async def _fail(self, error: Exception) -> None:
         """Answer with an error; if a reply has started, end the connection unless the reply is complete."""

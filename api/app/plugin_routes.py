@@ -16,8 +16,10 @@ from litestar.exceptions import HTTPException, ImproperlyConfiguredException
 from litestar.middleware import DefineMiddleware
 from litestar.routes import HTTPRoute
 
+from llmfw.api.access.scopes import scope_of
 from llmfw.api.http.errors import error_response, handle, route_of
 from llmfw.core.base.errors import ComponentError, LLMFWError, UnreadableRequestError
+from llmfw.core.interfaces.scopes import SCOPES
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.containment import naming_ctrl_c, raise_if_process_ends
 from llmfw.core.plugin.plugins import package_of
@@ -61,7 +63,8 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         ledger: ledger that counts the route's failures.
 
     Raises:
-        ComponentError: the path cannot be imported, or is no route handler, router or controller.
+        ComponentError: the path cannot be imported, is no route handler, router or controller, or a route
+            declares an unknown scope.
     """
     found = import_route(plugin, path)
 
@@ -85,7 +88,19 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         exception_handlers={HTTPException: handle, ImproperlyConfiguredException: fail, Exception: failed},
     )
     contain_streams(router)
+    _check_scopes(router, route_entry(plugin, path))
     return router
+
+
+def _check_scopes(router: Router, entry: Entry) -> None:
+    """Raise ComponentError if a route declares a scope that does not exist, or that plugins cannot ask for."""
+    for route in router.routes:
+        handlers = route.route_handlers if isinstance(route, HTTPRoute) else [route.route_handler]
+        for scope in map(scope_of, handlers):
+            if scope not in SCOPES:
+                raise ComponentError(
+                    f"{entry}: {route.path} declares the scope {scope!r}; it must be one of {', '.join(SCOPES)}"
+                )
 
 
 def shared_paths(first: Router, second: Router) -> list[str]:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from llmfw.api.access.ownership import Ownership
+from llmfw.api.access.scopes import check_path_scope
 from llmfw.api.background.window import Window
 from llmfw.api.http.cursor_page import PageQuery, page_of
 from llmfw.api.schemas.batches import Batch, BatchList, CreateBatchRequest
@@ -79,10 +80,12 @@ class BatchService:
 
         Raises:
             RequestError: a field is wrong; the error names the field.
+            MissingScopeError: the caller may not request this endpoint.
             NotFoundError: the input file does not exist.
             StorageError: the job cannot be stored now.
         """
         self._endpoints.check(body.endpoint)
+        check_path_scope(body.endpoint)
         seconds = window_seconds(body.completion_window)
         _check_metadata(body.metadata or {})
         record = _record(body, seconds, self._ownership.tenant)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar.types import ASGIApp
 
+from llmfw.api.access.scopes import check_path_scope
 from llmfw.api.completions.fill_in import find_layout
 from llmfw.api.http.body import decode_body, decode_checked, decode_generation, fields_of, report_ignored
 from llmfw.api.http.errors import body_of, log_unexpected, retry_advice, status_of
@@ -82,6 +83,7 @@ class InProcessAPI(ServerAPI):
 
     async def forward(self, request: Any, path: str, body: Mapping[str, Any]) -> ASGIApp:
         """Return the response of the route at `path` to a body."""
+        check_path_scope(path)
         return await self._routes[path](msgspec.json.encode(body), request.receive, strict=self._strict)
 
     def report(self, ignored: Sequence[str]) -> dict[str, str]:
@@ -94,11 +96,13 @@ class InProcessAPI(ServerAPI):
 
     async def call(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request as the route at `path` does, and return its decoded reply."""
+        check_path_scope(path)
         reply = await _at(path, self._replies)(msgspec.json.encode(body))
         return msgspec.json.decode(msgspec.json.encode(reply), type=dict[str, Any])
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any] | None, None]:
         """Yield the decoded chunks that the route at `path` streams; None for an event without a chunk."""
+        check_path_scope(path)
         frames = await _at(path, self._frames)(msgspec.json.encode({**body, **_USAGE}))
         async with contextlib.aclosing(frames):
             async for data in frames:

@@ -15,7 +15,7 @@ from llmfw.api.schemas.tokenize import DetokenizeRequest
 from llmfw.api.services.services import Answering
 from llmfw.api.text.generation import Generation, Output
 from llmfw.api.text.sampling import check_sizes
-from llmfw.api.text.terms import Terms, key_name
+from llmfw.api.text.terms import Terms, key_name, key_scopes
 from llmfw.api.tokenize.tokenization import TokenizationService
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec, SamplingParams
@@ -69,7 +69,7 @@ class CallerServices(RouteServices):
     def caller(self) -> Caller:
         """The caller of the request that is being handled."""
         tenant = key_name.get()
-        return Caller(tenant=tenant, is_key=bool(tenant), is_admin=self._is_admin())
+        return Caller(tenant=tenant, is_key=bool(tenant), is_admin=self._is_admin(), scopes=key_scopes.get())
 
     @property
     def files(self) -> CallerFiles:

@@ -23,6 +23,7 @@ from llmfw.core.base.errors import (
     EngineError,
     EngineRestartingError,
     LLMFWError,
+    MissingScopeError,
     ModelNotFoundError,
     NotFoundError,
     OverloadedError,
@@ -39,6 +40,7 @@ from .url_hint import url_hint
 logger = logging.getLogger(__name__)
 
 STATUS: dict[type[LLMFWError], int] = {
+    MissingScopeError: 403,
     ModelNotFoundError: 404,
     NotFoundError: 404,
     TooLargeError: 413,

@@ -28,7 +28,7 @@ def openapi_document(app: Litestar, *, needs_key: bool) -> dict[str, Any]:
 
     Args:
         app: application with all routes registered.
-        needs_key: whether clients must send an API key.
+        needs_key: whether clients must send an API key. Each route then names the scope that it needs.
     """
     found = list(_operations(app))
     types = [kind for _, _, operation in found for kind in _types_of(operation)]
@@ -36,7 +36,10 @@ def openapi_document(app: Litestar, *, needs_key: bool) -> dict[str, Any]:
     schema_of = dict(zip(map(id, types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for path, method, operation in found:
-        paths.setdefault(path, {})[method] = _entry(path, operation, schema_of)
+        entry = _entry(path, operation, schema_of)
+        if needs_key:
+            entry["security"] = [{"key": [operation.scope]}] if operation.scope else []
+        paths.setdefault(path, {})[method] = entry
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "llmfw", "version": version()},

@@ -24,7 +24,7 @@ def about_routes(served_name: str, *, needs_key: bool) -> list[HTTPRouteHandler]
     if not needs_key:
         about.version, about.model = version(), served_name
 
-    @get("/", opt=describe("Return links to the server's routes and pages.", reply=About))
+    @get("/", opt=describe("Return links to the server's routes and pages.", scope="", reply=About))
     async def root() -> ASGIApp:
         return json_response(about)
 

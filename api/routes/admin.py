@@ -32,7 +32,9 @@ def admin_routes(admin: AdminService, *, strict: bool = False) -> list[HTTPRoute
 
 
 def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
-    @get("/admin/policy", opt=describe("Return the scheduling policy in use.", reply=PolicyInfo))
+    @get(
+        "/admin/policy", opt=describe("Return the scheduling policy in use.", scope="admin", reply=PolicyInfo)
+    )
     async def get_policy() -> ASGIApp:
         return json_response(await admin.policy())
 
@@ -40,7 +42,9 @@ def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
         "/admin/policy",
         status_code=200,
         request_max_body_size=SMALL_BODY_BYTES,
-        opt=describe("Switch to another scheduling policy.", body=PolicyRequest, reply=PolicyInfo),
+        opt=describe(
+            "Switch to another scheduling policy.", scope="admin", body=PolicyRequest, reply=PolicyInfo
+        ),
     )
     async def set_policy(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), PolicyRequest)
@@ -49,7 +53,7 @@ def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
 
     @get(
         "/admin/requests/{request_id:str}",
-        opt=describe("Return the scheduling decisions about a request.", reply=TraceReply),
+        opt=describe("Return the scheduling decisions about a request.", scope="admin", reply=TraceReply),
     )
     async def trace_request(request_id: str) -> ASGIApp:
         return json_response(await admin.trace(request_id))
@@ -60,7 +64,9 @@ def _policy_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
 def _cache_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
     @get(
         "/admin/cache",
-        opt=describe("List the contents of the prefix cache.", reply=CacheReply, query={"most": int}),
+        opt=describe(
+            "List the contents of the prefix cache.", scope="admin", reply=CacheReply, query={"most": int}
+        ),
     )
     async def view_cache(request: Request[Any, Any, Any]) -> ASGIApp:
         return json_response(await admin.cache(_read_most(request.query_params.get("most"))))
@@ -68,7 +74,9 @@ def _cache_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
     @post(
         "/admin/cache/flush",
         status_code=200,
-        opt=describe("Empty the prefix cache, except pages in use or pinned.", reply=CacheReply),
+        opt=describe(
+            "Empty the prefix cache, except pages in use or pinned.", scope="admin", reply=CacheReply
+        ),
     )
     async def flush_cache(request: Request[Any, Any, Any]) -> ASGIApp:
         headers = await _read_nothing(request, strict)
@@ -78,7 +86,9 @@ def _cache_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
         "/flush_cache",
         http_method=[HttpMethod.GET, HttpMethod.POST],
         status_code=200,
-        opt=describe("Empty the prefix cache, as SGLang does.", reply=str, media_type="text/plain"),
+        opt=describe(
+            "Empty the prefix cache, as SGLang does.", scope="admin", reply=str, media_type="text/plain"
+        ),
     )
     async def flush_idle_cache(request: Request[Any, Any, Any]) -> ASGIApp:
         headers = await _read_nothing(request, strict)
@@ -93,7 +103,9 @@ def _pin_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
     @post(
         "/admin/cache/pins",
         status_code=200,
-        opt=describe("Pin a prefix, so that it is not evicted.", body=PinRequest, reply=PinInfo),
+        opt=describe(
+            "Pin a prefix, so that it is not evicted.", scope="admin", body=PinRequest, reply=PinInfo
+        ),
     )
     async def pin_prefix(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), PinRequest)
@@ -103,7 +115,7 @@ def _pin_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
     @delete(
         "/admin/cache/pins/{pin_id:str}",
         status_code=200,
-        opt=describe("Unpin a prefix.", reply=PinInfo),
+        opt=describe("Unpin a prefix.", scope="admin", reply=PinInfo),
     )
     async def unpin_prefix(pin_id: str) -> ASGIApp:
         return json_response(await admin.unpin(pin_id))

@@ -31,7 +31,9 @@ def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRou
         "/v1/batches",
         status_code=200,
         request_max_body_size=SMALL_BODY_BYTES,
-        opt=describe("Create a batch from a file of requests.", body=CreateBatchRequest, reply=Batch),
+        opt=describe(
+            "Create a batch from a file of requests.", scope="batches", body=CreateBatchRequest, reply=Batch
+        ),
     )
     async def create_batch(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_nested(await read_json(request), CreateBatchRequest, ("output_expires_after",))
@@ -42,6 +44,7 @@ def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRou
         "/v1/batches",
         opt=describe(
             "List batches, newest first.",
+            scope="batches",
             reply=BatchList,
             query={"after": str, "limit": int, "order": Literal["asc", "desc"]},
         ),
@@ -50,14 +53,14 @@ def batch_routes(batches: BatchService, *, strict: bool = False) -> list[HTTPRou
         query = read_page_query(request.query_params, prefix="batch_", most=MAX_PAGE, default=DEFAULT_PAGE)
         return json_response(await batches.list(query))
 
-    @get("/v1/batches/{batch_id:str}", opt=describe("Return a batch.", reply=Batch))
+    @get("/v1/batches/{batch_id:str}", opt=describe("Return a batch.", scope="batches", reply=Batch))
     async def retrieve_batch(batch_id: str) -> ASGIApp:
         return json_response(await batches.get(batch_id))
 
     @post(
         "/v1/batches/{batch_id:str}/cancel",
         status_code=200,
-        opt=describe("Cancel a batch, and keep the results so far.", reply=Batch),
+        opt=describe("Cancel a batch, and keep the results so far.", scope="batches", reply=Batch),
     )
     async def cancel_batch(batch_id: str) -> ASGIApp:
         return json_response(await batches.cancel(batch_id))

@@ -26,7 +26,7 @@ def embedding_routes(embeddings: EmbeddingService, *, strict: bool = False) -> l
     @post(
         "/v1/embeddings",
         status_code=200,
-        opt=describe("Create embeddings.", body=EmbeddingRequest, reply=EmbeddingList),
+        opt=describe("Create embeddings.", scope="embed", body=EmbeddingRequest, reply=EmbeddingList),
     )
     async def create_embedding(request: Request[Any, Any, Any]) -> ASGIApp:
         return await answer_embedding(embeddings, await read_json(request), request.receive, strict=strict)

@@ -41,7 +41,9 @@ def _list_routes(files: FileService) -> list[HTTPRouteHandler]:
         status_code=200,
         request_max_body_size=None,
         middleware=[Lingering],
-        opt=describe("Upload a file.", body=FileFields, body_media_type=MEDIA_TYPE, reply=FileObject),
+        opt=describe(
+            "Upload a file.", scope="files", body=FileFields, body_media_type=MEDIA_TYPE, reply=FileObject
+        ),
     )
     async def create_file(request: Request[Any, Any, Any]) -> ASGIApp:
         form = file_form(body_chunks(request), form_boundary(request))
@@ -52,6 +54,7 @@ def _list_routes(files: FileService) -> list[HTTPRouteHandler]:
         "/v1/files",
         opt=describe(
             "List files.",
+            scope="files",
             reply=FileList,
             query={"purpose": str, "limit": int, "after": str, "order": Literal["asc", "desc"]},
         ),
@@ -65,11 +68,17 @@ def _list_routes(files: FileService) -> list[HTTPRouteHandler]:
 
 
 def _item_routes(files: FileService) -> list[HTTPRouteHandler]:
-    @get("/v1/files/{file_id:str}", opt=describe("Return a file's metadata.", reply=FileObject))
+    @get(
+        "/v1/files/{file_id:str}", opt=describe("Return a file's metadata.", scope="files", reply=FileObject)
+    )
     async def retrieve_file(file_id: str) -> ASGIApp:
         return json_response(await files.get(file_id))
 
-    @delete("/v1/files/{file_id:str}", status_code=200, opt=describe("Delete a file.", reply=DeletedFile))
+    @delete(
+        "/v1/files/{file_id:str}",
+        status_code=200,
+        opt=describe("Delete a file.", scope="files", reply=DeletedFile),
+    )
     async def delete_file(file_id: str) -> ASGIApp:
         return json_response(await files.delete(file_id))
 
@@ -78,7 +87,10 @@ def _item_routes(files: FileService) -> list[HTTPRouteHandler]:
         http_method=[HttpMethod.GET, HttpMethod.HEAD],
         status_code=200,
         opt=describe(
-            "Download a file's contents, or a byte range of them.", reply=Binary, media_type=CONTENT_TYPE
+            "Download a file's contents, or a byte range of them.",
+            scope="files",
+            reply=Binary,
+            media_type=CONTENT_TYPE,
         ),
     )
     async def file_content(request: Request[Any, Any, Any], file_id: str) -> ASGIApp:

@@ -18,7 +18,10 @@ def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
     """Return the route handlers of `/health`, `/health_generate` and SageMaker's `/ping`."""
     probe = Probe(client)
 
-    @get("/health", opt=describe("Report whether the server can answer requests.", reply=dict[str, str]))
+    @get(
+        "/health",
+        opt=describe("Report whether the server can answer requests.", scope="", reply=dict[str, str]),
+    )
     async def health() -> ASGIApp:
         _check(client)
         return _ok()
@@ -27,7 +30,7 @@ def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
         "/ping",
         http_method=[HttpMethod.GET, HttpMethod.POST],
         status_code=200,
-        opt=describe("Report whether the server can answer requests.", reply=dict[str, str]),
+        opt=describe("Report whether the server can answer requests.", scope="", reply=dict[str, str]),
     )
     async def ping() -> ASGIApp:
         _check(client)
@@ -35,7 +38,9 @@ def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
 
     @get(
         "/health_generate",
-        opt=describe("Check the engine by computing one token, or one vector.", reply=dict[str, str]),
+        opt=describe(
+            "Check the engine by computing one token, or one vector.", scope="", reply=dict[str, str]
+        ),
     )
     async def health_generate() -> ASGIApp:
         _check(client)

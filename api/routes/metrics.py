@@ -34,7 +34,10 @@ def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRo
         ledger: ledger of the calls of this process's components.
     """
 
-    @get(PATH, opt=describe("Return metrics for Prometheus.", reply=str, media_type="text/plain"))
+    @get(
+        PATH,
+        opt=describe("Return metrics for Prometheus.", scope="metrics", reply=str, media_type="text/plain"),
+    )
     async def metrics(request: Request[Any, Any, Any]) -> ASGIApp:
         encode, content_type = encoder_for(request.headers.get("accept", ""))
         uses, engine = ledger.uses(), None

@@ -32,7 +32,11 @@ def model_routes(card: ModelCard, is_named: Callable[[str], bool]) -> list[HTTPR
     """
     theirs = anthropic_model(card.id, card.created, card.max_model_len)
 
-    @get("/v1/models", exception_handlers=_HANDLERS, opt=describe("List the served models.", reply=ModelList))
+    @get(
+        "/v1/models",
+        exception_handlers=_HANDLERS,
+        opt=describe("List the served models.", scope="models", reply=ModelList),
+    )
     async def list_models(request: Request[Any, Any, Any]) -> ASGIApp:
         if VERSION_HEADER in request.headers:
             return json_response(model_page(theirs, request.query_params))
@@ -41,7 +45,7 @@ def model_routes(card: ModelCard, is_named: Callable[[str], bool]) -> list[HTTPR
     @get(
         "/v1/models/{model_id:path}",
         exception_handlers=_HANDLERS,
-        opt=describe("Return a model.", reply=ModelCard),
+        opt=describe("Return a model.", scope="models", reply=ModelCard),
     )
     async def retrieve_model(request: Request[Any, Any, Any], model_id: str) -> ASGIApp:
         # An id may contain slashes (also as %2F), so it is the rest of the path. Litestar adds a leading one.

@@ -21,7 +21,7 @@ def openapi_routes(*, needs_key: bool) -> list[HTTPRouteHandler]:
         needs_key: whether clients must send an API key.
     """
 
-    @get("/openapi.json", opt=describe("Return this OpenAPI document.", reply=dict[str, Any]))
+    @get("/openapi.json", opt=describe("Return this OpenAPI document.", scope="models", reply=dict[str, Any]))
     async def openapi(request: Request[Any, Any, Any]) -> ASGIApp:
         document = openapi_document(request.app, needs_key=needs_key)
         return ASGIResponse(body=msgspec.json.encode(document), media_type="application/json")

@@ -44,7 +44,11 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
         "/v1/responses",
         status_code=200,
         opt=describe(
-            "Create a response, and store it.", body=responses.body_type, reply=Response, chunk=StreamEvent
+            "Create a response, and store it.",
+            scope="responses",
+            body=responses.body_type,
+            reply=Response,
+            chunk=StreamEvent,
         ),
     )
     async def create_response(request: Request[Any, Any, Any]) -> ASGIApp:
@@ -68,7 +72,9 @@ def _making_routes(responses: ResponseService, strict: bool) -> list[HTTPRouteHa
     @post(
         "/v1/responses/input_tokens",
         status_code=200,
-        opt=describe("Count the tokens of an input.", body=InputRequest, reply=InputTokens),
+        opt=describe(
+            "Count the tokens of an input.", scope="responses", body=InputRequest, reply=InputTokens
+        ),
     )
     async def count_input_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_input(await read_json(request))
@@ -84,6 +90,7 @@ def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
         "/v1/responses/{response_id:str}",
         opt=describe(
             "Return a stored response, or the events of a background one.",
+            scope="responses",
             reply=Response,
             chunk=StreamEvent,
             query={"stream": bool, "starting_after": int},
@@ -98,7 +105,7 @@ def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
     @delete(
         "/v1/responses/{response_id:str}",
         status_code=200,
-        opt=describe("Delete a stored response.", reply=DeletedResponse),
+        opt=describe("Delete a stored response.", scope="responses", reply=DeletedResponse),
     )
     async def delete_response(response_id: str) -> ASGIApp:
         await responses.delete(response_id)
@@ -107,7 +114,7 @@ def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
     @post(
         "/v1/responses/{response_id:str}/cancel",
         status_code=200,
-        opt=describe("Cancel a background response.", reply=Response),
+        opt=describe("Cancel a background response.", scope="responses", reply=Response),
     )
     async def cancel_response(response_id: str) -> ASGIApp:
         return _json(await responses.cancel(response_id))
@@ -116,6 +123,7 @@ def _stored_routes(responses: ResponseService) -> list[HTTPRouteHandler]:
         "/v1/responses/{response_id:str}/input_items",
         opt=describe(
             "List a response's input items.",
+            scope="responses",
             reply=ItemList,
             query={"after": str, "limit": int, "order": Literal["asc", "desc"]},
         ),

@@ -17,20 +17,22 @@ from .respond import json_response
 def server_info_routes(description: ServerDescription) -> list[HTTPRouteHandler]:
     """Return the route handlers of `/version`, `/server_info` and `/get_model_info`."""
 
-    @get("/version", opt=describe("Return the version of the server.", reply=Version))
+    @get("/version", opt=describe("Return the version of the server.", scope="models", reply=Version))
     async def show_version() -> ASGIApp:
         return json_response(Version(version()))
 
     @get(
         ["/server_info", "/get_server_info"],
-        opt=describe("Return the server's settings, and what the engine has to do.", reply=ServerInfo),
+        opt=describe(
+            "Return the server's settings, and what the engine has to do.", scope="models", reply=ServerInfo
+        ),
     )
     async def server_info() -> ASGIApp:
         return json_response(await description.server_info())
 
     @get(
         ["/get_model_info", "/model_info"],
-        opt=describe("Return the model and engine settings.", reply=ModelInfo),
+        opt=describe("Return the model and engine settings.", scope="models", reply=ModelInfo),
     )
     async def get_model_info() -> ASGIApp:
         return json_response(await description.model_info())

@@ -32,7 +32,7 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
     @post(
         ["/v1/tokenize", "/tokenize"],
         status_code=200,
-        opt=describe("Tokenize a prompt or a chat.", body=TokenizeRequest, reply=Tokenized),
+        opt=describe("Tokenize a prompt or a chat.", scope="tokenize", body=TokenizeRequest, reply=Tokenized),
     )
     async def tokenize(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), TokenizeRequest)
@@ -42,7 +42,7 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
     @post(
         ["/v1/detokenize", "/detokenize"],
         status_code=200,
-        opt=describe("Convert tokens to text.", body=DetokenizeRequest, reply=Detokenized),
+        opt=describe("Convert tokens to text.", scope="tokenize", body=DetokenizeRequest, reply=Detokenized),
     )
     async def detokenize(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), DetokenizeRequest)
@@ -51,7 +51,7 @@ def tokenize_routes(service: TokenizationService, *, strict: bool = False) -> li
 
     @get(
         ["/v1/tokenizer_info", "/tokenizer_info"],
-        opt=describe("Return the tokenizer's special tokens.", reply=TokenizerInfo),
+        opt=describe("Return the tokenizer's special tokens.", scope="tokenize", reply=TokenizerInfo),
     )
     async def tokenizer_info() -> ASGIApp:
         return json_response(service.info())

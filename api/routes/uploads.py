@@ -32,7 +32,7 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
         "/v1/uploads",
         status_code=200,
         request_max_body_size=SMALL_BODY_BYTES,
-        opt=describe("Start an upload of several parts.", body=UploadRequest, reply=Upload),
+        opt=describe("Start an upload of several parts.", scope="files", body=UploadRequest, reply=Upload),
     )
     async def create_upload(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_nested(await read_json(request), UploadRequest, ("expires_after",))
@@ -44,7 +44,13 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
         status_code=200,
         request_max_body_size=None,
         middleware=[Lingering],
-        opt=describe("Add a part to an upload.", body=PartForm, body_media_type=MEDIA_TYPE, reply=UploadPart),
+        opt=describe(
+            "Add a part to an upload.",
+            scope="files",
+            body=PartForm,
+            body_media_type=MEDIA_TYPE,
+            reply=UploadPart,
+        ),
     )
     async def add_part(request: Request[Any, Any, Any], upload_id: str) -> ASGIApp:
         form = part_form(body_chunks(request), form_boundary(request))
@@ -55,7 +61,12 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
         "/v1/uploads/{upload_id:str}/complete",
         status_code=200,
         request_max_body_size=SMALL_BODY_BYTES,
-        opt=describe("Complete an upload: join its parts into a file.", body=CompleteRequest, reply=Upload),
+        opt=describe(
+            "Complete an upload: join its parts into a file.",
+            scope="files",
+            body=CompleteRequest,
+            reply=Upload,
+        ),
     )
     async def complete_upload(request: Request[Any, Any, Any], upload_id: str) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), CompleteRequest)
@@ -65,7 +76,7 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
     @post(
         "/v1/uploads/{upload_id:str}/cancel",
         status_code=200,
-        opt=describe("Cancel an upload.", reply=Upload),
+        opt=describe("Cancel an upload.", scope="files", reply=Upload),
     )
     async def cancel_upload(upload_id: str) -> ASGIApp:
         return json_response(await uploads.cancel(upload_id))

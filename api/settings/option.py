@@ -81,9 +81,8 @@ class SettingOption(click.Option):
             if error.param is self and (
                 here := advice_on_value(str(self.name), self.consume_value(ctx, opts)[0])
             ):
-                raise click.BadParameter(
-                    f"{error.message}; {here}", ctx, self, param_hint=error.param_hint
-                ) from error
+                text = f"{error.message}; {here}"
+                raise click.BadParameter(text, error.ctx, self, error.param_hint) from error
             raise
 
 

@@ -81,7 +81,7 @@ _ROWS = (
     ("llama-server", "--cache-type-k -ctk --cache-type-v -ctv", "--kv-cache-dtype, one for both"),
     ("llama-server", "--flash-attn -fa", "not needed: --attention chooses the backend"),
     ("llama-server", "--mlock --no-mmap", "not needed"),
-    ("llama-server", "-m", "the argument MODEL, a folder with safetensors; GGUF files are not supported"),
+    ("llama-server", "-m", "the argument MODEL: a GGUF file, or a folder with safetensors"),
     ("llama-server", "--hf-repo -hf", "the argument MODEL, the id of a repository with safetensors"),
     ("llama-server", "--alias -a", "--served-model-name"),
     ("llama-server", "-t", "--threads"),

@@ -6,6 +6,8 @@ request's own user fields name its tenant.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -20,6 +22,20 @@ MAX_TENANT = 256  # characters of a tenant's name from the request; the engine k
 
 key_name: ContextVar[str] = ContextVar("key_name", default="")
 """Name of the API key of the current connection; empty if it has none."""
+
+key_scopes: ContextVar[frozenset[str] | None] = ContextVar("key_scopes", default=None)
+"""Scopes of the client of the current connection; None: all."""
+
+
+@contextmanager
+def serving_client(name: str, scopes: frozenset[str] | None) -> Generator[None]:
+    """Set `key_name` and `key_scopes` until the block ends, since one context may serve several connections."""
+    names, allowed = key_name.set(name), key_scopes.set(scopes)
+    try:
+        yield
+    finally:
+        key_scopes.reset(allowed)
+        key_name.reset(names)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):

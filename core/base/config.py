@@ -65,6 +65,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     weight_loader: Annotated[str, Setting(
         "Read the weights by this loader; auto: the one whose format the model's folder has.",
         kind="weight_loader", words=("auto",))] = "auto"
+    model_adapter: Annotated[str, Setting(
+        "Make a model's layers use llmfw's attention by this adapter; auto: the one for the model's type, if there is "
+        "one.", kind="model_adapter", words=("auto", "none"))] = "auto"
     device: Annotated[str, Setting(
         "Device to compute on: auto, cpu, cuda, cuda:1, …; auto: cuda if there is one.", metavar="DEVICE")] = "auto"
     threads: Annotated[Annotated[int, msgspec.Meta(ge=1, le=1024)] | None, Setting(

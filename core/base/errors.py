@@ -95,6 +95,22 @@ class GrammarCostError(RequestError):
         super().__init__(message, param=param, code=code)
 
 
+class MissingScopeError(RequestError):
+    """The caller lacks the scope that a route needs.
+
+    Args:
+        scope: name of the scope.
+        what: what needs it, such as "GET /v1/files".
+    """
+
+    def __init__(self, scope: str, what: str) -> None:
+        message = (
+            f"{what} needs the scope {scope!r}, which these credentials do not have; ask the operator for "
+            "credentials that do"
+        )
+        super().__init__(message, code="missing_scope")
+
+
 class ModelNotFoundError(RequestError):
     """The request names a model that this server does not serve."""
 

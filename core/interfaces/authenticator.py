@@ -22,11 +22,14 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             `tenant` must then be "".
         expires_at: time in seconds since the epoch until which the server may keep this answer for the same
             headers; None: it asks again for each request. A time in the past is a refusal.
+        scopes: names of `SCOPES`: what the tenant may do; None: everything. A request for a route whose scope
+            is missing gets a 403. Must be None for the administrator, who may do everything.
     """
 
     tenant: str = ""
     is_admin: bool = False
     expires_at: float | None = None
+    scopes: frozenset[str] | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True):

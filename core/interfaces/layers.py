@@ -10,7 +10,7 @@ class LayerSpec:
     """The geometry of one attention layer, found by probing the loaded model.
 
     Attributes:
-        index: position among the model's layers, from 0.
+        index: position among the model's attention layers, from 0.
         num_heads, num_kv_heads: number of query heads, and of KV heads; the first is a multiple of the
             second.
         head_dim, v_head_dim: dimension of a query or key head, and of a value head.
@@ -19,6 +19,8 @@ class LayerSpec:
         softcap: bound of the scores, which become `softcap * tanh(score / softcap)`; None: scores stay
             unchanged.
         has_sinks: whether the softmax has one learned extra logit per head (gpt-oss).
+        position: position among all layers of the model, from 0; None: that is `index`, as all layers have
+            attention.
     """
 
     index: int
@@ -30,3 +32,9 @@ class LayerSpec:
     sliding_window: int | None = None
     softcap: float | None = None
     has_sinks: bool = False
+    position: int | None = None
+
+    @property
+    def model_index(self) -> int:
+        """Position among all layers of the model, from 0."""
+        return self.index if self.position is None else self.position

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from .scopes import DEFAULT_SCOPE
+
 OPT = "llmfw.operation"
 
 
@@ -24,6 +26,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         query: query parameters: name → type.
         status: status of a successful reply.
         media_type: media type of the reply.
+        scope: scope that callers need, one of `SCOPES`. Of the server's own routes, those of /admin have
+            "admin", and those that need no key have "".
     """
 
     summary: str
@@ -34,6 +38,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     query: dict[str, Any] = {}
     status: int = 200
     media_type: str = "application/json"
+    scope: str = DEFAULT_SCOPE
 
 
 def describe(summary: str, **fields: Any) -> dict[str, Operation]:

@@ -27,11 +27,13 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         tenant: name of the API key; "" if the server has no keys, or a single key without a name.
         is_key: whether the tenant is the name of an API key. Without one, all callers are one tenant.
         is_admin: whether the caller may use the routes under /admin with this key.
+        scopes: names of `SCOPES`: what the caller may do; None: everything.
     """
 
     tenant: str
     is_key: bool
     is_admin: bool
+    scopes: frozenset[str] | None = None
 
 
 class TextPiece(msgspec.Struct, frozen=True, kw_only=True):

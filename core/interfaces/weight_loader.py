@@ -3,6 +3,8 @@
     folder   config.json, tokenizer.json     read by llmfw, as for any model
              weights.…                       read by the loader: `files`, `tensors`, `read`
 
+    file     model.gguf                      one file with all of it: `describe` writes the folder's other files
+
 A loader gives named tensors. llmfw brings them into transformers' model as if they came from a checkpoint in
 safetensors: it converts dtypes, stacks experts and ties weights, and it refuses a model whose tensors are missing,
 surplus or of another shape than the config says. So the names are those of a checkpoint that transformers reads. A
@@ -20,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
+
+from llmfw.core.base.errors import ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -82,6 +86,29 @@ class WeightLoader(ABC):
         Called at each start with `auto`, for folders of any kind. It should look at the names of files, or at their
         first bytes. Damaged files of the format are recognized, too, so that `tensors` can say what is wrong.
         """
+
+    @classmethod
+    def describe(cls, file: Path, folder: Path) -> None:
+        """Write the config and the tokenizer of a model that is one file, such as a GGUF file.
+
+        llmfw asks the loader whose name is the suffix of the file: `gguf` for `model.gguf`. Files in the folder are then
+        those of a model in the layout of transformers: config.json, which names an architecture, tokenizer.json,
+        tokenizer_config.json, and as needed generation_config.json and chat_template.jinja. llmfw adds a link to the
+        file, and keeps the folder for later starts.
+
+        Called in the process that serves HTTP, which imports neither torch nor transformers: import them in a child
+        process. The default refuses the file.
+
+        Args:
+            file: path of the file.
+            folder: an empty folder.
+
+        Raises:
+            ModelError: the file is damaged, or is none that the loader can describe.
+        """
+        raise ModelError(
+            f"model {str(file)!r} is a file; give the folder that holds config.json and the weights"
+        )
 
     @abstractmethod
     def files(self) -> Sequence[str]:

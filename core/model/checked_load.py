@@ -13,7 +13,7 @@ import logging
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -93,8 +93,12 @@ class Differences:
         )
 
 
-def read_config(path: str) -> Any:
+def read_config(path: str, formats: Collection[str] = ()) -> Any:
     """Return a model's config.
+
+    Args:
+        path: the model's folder, or a hub id.
+        formats: names of the quantized formats that plugins read.
 
     Raises:
         ModelError: the config does not exist, cannot be read, has impossible or contradictory numbers, names
@@ -112,7 +116,7 @@ def read_config(path: str) -> Any:
         raise ModelError(
             f"model {path!r} has no config that transformers can read: {explained(error)}"
         ) from error
-    refuse_unknown_quantization(hf_config, path)
+    refuse_unknown_quantization(hf_config, path, formats)
     text_config = hf_config.get_text_config(decoder=True)
     check_experts(path, text_config)
     check_heads(path, text_config)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -136,10 +136,13 @@ def refuse_adapters(path: str) -> None:
     )
 
 
-def refuse_unknown_quantization(hf_config: Any, path: str) -> None:
-    """Raise ModelError for a checkpoint whose quantization method is unknown to transformers.
+def refuse_unknown_quantization(hf_config: Any, path: str, formats: Collection[str] = ()) -> None:
+    """Raise ModelError for a checkpoint whose quantization method is unknown to transformers and to plugins.
 
     transformers would ignore the method.
+
+    Args:
+        formats: names of the quantized formats that plugins read.
     """
     found = quantization_of(hf_config)
     if found is None:
@@ -149,8 +152,8 @@ def refuse_unknown_quantization(hf_config: Any, path: str) -> None:
         return
     method = settings.get("quant_method")
     method = getattr(method, "value", method)
-    if method not in AUTO_QUANTIZATION_CONFIG_MAPPING:
-        known = ", ".join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))
+    if method not in AUTO_QUANTIZATION_CONFIG_MAPPING and method not in formats:
+        known = ", ".join(sorted({*AUTO_QUANTIZATION_CONFIG_MAPPING, *formats}))
         raise ModelError(
             f"model {path!r} is quantized by quant_method {method!r}, which transformers does not know; "
             f"use a checkpoint that is not quantized, or by one of {known}"
@@ -165,20 +168,24 @@ def quantization_of(hf_config: Any) -> Any:
     )
 
 
-def weight_files(path: str, file_format: str | None = None) -> list[Path]:
+def weight_files(path: str, file_format: str | None = None, *, download: bool = False) -> list[Path]:
     """Return the weight files that transformers reads, in the format that it prefers or in `file_format`.
+
+    Args:
+        download: whether to download files of a hub id that are not in the cache.
 
     Raises:
         ModelError: as in `read_tensors`, about the index.
     """
     for name in [WEIGHT_FILES[file_format]] if file_format else WEIGHT_FILES.values():
-        if file := find_file(path, name):
+        if file := find_file(path, name, download=download):
             if index := find_file(path, f"{name}.index.json"):
                 _refuse_other_shards(path, file, index)
             return [file]
         # Downloaded, because the file names in the index must be checked before transformers reads these files.
         if index := find_file(path, f"{name}.index.json", download=True):
-            return [file for shard in shard_names(path, index) if (file := find_file(path, shard))]
+            shards = (find_file(path, shard, download=download) for shard in shard_names(path, index))
+            return [file for file in shards if file]
     return []
 
 

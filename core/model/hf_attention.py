@@ -8,7 +8,8 @@ backend knows the lengths.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -24,10 +25,16 @@ from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.plugin.returned import WrongReturnError
 
 from .mask_rules import MaskFunction, MaskMarkers
+from .row_states import RowStates
+from .state_mixer import StateCall
 
 IMPLEMENTATION = "llmfw"
 
+Layers = Sequence[LayerSpec] | Mapping[int, LayerSpec]
+"""Attention layers, by position among all layers of a model. A mapping if some layers have no attention."""
+
 _markers: ContextVar[MaskMarkers | None] = ContextVar("mask_markers", default=None)
+_relayed: ContextVar[Step | None] = ContextVar("relayed_step", default=None)
 
 
 class Step(Protocol):
@@ -59,16 +66,24 @@ class AttentionStep:
 
     Args:
         backend: attention backend that has planned `batch`.
-        layers: attention layers by index.
+        layers: attention layers, by position among all layers of the model.
         batch: tensors of the step.
+        states: states of the step's sequences; None: the model has none.
     """
 
-    __slots__ = ("_backend", "_batch", "_layers")
+    __slots__ = ("_backend", "_batch", "_layers", "_states")
 
-    def __init__(self, backend: AttentionBackend, layers: Sequence[LayerSpec], batch: ForwardBatch) -> None:
+    def __init__(
+        self,
+        backend: AttentionBackend,
+        layers: Layers,
+        batch: ForwardBatch,
+        states: RowStates | None = None,
+    ) -> None:
         self._backend = backend
         self._layers = layers
         self._batch = batch
+        self._states = states
 
     @property
     def backend(self) -> AttentionBackend:
@@ -76,8 +91,8 @@ class AttentionStep:
         return self._backend
 
     @property
-    def layers(self) -> Sequence[LayerSpec]:
-        """Attention layers by index."""
+    def layers(self) -> Layers:
+        """Attention layers, by position among all layers of the model."""
         return self._layers
 
     @property
@@ -118,6 +133,11 @@ class AttentionStep:
             raise _wrong_output(output, expected, query.dtype)
         return output.unsqueeze(0)
 
+    def mix(self, call: StateCall) -> Any:
+        """Return the output of a module that keeps states, for the packed row."""
+        assert self._states is not None, "the model keeps states, and the step has none"
+        return self._states.mix(call)
+
 
 def _wrong_output(output: object, shape: tuple[int, ...], dtype: torch.dtype) -> WrongReturnError:
     if not isinstance(output, torch.Tensor):
@@ -134,14 +154,54 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    llmfw_step: Step,
+    llmfw_step: Step | None = None,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     """Let the step compute the attention of one layer.
 
     The signature is that of transformers' attention interface.
+
+    Raises:
+        TypeError: the layers did not pass `llmfw_step` on, and the model does not relay it (see `relay_step`).
     """
-    return llmfw_step.attend(module, query, key, value, attention_mask, **kwargs), None
+    step = _relayed.get() if llmfw_step is None else llmfw_step
+    if step is None:
+        raise TypeError("attention was called without llmfw_step")
+    return step.attend(module, query, key, value, attention_mask, **kwargs), None
+
+
+def attend_relayed(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """Let the step that an adapted model relays compute the attention of one layer. Implements `Attend`.
+
+    Raises:
+        TypeError: no step is relayed.
+    """
+    return attend(module, query, key, value, attention_mask, **kwargs)[0]
+
+
+def relay_step(model: nn.Module) -> None:
+    """Make a model accept `llmfw_step`, and provide the step to its attention calls during each forward pass.
+
+    The layers of an adapted model need not pass the step on.
+    """
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def relaying(*args: Any, llmfw_step: Step | None = None, **kwargs: Any) -> Any:
+        token = _relayed.set(llmfw_step)
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            _relayed.reset(token)
+
+    model.forward = relaying
 
 
 def make_no_mask(

@@ -152,8 +152,12 @@ class IsolatedLoader:
             self._loader.close()
 
 
-def check_tensor(found: object, expected: StoredTensor) -> None:
-    """Raise WrongReturnError unless a loader has returned a tensor of the format that it gave before."""
+def check_tensor(found: object, expected: StoredTensor, given: str = "tensors() gave") -> None:
+    """Raise WrongReturnError unless a component has returned a tensor of the format that it gave before.
+
+    Args:
+        given: words for messages that say where the format is from.
+    """
     if not isinstance(found, torch.Tensor):
         raise WrongReturnError(f"returned {found!r:.80} ({type(found).__name__}) in place of a tensor")
     if found.layout != torch.strided or found.device.type != "cpu":
@@ -163,7 +167,7 @@ def check_tensor(found: object, expected: StoredTensor) -> None:
     dtype = torch_dtype(expected.dtype)
     if (found.dtype, tuple(found.shape)) != (dtype, tuple(expected.shape)):
         raise WrongReturnError(
-            f"returned {list(found.shape)} {found.dtype}; tensors() gave {list(expected.shape)} {dtype}"
+            f"returned {list(found.shape)} {found.dtype}; {given} {list(expected.shape)} {dtype}"
         )
 
 

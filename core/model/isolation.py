@@ -1,8 +1,8 @@
-"""Refuses models in which something other than attention mixes the tokens of a row.
+"""Refuses models in which something mixes the tokens of a row that llmfw does not split by sequence.
 
-llmfw packs the tokens of several sequences into one row, and stores only keys and values of a sequence
-between steps. A convolution or a recurrent state would mix tokens of different sequences, and would be lost
-between steps. Two checks find such models:
+llmfw packs the tokens of several sequences into one row. Between steps, it stores the keys and values of a
+sequence, and the states of the modules that `state_probe` finds. Any other convolution or recurrent state
+would mix tokens of different sequences, and would be lost between steps. Two checks find such models:
 
 - `check_cache` asks transformers which kinds of state the model's cache has. It needs no forward pass.
 - `check_isolation` runs the model on three sequences in one row, with NaN as the embeddings of the first and
@@ -23,6 +23,8 @@ import torch
 from torch import nn
 from transformers.cache_utils import DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
+from llmfw.core.interfaces.state_layer import StateLayer
+
 from .load_failure import first_line, not_finite, refused
 from .packed import Packed, run_packed
 
@@ -39,10 +41,15 @@ PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
 keys and values, as in Gemma 3n and 4."""
 
 
-def check_cache(model: nn.Module) -> None:
-    """Raise ModelError if a model's layers store more than keys and values between steps."""
+def check_cache(model: nn.Module, states: Sequence[StateLayer] = ()) -> None:
+    """Raise ModelError if a model's layers store more between steps than keys, values, and the states that
+    `state_probe` found.
+    """
+    kept = {layer.model_index for layer in states}
     kinds: dict[str, list[int]] = {}
     for index, layer in enumerate(_cache_layers(model)):
+        if index in kept:
+            continue
         if hasattr(layer, "conv_states") or hasattr(layer, "recurrent_states"):
             kinds.setdefault("a recurrent state or that of a convolution", []).append(index)
         elif type(layer) not in PLAIN_LAYERS and hasattr(layer, "keys"):
@@ -50,7 +57,7 @@ def check_cache(model: nn.Module) -> None:
     for kind, found in kinds.items():
         listed = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
         which = f"layers {listed} keep" if len(found) > 1 else f"layer {listed} keeps"
-        raise refused(model, f"{which} {kind}; llmfw stores keys and values only")
+        raise refused(model, f"{which} {kind} in a way that llmfw does not know")
 
 
 def check_isolation(model: nn.Module, vocab_size: int) -> None:

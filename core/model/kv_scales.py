@@ -44,7 +44,7 @@ def choose_scales(source: WeightSource | None, layers: Sequence[LayerSpec], stor
     if not is_fp8(stored_as):
         return {}
     found = {} if source is None else read_scales(source.matching(NAME))
-    missing = [layer.index for layer in layers if layer.index not in found]
+    missing = [layer.model_index for layer in layers if layer.model_index not in found]
     name = dtype_name(stored_as)
     if not found:
         logger.warning(
@@ -59,7 +59,7 @@ def choose_scales(source: WeightSource | None, layers: Sequence[LayerSpec], stor
         )
     else:
         logger.info("Keys and values are kept in %s, with the checkpoint's scales.", name)
-    return found
+    return {layer.index: found[layer.model_index] for layer in layers if layer.model_index in found}
 
 
 def read_scales(tensors: Iterable[tuple[str, torch.Tensor]]) -> Scales:

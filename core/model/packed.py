@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from .hf_attention import Step
+from .row_states import RowStates, starting_parts
+from .state_mixer import StateCall
 
 NUM_TOKENS = 4
 
@@ -63,6 +66,10 @@ class Packed:
     ) -> torch.Tensor:
         parts = zip(*(tensor.split(self._lengths, dim=2) for tensor in (query, key, value)), strict=True)
         return torch.cat([attend_causally(q, k, v) for q, k, v in parts], dim=1)
+
+    def mix(self, call: StateCall) -> Any:
+        """Return the output of a module that keeps states, for sequences that start."""
+        return RowStates(starting_parts(self._lengths)).mix(call)
 
 
 def attend_causally(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

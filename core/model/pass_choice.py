@@ -23,6 +23,8 @@ from llmfw.core.plugin.torch_state import keeping_torch_state
 from .load_failure import refusing
 from .packed import packed_logits
 from .probe import probe
+from .relative_distance import relative_distance
+from .state_probe import state_layers
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +164,8 @@ def _apply(
         if type(count) is not int or count < 0:
             raise WrongReturnError(f"apply() returned {count!r:.80} in place of a number of modules")
         after = packed_logits(model, vocab_size)
-        is_same = probe(model, len(layers), vocab_size, may_lack_masks=True) == list(layers)
+        found = probe(model, len(layers), vocab_size, may_lack_masks=True, states=state_layers(model))
+        is_same = found == list(layers)
     moved = relative_distance(first, after)
     logger.debug("Module pass %s: modules=%d, logits moved by %.1e", chosen.entry.name, count, moved)
     if not is_same:
@@ -218,15 +221,3 @@ def _members(model: nn.Module) -> dict[str, int]:
 
 
 _ADVICE = "leave it out with --module-passes"
-
-
-def relative_distance(before: torch.Tensor, after: torch.Tensor) -> float:
-    """Return the relative change of logits, [T, vocab]: the median over the T tokens.
-
-    For one token, it is the norm of the change divided by the norm of the logits before.
-
-    The median ignores single tokens that are routed to other experts because of rounding.
-    """
-    before, after = before.double(), after.double()
-    moved = (after - before).norm(dim=-1)
-    return float(torch.where(moved == 0, moved, moved / before.norm(dim=-1)).median())

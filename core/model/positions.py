@@ -9,13 +9,15 @@ forward pass there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from .load_failure import not_finite, refused, refusing
 from .module_trial import agree
+from .row_states import RowStates, starting_parts
+from .state_mixer import StateCall
 
 BEFORE, IDS = (6, 2, 7, 8), (5, 3, 4)
 """Token ids of two sequences, which `check_positions` runs in one row."""
@@ -30,7 +32,17 @@ class _FirstCallError(Exception):
 
 
 class _FirstCall:
-    """A step that stops the forward pass at the first attention layer."""
+    """A step that stops the forward pass at the first attention layer.
+
+    Args:
+        lengths: number of tokens of each sequence in the row.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._states = RowStates(starting_parts(lengths))
+
+    def mix(self, call: StateCall) -> Any:
+        return self._states.mix(call)
 
     def attend(self, module: nn.Module, query: torch.Tensor, *args: object, **kwargs: object) -> NoReturn:
         raise _FirstCallError(query)
@@ -48,7 +60,8 @@ def check_positions(model: nn.Module) -> None:
     with refusing(model, "running it on a few tokens"):
         own = _first_queries(model, IDS)
         given = _first_queries(model, IDS, range(len(IDS)))
-        both = _first_queries(model, BEFORE + IDS, [*range(len(BEFORE)), *range(len(IDS))])
+        places = [*range(len(BEFORE)), *range(len(IDS))]
+        both = _first_queries(model, BEFORE + IDS, places, [len(BEFORE), len(IDS)])
     if own is None or given is None or both is None:
         return
     if not bool(own.isfinite().all()):
@@ -60,7 +73,10 @@ def check_positions(model: nn.Module) -> None:
 
 
 def _first_queries(
-    model: nn.Module, ids: Sequence[int], positions: Sequence[int] | None = None
+    model: nn.Module,
+    ids: Sequence[int],
+    positions: Sequence[int] | None = None,
+    lengths: Sequence[int] | None = None,
 ) -> torch.Tensor | None:
     """Return the queries of the first attention layer, [1, heads, T, head_dim].
 
@@ -73,7 +89,7 @@ def _first_queries(
             model(
                 input_ids=torch.tensor([list(ids)], device=device),
                 use_cache=False,
-                llmfw_step=_FirstCall(),
+                llmfw_step=_FirstCall(lengths or [len(ids)]),
                 **given,
             )
     except _FirstCallError as call:

@@ -14,24 +14,34 @@ The model is run once on a few tokens. Its recorded attention calls answer, for 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.interfaces.state_layer import StateLayer
 
 from .hf_attention import marking_masks
 from .load_failure import name_layers, refused, refusing
 from .mask_rules import MaskMarkers, window_of
 from .packed import NUM_TOKENS, attend_causally, run_packed
+from .row_states import RowStates, starting_parts
+from .state_mixer import StateCall
 
 KNOWN_TENSORS = frozenset({"position_ids", "cache_position", "s_aux", "position_embeddings"})
 """Names of tensors that layers pass to attention, and that a backend ignores or receives in another way."""
 
 
 def probe(
-    model: nn.Module, num_layers: int, vocab_size: int, *, may_lack_masks: bool = False
+    model: nn.Module,
+    num_layers: int,
+    vocab_size: int,
+    *,
+    may_lack_masks: bool = False,
+    states: Sequence[StateLayer] = (),
 ) -> list[LayerSpec]:
     """Return the model's attention layers by index.
 
@@ -41,6 +51,7 @@ def probe(
         vocab_size: upper bound of the token ids to test with.
         may_lack_masks: whether layers may pass no mask, because a module pass has changed the model. The
             window of such a layer is then the one that the layer itself passes.
+        states: layers that keep states. If there are any, layers may lack attention.
 
     Raises:
         ModelError: the model cannot be served correctly; the message gives the reason.
@@ -56,7 +67,7 @@ def probe(
             if "llmfw_step" in str(error):
                 raise refused(model, "its layers do not pass keyword arguments on to attention") from error
             raise
-    return _check_layers(model, recorder, num_layers)
+    return _check_layers(model, recorder, num_layers, may_lack_attention=bool(states))
 
 
 class _Recorder:
@@ -69,6 +80,10 @@ class _Recorder:
         self.problems: list[str] = []
         self._masks = masks
         self._may_lack_masks = may_lack_masks
+        self._states = RowStates(starting_parts([NUM_TOKENS]))
+
+    def mix(self, call: StateCall) -> Any:
+        return self._states.mix(call)
 
     def attend(
         self,
@@ -154,9 +169,14 @@ class _Recorder:
                 )
 
 
-def _check_layers(model: nn.Module, recorder: _Recorder, num_layers: int) -> list[LayerSpec]:
+def _check_layers(
+    model: nn.Module, recorder: _Recorder, num_layers: int, *, may_lack_attention: bool
+) -> list[LayerSpec]:
     if recorder.problems:
         raise refused(model, recorder.problems[0])
+    if may_lack_attention:
+        found = [recorder.calls[i] for i in sorted(recorder.calls)]
+        return [replace(spec, index=i, position=spec.index) for i, spec in enumerate(found)]
     missing = [i for i in range(num_layers) if i not in recorder.calls]
     if len(missing) == num_layers:
         raise refused(model, "its layers do not call transformers' attention interface")

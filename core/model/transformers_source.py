@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,7 +12,8 @@ from safetensors import safe_open
 
 from llmfw.core.interfaces.weight_loader import StoredTensor
 
-from .checkpoint import read_tensors
+from .checkpoint import read_tensors, weight_files
+from .stored_files import StoredFiles
 from .tokenizer_files import model_files
 from .weight_source import LoadedWeights, WeightSource
 from .weight_version import weight_version
@@ -56,6 +58,11 @@ class TransformersSource(WeightSource):
             self.path, config=hf_config, output_loading_info=True, trust_remote_code=False, **options
         )
         return LoadedWeights(module, info, stored)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Callable[[str], torch.Tensor]]:
+        with StoredFiles(weight_files(self.path, self._format, download=True)) as files:
+            yield files.read
 
     def matching(self, pattern: re.Pattern[str]) -> Iterator[tuple[str, torch.Tensor]]:
         for file in sorted(model_files(self.path).glob("*.safetensors")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,17 @@ class WeightSource(ABC):
         Raises:
             ModelError, ComponentError: as in `stored`.
             Exception: whatever transformers raises.
+        """
+
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[Callable[[str], torch.Tensor]]:
+        """Return a context in which tensors can be read: a function that returns the stored tensor of a name.
+
+        The tensors may be mapped from files, and must not be changed. In the context, `stored` lists all tensors that
+        the function can read.
+
+        Raises:
+            ModelError, ComponentError: as in `stored`.
         """
 
     @abstractmethod

@@ -151,6 +151,14 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.QuantizationScheme` (`--quantization NAME`)."""
 
     @hookspec
+    def register_quantized_formats(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.QuantizedFormat`, by the `quant_method` of `config.json`."""
+
+    @hookspec
+    def register_model_adapters(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.ModelAdapter` (`--model-adapter NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -180,6 +188,8 @@ HOOK_NAMES: dict[str, str] = {
     "logits_processor": "register_logits_processors",
     "weight_loader": "register_weight_loaders",
     "quantization_scheme": "register_quantization_schemes",
+    "quantized_format": "register_quantized_formats",
+    "model_adapter": "register_model_adapters",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

@@ -27,6 +27,8 @@ INTERFACES: Mapping[str, str] = {
     "logits_processor": "llmfw.core:LogitsProcessor",
     "weight_loader": "llmfw.core:WeightLoader",
     "quantization_scheme": "llmfw.core:QuantizationScheme",
+    "quantized_format": "llmfw.core:QuantizedFormat",
+    "model_adapter": "llmfw.core:ModelAdapter",
 }
 """Kind of component → the interface that its classes implement."""
 

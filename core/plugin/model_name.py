@@ -16,6 +16,7 @@ from llmfw.core.interfaces.model_source import ModelSource
 
 from .containment import raise_if_process_ends
 from .defaults import default_name
+from .model_file import folder_of_file, model_file
 from .option_keys import refuse_options
 from .registry import Registry
 
@@ -39,7 +40,7 @@ class ResolvedModel:
     Attributes:
         path: folder that holds config.json, or a hub id.
         served_name: default for `--served-model-name`: the name that the user gave, without a plugin's name;
-            of a folder, the last part of its path, because paths are private.
+            of a folder, the last part of its path, because paths are private; of a file, its name without the suffix.
         tool_parser, reasoning_parser: names of the parsers that the model's source specifies; None: it
             specifies none.
     """
@@ -53,7 +54,9 @@ class ResolvedModel:
 def resolve_model(
     name: str, registry: Registry, options: Mapping[str, OptionValue] | None = None
 ) -> ResolvedModel:
-    """Resolve a model's name to a registered model, else to a folder, else to a hub id.
+    """Resolve a model's name to a registered model, else to a file or folder, else to a hub id.
+
+    A model that is one file, such as model.gguf, is described in a folder of the cache (see `WeightLoader.describe`).
 
     Does not look up a hub id; the code that reads the model's config does.
 
@@ -76,8 +79,7 @@ def resolve_model(
         if lost and not Path(name).expanduser().exists():
             raise
         refuse_options("model", options or {}, f"{name!r} is no registered model, but a folder or a hub id")
-        given = _folder_or_hub_id(name, registry)
-        return ResolvedModel(given, folder_name(given) or name)
+        return _unregistered(name, registry)
     source: ModelSource = entry.build(entry.load(), **entry.built_with(options or {}))
     try:
         path = Path(source.folder())
@@ -99,10 +101,19 @@ def folder_name(path: str) -> str | None:
     return os.path.basename(os.path.abspath(path)) if os.path.isdir(path) else None
 
 
-def _folder_or_hub_id(name: str, registry: Registry) -> str:
+def _unregistered(name: str, registry: Registry) -> ResolvedModel:
+    """Resolve the name of a file, folder or hub id."""
     path = Path(name).expanduser()
     with _model_errors(f"model {_shown(name)}", path):
         path.is_dir()  # raises if a parent folder is not accessible
+        file = model_file(path, registry) if name else None
+    if file is not None:
+        return ResolvedModel(folder_of_file(file, registry), file.stem)
+    given = _folder_or_hub_id(name, path, registry)
+    return ResolvedModel(given, folder_name(given) or name)
+
+
+def _folder_or_hub_id(name: str, path: Path, registry: Registry) -> str:
     if name and path.is_dir():
         return _model_folder(path, f"model {name!r}")
     if path.is_file():
@@ -183,8 +194,8 @@ def _without_config(path: Path) -> str:
         return f"{path} holds a diffusion pipeline (model_index.json), which makes images; llmfw serves language models"
     if any(path.glob("*.gguf")):
         return (
-            f"{path} holds GGUF files, which llmfw does not read; take the original safetensors checkpoint, with "
-            "--quantization int4 for a similar size"
+            f"{path} holds GGUF files, and no plugin that reads them is loaded; enable weights_gguf, or take the safetensors "
+            "checkpoint"
         )
     if (path / "params.json").is_file():
         return f"{path} is in the format of its authors' own code (params.json); take or convert to the format of transformers"

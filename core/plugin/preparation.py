@@ -44,6 +44,7 @@ def _may_be_chosen(config: EngineConfig, registry: Registry) -> Iterator[Entry]:
         "drafter": config.drafter,
         "logits_processor": config.logits_processors,
         "weight_loader": config.weight_loader,
+        "model_adapter": config.model_adapter,
         "quantization_scheme": config.quantization or "none",
     }
     for kind, choice in choices.items():

@@ -21,8 +21,10 @@ import torch
 from llmfw.core.base.step import NOT_IN_FLIGHT, Ints, ScoredPrompt, StepInput, StepOutput, TokenMasks
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
-from llmfw.core.model.hf_attention import AttentionStep
+from llmfw.core.interfaces.state_storage import StateStorage
+from llmfw.core.model.hf_attention import AttentionStep, Layers
 from llmfw.core.model.models import LoadedModel
+from llmfw.core.model.row_states import RowStates, parts_of
 
 from .asked_logprobs import AskedLogprobs
 from .device.page_table import PageTable
@@ -71,6 +73,7 @@ class Executor:
         users: function that returns the description, for the log, of the components whose code runs between and in
             steps.
         processors: what the rows ask of logits processors; None: there are no processors.
+        states: states of the rows' sequences; None: the model keeps none.
     """
 
     def __init__(
@@ -84,8 +87,13 @@ class Executor:
         clock: StepClock | None = None,
         users: Callable[[], str] = lambda: "a plugin",
         processors: ProcessorRows | None = None,
+        states: StateStorage | None = None,
     ) -> None:
         self._model = model
+        self._layers: Layers = model.layers
+        if states is not None:
+            self._layers = {spec.model_index: spec for spec in model.layers}
+        self._states = states
         self._backend = backend
         self._sampler = sampler
         self._page_table = page_table
@@ -157,6 +165,8 @@ class Executor:
         shared = (slots, step.rows) if self._staging.is_shared else ()
         watch = InputWatch(batch, self._page_table, shared)
         self._backend.plan(batch)
+        if self._states is not None:
+            self._states.begin(step.rows, step.starts, step.kv_lens)
         are_known = not np.count_nonzero(step.sources != NOT_IN_FLIGHT)
         ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
@@ -226,12 +236,13 @@ class Executor:
         kwargs: dict[str, Any] = {}
         if wanted is not None and self._keeps_logits:
             kwargs["logits_to_keep"] = wanted
+        states = None if self._states is None else RowStates(parts_of(batch), self._states)
         output = self._model.module(
             input_ids=ids[None],
             position_ids=positions[None],
             attention_mask=self._mask,
             use_cache=False,
-            llmfw_step=AttentionStep(self._backend, self._model.layers, batch),
+            llmfw_step=AttentionStep(self._backend, self._layers, batch, states),
             **kwargs,
         )
         logits: torch.Tensor = output.logits[0]

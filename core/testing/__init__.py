@@ -27,6 +27,7 @@ pytest.register_assert_rewrite(
             "policy_load",
             "attention",
             "attention_case",
+            "model_adapters",
             "module_pass",
             "module_pass_models",
             "parsing",
@@ -44,6 +45,7 @@ pytest.register_assert_rewrite(
             "eviction_rules",
             "logits_processors",
             "quantization_schemes",
+            "quantized_formats",
             "response_stores",
             "response_model",
             "weight_loaders",
@@ -63,12 +65,14 @@ if TYPE_CHECKING:
     from .grammars import GrammarBackendTests
     from .logits_processors import LogitsProcessorTests
     from .middleware import HTTPMiddlewareTests
+    from .model_adapters import ModelAdapterTests
     from .model_sources import ModelSourceTests
     from .module_pass import ModulePassTests
     from .observers import RequestObserverTests
     from .parsing import ReasoningExample, ToolExample
     from .policies import SchedulePolicyTests
     from .quantization_schemes import QuantizationSchemeTests
+    from .quantized_formats import QuantizedExample, QuantizedFormatTests
     from .reasoning_parsers import ReasoningParserTests
     from .request_fields import RequestFieldTests
     from .response_stores import ResponseStoreTests
@@ -87,9 +91,12 @@ _HOMES = {
     "GrammarExample": "grammar_case",
     "HTTPMiddlewareTests": "middleware",
     "LogitsProcessorTests": "logits_processors",
+    "ModelAdapterTests": "model_adapters",
     "ModelSourceTests": "model_sources",
     "ModulePassTests": "module_pass",
     "QuantizationSchemeTests": "quantization_schemes",
+    "QuantizedExample": "quantized_formats",
+    "QuantizedFormatTests": "quantized_formats",
     "ReasoningExample": "parsing",
     "ReasoningParserTests": "reasoning_parsers",
     "RequestFieldTests": "request_fields",
@@ -120,9 +127,12 @@ __all__ = [
     "GrammarExample",
     "HTTPMiddlewareTests",
     "LogitsProcessorTests",
+    "ModelAdapterTests",
     "ModelSourceTests",
     "ModulePassTests",
     "QuantizationSchemeTests",
+    "QuantizedExample",
+    "QuantizedFormatTests",
     "ReasoningExample",
     "ReasoningParserTests",
     "RequestFieldTests",

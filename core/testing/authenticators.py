@@ -14,6 +14,7 @@ from typing import ClassVar
 import pytest
 
 from llmfw.core.interfaces.authenticator import Authenticator, Credentials, Principal, Refusal
+from llmfw.core.interfaces.scopes import SCOPES
 
 Answer = Principal | Refusal | None
 Headers = tuple[tuple[str, str], ...]
@@ -91,6 +92,7 @@ class AuthenticatorTests:
         assert isinstance(first, Principal)
         assert isinstance(second, Principal)
         assert (first.tenant, first.is_admin) == (second.tenant, second.is_admin)
+        assert first.scopes == second.scopes
         assert first.expires_at is None or first.expires_at > time.time()
 
     def test_changed_credentials_are_not_recognized(
@@ -144,10 +146,19 @@ def answer_of(authenticator: Authenticator, headers: Headers) -> Answer:
         assert isinstance(answer.is_admin, bool)
         assert answer.tenant == "" if answer.is_admin else _TENANT.fullmatch(answer.tenant)
         assert answer.expires_at is None or math.isfinite(answer.expires_at)
+        _check_scopes(answer)
     if isinstance(answer, Refusal):
         assert answer.message.isprintable()
         assert len(answer.message) <= MAX_MESSAGE
     return answer
+
+
+def _check_scopes(answer: Principal) -> None:
+    if answer.is_admin:
+        assert answer.scopes is None, "an administrator has all scopes"
+    elif answer.scopes is not None:
+        assert isinstance(answer.scopes, frozenset)
+        assert answer.scopes <= SCOPES.keys()
 
 
 async def _within(authenticator: Authenticator, headers: Headers) -> Answer:

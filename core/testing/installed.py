@@ -44,6 +44,8 @@ KITS: Mapping[str, tuple[str, str]] = {
     "logits_processor": ("logits_processors:LogitsProcessorTests", "processor"),
     "weight_loader": ("weight_loaders:WeightLoaderTests", "loader"),
     "quantization_scheme": ("quantization_schemes:QuantizationSchemeTests", "scheme"),
+    "quantized_format": ("quantized_formats:QuantizedFormatTests", "quantized_format"),
+    "model_adapter": ("model_adapters:ModelAdapterTests", "adapter"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 

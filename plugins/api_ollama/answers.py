@@ -14,7 +14,7 @@ from litestar.datastructures import State
 from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
-from llmfw.core import RequestError, ServerAPI
+from llmfw.core import RequestError, ServerAPI, describe
 
 from .bodies import AnswerBody, ChatBody, EmbedBody, EmbeddingsBody, GenerateBody
 from .errors import OLLAMA_HANDLERS
@@ -33,7 +33,7 @@ class Answers(Controller):
 
     exception_handlers = OLLAMA_HANDLERS
 
-    @post("/api/chat", status_code=200)
+    @post("/api/chat", status_code=200, opt=describe("Answer a chat.", scope="generate"))
     async def chat(self, request: HTTPRequest, state: State) -> ASGIApp:
         """Answer a chat."""
         api: ServerAPI = state["api"]
@@ -43,7 +43,7 @@ class Answers(Controller):
             return _loaded(api, body, ignored, chat_fields)
         return await _answer(api, request, body, inner_chat(body, api.model), ignored, chat_fields)
 
-    @post("/api/generate", status_code=200)
+    @post("/api/generate", status_code=200, opt=describe("Continue or answer a prompt.", scope="generate"))
     async def generate(self, request: HTTPRequest, state: State) -> ASGIApp:
         """Continue or answer a prompt."""
         api: ServerAPI = state["api"]
@@ -53,7 +53,11 @@ class Answers(Controller):
             return _loaded(api, body, ignored, generate_fields)
         return await _answer(api, request, body, inner_generate(body, api.model), ignored, generate_fields)
 
-    @post("/api/embed", status_code=200)
+    @post(
+        "/api/embed",
+        status_code=200,
+        opt=describe("Embed texts, and scale each vector to length 1.", scope="embed"),
+    )
     async def embed(self, request: HTTPRequest, state: State) -> ASGIApp:
         """Embed texts, and scale each vector to length 1."""
         started = time.perf_counter_ns()
@@ -75,7 +79,11 @@ class Answers(Controller):
         }
         return _json(reply, headers)
 
-    @post("/api/embeddings", status_code=200)
+    @post(
+        "/api/embeddings",
+        status_code=200,
+        opt=describe("Embed one text, in the form of older clients.", scope="embed"),
+    )
     async def embeddings(self, request: HTTPRequest, state: State) -> ASGIApp:
         """Embed one text, in the form of older clients. Returns the model's vector as it is."""
         api: ServerAPI = state["api"]

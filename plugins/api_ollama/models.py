@@ -10,7 +10,7 @@ from typing import Any
 from litestar import Controller, Request, delete, get, head, post
 from litestar.datastructures import State
 
-from llmfw.core import EngineClient, EngineInfo, RequestError, ServerAPI
+from llmfw.core import EngineClient, EngineInfo, RequestError, ServerAPI, describe
 
 from .bodies import ShowBody
 from .errors import OLLAMA_HANDLERS
@@ -32,22 +32,27 @@ class Models(Controller):
 
     exception_handlers = OLLAMA_HANDLERS
 
-    @head(["/api/tags", "/api/version"])
+    @head(
+        ["/api/tags", "/api/version"],
+        opt=describe(
+            "Answer HEAD requests, by which clients check whether a server is running.", scope="models"
+        ),
+    )
     async def probe(self) -> None:
         """Answer HEAD requests, by which clients check whether a server is running."""
 
-    @get("/api/version")
+    @get("/api/version", opt=describe("Return the version of Ollama's API.", scope="models"))
     async def show_version(self) -> Json:
         """Return the version of Ollama's API."""
         return {"version": VERSION}
 
-    @get("/api/tags")
+    @get("/api/tags", opt=describe("List the server's only model.", scope="models"))
     async def list_models(self, state: State) -> Json:
         """List the server's only model."""
         modified = {"modified_at": _created(state["api"])}
         return {"models": [{**_card(state), **modified}]}
 
-    @get("/api/ps")
+    @get("/api/ps", opt=describe("List the loaded models: always the server's only model.", scope="models"))
     async def list_running(self, state: State) -> Json:
         """List the loaded models: always the server's only model."""
         client: EngineClient = state["client"]
@@ -56,7 +61,7 @@ class Models(Controller):
         memory = {"expires_at": NEVER, "size_vram": vram, "context_length": client.info.max_model_len}
         return {"models": [{**card, **memory}]}
 
-    @post("/api/show", status_code=200)
+    @post("/api/show", status_code=200, opt=describe("Describe the model.", scope="models"))
     async def show(self, request: Request[Any, Any, Any], state: State) -> Json:
         """Describe the model."""
         api: ServerAPI = state["api"]
@@ -76,12 +81,16 @@ class Models(Controller):
             "modified_at": _created(api),
         }
 
-    @post(["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/{digest:str}"], status_code=200)
+    @post(
+        ["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/{digest:str}"],
+        status_code=200,
+        opt=describe("Refuse to add or change a model.", scope="models"),
+    )
     async def change(self, request: Request[Any, Any, Any], state: State) -> None:
         """Refuse to add or change a model."""
         _refuse(request, state)
 
-    @delete("/api/delete", status_code=200)
+    @delete("/api/delete", status_code=200, opt=describe("Refuse to delete a model.", scope="models"))
     async def remove(self, request: Request[Any, Any, Any], state: State) -> None:
         """Refuse to delete a model."""
         _refuse(request, state)

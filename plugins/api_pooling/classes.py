@@ -30,7 +30,7 @@ REFUSED = {
 @post(
     ["/classify", "/v1/classify"],
     status_code=200,
-    opt=describe("Find the label of texts.", body=ClassifyBody, reply=ClassifyReply),
+    opt=describe("Find the label of texts.", scope="embed", body=ClassifyBody, reply=ClassifyReply),
 )
 async def classify(request: Request[Any, Any, Any], state: State) -> ASGIApp:
     """Score each text's labels: those of the model, or those of the request."""

@@ -42,7 +42,9 @@ class Similarity(Controller):
     @post(
         ["/score", "/v1/score"],
         status_code=200,
-        opt=describe("Score how relevant texts are for others.", body=ScoreBody, reply=ScoreReply),
+        opt=describe(
+            "Score how relevant texts are for others.", scope="embed", body=ScoreBody, reply=ScoreReply
+        ),
     )
     async def score(self, request: Request[Any, Any, Any], state: State) -> ASGIApp:
         """Compare one text with each of several, or the texts of two lists with each other in pairs."""
@@ -74,7 +76,9 @@ class Similarity(Controller):
     @post(
         ["/rerank", "/v1/rerank", "/v2/rerank"],
         status_code=200,
-        opt=describe("Order documents by relevance for a query.", body=RerankBody, reply=RerankReply),
+        opt=describe(
+            "Order documents by relevance for a query.", scope="embed", body=RerankBody, reply=RerankReply
+        ),
     )
     async def rerank(self, request: Request[Any, Any, Any], state: State) -> ASGIApp:
         """Order documents by their relevance for the query."""

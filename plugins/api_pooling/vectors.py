@@ -49,7 +49,9 @@ class Vectors(Controller):
     @post(
         "/pooling",
         status_code=200,
-        opt=describe("Create embeddings, as vLLM's /pooling does.", body=PoolingBody, reply=PoolingReply),
+        opt=describe(
+            "Create embeddings, as vLLM's /pooling does.", scope="embed", body=PoolingBody, reply=PoolingReply
+        ),
     )
     async def pool(self, request: Request[Any, Any, Any], state: State) -> ASGIApp:
         """Embed texts or a chat."""
@@ -80,7 +82,7 @@ class Vectors(Controller):
     @post(
         "/v2/embed",
         status_code=200,
-        opt=describe("Create embeddings (Cohere's API).", body=CohereBody, reply=CohereReply),
+        opt=describe("Create embeddings (Cohere's API).", scope="embed", body=CohereBody, reply=CohereReply),
     )
     async def embed(self, request: Request[Any, Any, Any], state: State) -> ASGIApp:
         """Embed texts, and return the vectors in each of the requested forms."""

@@ -227,8 +227,8 @@ class TritonAttention(AttentionBackend):
         return Decodes(kv_lens, schedules, self._partials)
 
     def _make_partials(self, num_pieces: int) -> Partials:
-        num_heads = max(layer.num_heads for layer in self.layers)
-        v_dims = max(layer.num_heads * layer.v_head_dim for layer in self.layers)
+        num_heads = max((layer.num_heads for layer in self.layers), default=1)
+        v_dims = max((layer.num_heads * layer.v_head_dim for layer in self.layers), default=1)
         return Partials.empty(num_pieces, num_heads, v_dims, self._device)
 
     def _schedule(self, decodes: Decodes) -> None:

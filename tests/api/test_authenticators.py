@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from llmfw.api.access.authenticators import Authenticators, InUse, build_authenticators
-from llmfw.api.access.principals import MAX_KEPT, KeptPrincipals
+from llmfw.api.access.principals import MAX_KEPT, KeptPrincipals, Known
 from llmfw.core import Authenticator, ConfigError, Credentials, OverloadedError, Principal, Refusal
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.plugin.calls import ComponentCalls
@@ -100,6 +100,18 @@ class Odd(Authenticator):
     async def huge(self, token: str) -> Any:
         return Principal(tenant="a", expires_at=10**5000)
 
+    async def listed(self, token: str) -> Any:
+        return Principal(tenant="a", scopes=["models"])  # type: ignore[arg-type]
+
+    async def unheard(self, token: str) -> Any:
+        return Principal(tenant="a", scopes=frozenset({"models", "everything"}))
+
+    async def numbered(self, token: str) -> Any:
+        return Principal(tenant="a", scopes=frozenset({1}))  # type: ignore[arg-type]
+
+    async def lesser(self, token: str) -> Any:
+        return Principal(is_admin=True, scopes=frozenset({"models"}))
+
     async def unsaid(self, token: str) -> Any:
         return Refusal("x" * 5_000)
 
@@ -147,6 +159,10 @@ def asked(served: Served, token: str, path: str = "/v1/completions") -> httpx.Re
         "truthy",
         "forever",
         "unsaid",
+        "listed",
+        "unheard",
+        "numbered",
+        "lesser",
     ],
 )
 def test_a_failure_lets_no_request_pass(
@@ -246,7 +262,7 @@ def test_without_keys_nobody_unknown_passes(tmp_path: Any) -> None:
 
 async def test_the_first_that_knows_decides() -> None:
     both = Authenticators([in_use(Odd(), "first"), in_use(Odd(), "second")])
-    assert await both.ask([(b"authorization", b"Bearer user:ann")]) == "first/ann"
+    assert await both.ask([(b"authorization", b"Bearer user:ann")]) == Known("first/ann")
     assert await both.ask([(b"authorization", b"Bearer unknown")]) is None
     assert await both.ask([]) is None
 
@@ -254,14 +270,15 @@ async def test_the_first_that_knows_decides() -> None:
 def test_kept_answers_end_by_either_clock() -> None:
     now, clock = 1000.0, 50.0
     kept = KeptPrincipals(lambda: now, lambda: clock)
-    kept.keep(b"a", "odd/ann", 1010.0)
-    assert kept.find(b"a") == "odd/ann"
+    ann = Known("odd/ann", frozenset({"models"}))
+    kept.keep(b"a", ann, 1010.0)
+    assert kept.find(b"a") == ann
     now, clock = 900.0, 61.0  # the clock of the day was set back
     assert kept.find(b"a") is None
     for i in range(MAX_KEPT + 5):
-        kept.keep(b"%d" % i, "odd/ann", 2000.0)
+        kept.keep(b"%d" % i, ann, 2000.0)
     assert kept.find(b"0") is None
-    assert kept.find(b"%d" % MAX_KEPT) == "odd/ann"
+    assert kept.find(b"%d" % MAX_KEPT) == ann
 
 
 def test_credentials_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:

@@ -111,6 +111,7 @@ FLAGS = {
     "--device cuda:1": ("device", "cuda:1"),
     "--load-format dummy": ("load_format", "dummy"),
     "--weight-loader bin": ("weight_loader", "bin"),
+    "--model-adapter none": ("model_adapter", "none"),
     "--context-length 512": ("context_length", 512),
     "--mem-fraction-static 0.5": ("mem_fraction_static", 0.5),
     "--max-total-tokens 4096": ("max_total_tokens", 4096),

@@ -34,6 +34,7 @@ from llmfw.core.plugin.registry import Registry
 from ..core.engine.generation.tiny_models import REFUSED, SERVABLE, save_random_model
 from ..docs.gpu_script import gpu_script
 from ..models.tiny_config import tiny_config
+from ..plugins.quantized_formats.test_gptq import make
 
 CPU = torch.device("cpu")
 NO_COMPONENTS = Registry([])
@@ -320,3 +321,16 @@ def test_quantized_checkpoints_are_not_quantized_again(llama_8b, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"bits": 4}}))
     result = run(tmp_path, "--device", "mine=2", "--quantization", "int8")
     assert "is quantized already: leave out --quantization" in " ".join(result.output.split())
+
+
+@pytest.mark.usefixtures("counted_here")
+def test_dequantized_weights_are_counted_like_the_engine(tmp_path):
+    quantized, plain = make(tmp_path)
+    result = run(quantized, "--device", "mine=2", "--json")
+    found = json.loads(result.output)["model"]["weight_bytes"]
+    loaded = load_model(EngineConfig(model=str(plain), device="cpu"), CPU, load_plugins().registry)
+    assert found == loaded.num_bytes
+    assert (
+        "stored by gptq, and are dequantized when the model is loaded"
+        in run(quantized, "--device", "mine=2").output
+    )

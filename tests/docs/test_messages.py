@@ -16,7 +16,7 @@ COLUMN = re.compile(r"\bmessage$")
 FOREIGN = {
     "Error no file named model.safetensors, or pytorch_model.bin",  # transformers
     "Error no file named model.safetensors",
-    "Loading an FP8 quantized model requires accelerate",
+    "requires accelerate",
     "No such file or directory:",  # safetensors
     "-00001-of-00003.safetensors",
     "No such option:",  # click

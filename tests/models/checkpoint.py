@@ -13,6 +13,8 @@ SPREAD = 0.15
 """Standard deviation of matrices. With a width of 64 a layer's output is as large as its input."""
 NUDGE = 0.2
 """How far norms, biases, sinks and the like are moved from what they begin as."""
+FIXED = ("decay", "slope_rate")
+"""Ends of the names of buffers that are computed from one another: moved alone, they contradict each other."""
 
 
 def save_checkpoint(config: PreTrainedConfig, folder: Path) -> Path:
@@ -45,5 +47,5 @@ def randomize(model: nn.Module) -> None:
         else:
             parameter.add_(torch.randn_like(parameter), alpha=NUDGE)
     for name, buffer in model.named_buffers():
-        if name in kept and buffer.is_floating_point():
+        if name in kept and buffer.is_floating_point() and not name.endswith(FIXED):
             buffer.add_(torch.rand_like(buffer), alpha=NUDGE)

@@ -70,7 +70,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "glm4v_moe": {"text_config": _HALF_MROPE},
     "glm_ocr": {"text_config": _MROPE},
     "glmga": {"text_config": _MROPE},
-    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 24},
     "granite_docling": {"vision_config": {"out_hidden_size": 64}},
     "granitemoehybrid": {"mamba_d_head": 32, "layer_types": _HYBRID},
     "hunyuan_vl": {"text_config": _MROPE},
@@ -88,6 +88,8 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "qwen4_exp_text": _INDEXER,
     "reformer": {"axial_pos_embds_dim": [32, 32], "axial_pos_shape": [16, 16]},
     "xmod": {"default_language": "en_XX"},
+    # transformers limits the time steps of prompts by this, and not those of decoded tokens
+    "nemotron_h": {"time_step_min": 1e-9},
     "zamba": {"layers_block_type": ["linear_attention", "hybrid"] * 2},
     "zamba2": {"n_mamba_heads": 8, "mamba_headdim": 16, "attention_head_dim": 32},
     "zaya": {"num_experts_per_tok": 1},

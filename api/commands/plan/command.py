@@ -6,7 +6,7 @@ Needs no GPU and no weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,9 @@ def plan_command(
     """
     ctx = click.get_current_context()
     found = assess_folder(
-        _folder(ctx, model_of(model, model_option)), device, dtype, kv_dtype, lengths, values, options
+        _folder(ctx, model_of(model, model_option)),
+        *(device, dtype, kv_dtype, lengths, values, options),
+        [entry.name for entry in plugins_of(ctx).registry.entries("quantized_format")],
     )
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -133,8 +135,12 @@ def assess_folder(
     lengths: tuple[int, ...],
     values: dict[str, Any],
     options: Mapping[str, OptionValue],
+    formats: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the result of `assess.describe` for the model in a folder.
+
+    Args:
+        formats: names of the quantized formats that plugins read.
 
     Raises:
         ModelError: the config cannot be read, or llmfw does not serve such models.
@@ -142,7 +148,7 @@ def assess_folder(
     from .assess import Model, Settings, describe
     from .numbers import quantized_bytes, read_numbers, weight_bytes
 
-    numbers = read_numbers(folder)
+    numbers = read_numbers(folder, formats)
     dtype = numbers.dtype if dtype == "auto" else dtype
     scheme = values["quantization"]
     if scheme is None:
@@ -151,7 +157,7 @@ def assess_folder(
         weights, source = quantized_bytes(numbers, scheme, options), "config.json"
     else:
         num_bytes, source = weight_bytes(numbers, dtype)
-        quantized = numbers.quantized
+        quantized = numbers.quantized and not numbers.dequantized
         weights = {
             name: num_bytes if quantized else num_bytes * size // DTYPE_BYTES[dtype]
             for name, size in DTYPE_BYTES.items()

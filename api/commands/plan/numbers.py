@@ -11,7 +11,7 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,11 @@ OTHER_NAMES = {
     "max_position_embeddings": ("n_positions", "n_ctx"),
 }
 """Maps a field of config.json to its names in older architectures."""
+
+STATE_KEYS = re.compile(
+    "mamba_|ssm_|state_size|linear_(attn|conv|key|num|value)|conv_L_cache|conv_kernel|cca_"
+)
+"""Fields of config.json that only models with states have, such as those of a convolution."""
 
 COUNT = """
 import sys, torch, transformers
@@ -75,6 +80,7 @@ class ModelNumbers:
             The number of KV heads and the head sizes are those that the KV cache stores.
         context: longest sequence, in tokens, that the model supports; None if the config does not give it.
         quantized: whether the weights are stored in a quantized type.
+        dequantized: whether a plugin reads that type, and dequantizes the weights when the model is loaded.
         windows: length of a sliding window in tokens → number of layers with such a window.
         notes: further remarks, one sentence per item.
     """
@@ -92,6 +98,7 @@ class ModelNumbers:
     vocab: int
     context: int | None
     quantized: bool
+    dequantized: bool
     windows: dict[int, int]
     notes: list[str]
 
@@ -101,8 +108,11 @@ class ModelNumbers:
         return self.layers * self.kv_heads * (self.head_dim + self.v_head_dim)
 
 
-def read_numbers(folder: Path) -> ModelNumbers:
+def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
     """Read config.json.
+
+    Args:
+        formats: names of the quantized formats that plugins read.
 
     Raises:
         ModelError: the file cannot be read, lacks a size, or describes a model that llmfw does not serve.
@@ -113,13 +123,19 @@ def read_numbers(folder: Path) -> ModelNumbers:
     whole = read_json(path)
     inner = whole.get("text_config")
     config = whole | inner if isinstance(inner, dict) else whole
-    heads, hidden = _number(config, "num_attention_heads", path), _number(config, "hidden_size", path)
-    layers = _number(config, "num_hidden_layers", path)
     kinds = [str(kind) for kind in config.get("layer_types") or ()]
     if others := sorted({kind for kind in kinds if not kind.endswith("attention") or "linear" in kind}):
         raise ModelError(
-            f"{path}: layers of {', '.join(others)} are not ordinary attention; llmfw cannot serve them"
+            f"{path}: layers of {', '.join(others)} are not ordinary attention, whose memory is all that llmfw plan counts; "
+            "start llmfw serve, whose log has the sizes"
         )
+    if key := next((key for key in sorted(config) if STATE_KEYS.match(key)), None):
+        raise ModelError(
+            f"{path} has {key!r}: its layers keep states, whose memory llmfw plan does not count; start llmfw serve, whose "
+            "log has the sizes"
+        )
+    heads, hidden = _number(config, "num_attention_heads", path), _number(config, "hidden_size", path)
+    layers = _number(config, "num_hidden_layers", path)
     notes: list[str] = []
     if any(name in whole for name in ("vision_config", "audio_config")):
         notes.append("Its weights include those for images or sound, which are freed after loading.")
@@ -138,9 +154,19 @@ def read_numbers(folder: Path) -> ModelNumbers:
         vocab=_number(config, "vocab_size", path),
         context=_find(config, "max_position_embeddings"),
         quantized="quantization_config" in config,
+        dequantized=_is_dequantized(config, formats, notes),
         windows=_windows(config, kinds, layers),
         notes=notes,
     )
+
+
+def _is_dequantized(config: Mapping[str, Any], formats: Collection[str], notes: list[str]) -> bool:
+    settings = config.get("quantization_config")
+    method = settings.get("quant_method") if isinstance(settings, dict) else None
+    if method not in formats:
+        return False
+    notes.append(f"Its weights are stored by {method}, and are dequantized when the model is loaded.")
+    return True
 
 
 def _find(config: Mapping[str, Any], name: str) -> int | None:
@@ -195,13 +221,15 @@ def _windows(config: Mapping[str, Any], kinds: list[str], layers: int) -> dict[i
 def weight_bytes(numbers: ModelNumbers, dtype: str) -> tuple[int, str]:
     """Return the size in bytes of all weights in a dtype, and the source of this number.
 
-    Weights that are stored quantized keep their size.
+    Weights that are stored quantized keep their size, unless a plugin dequantizes them.
 
     Raises:
         ModelError: weight files cannot be read; or there are none, and the model is quantized, or
             transformers cannot build it.
     """
     folder = numbers.folder
+    if numbers.dequantized:
+        return _count(folder, COUNT)[0][0] * DTYPE_BYTES[dtype], "config.json"
     if files := sorted(folder.glob("*.safetensors")):
         tensors = [tensor for file in files for tensor in _tensors(file)]
         if numbers.quantized:

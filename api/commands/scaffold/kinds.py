@@ -125,6 +125,18 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve --quantization {name}",
             "Scheme",
         ),
+        Kind(
+            "quantized_format",
+            "codes of a byte, with a scale for each output",
+            "llmfw serve FOLDER  # quant_method {name} in its config.json",
+            "Format",
+        ),
+        Kind(
+            "model_adapter",
+            "GPT-J, whose layers do not call transformers' attention interface",
+            "llmfw serve --model-adapter {name}",
+            "Adapter",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "request_field",

@@ -16,6 +16,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
 from llmfw.core.model.checked_load import load_checked, read_config
 from llmfw.core.model.devices import gigabytes
+from llmfw.core.model.format_choice import dequantizing, format_names
 from llmfw.core.model.load_failure import not_finite, refused, refusing
 from llmfw.core.model.models import choose_dtype
 from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
@@ -173,7 +174,7 @@ def _load_module(
 ) -> PreTrainedModel:
     quiet_transformers()
     weights = choose_weights(config, registry)
-    hf_config = read_config(config.model)
+    hf_config = read_config(config.model, format_names(registry))
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw classifies with encoders")
     if type(hf_config) not in AutoModelForSequenceClassification._model_mapping:
@@ -183,6 +184,7 @@ def _load_module(
         )
     dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     check_quantizable(scheme, hf_config, config.model, device, dtype)
+    weights, hf_config = dequantizing(weights, hf_config, registry)
     module: PreTrainedModel
     if weights is None:
         module = random_module(AutoModelForSequenceClassification, config.model, hf_config, dtype).to(device)

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 MEANINGLESS = {
     "attention": "--attention",
+    "model_adapter": "--model-adapter",
     "module_passes": "--module-passes",
     "policy": "--policy",
     "grammar": "--grammar",

@@ -18,6 +18,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, ModelError
 from llmfw.core.model.checked_load import load_checked, read_config
 from llmfw.core.model.devices import gigabytes
+from llmfw.core.model.format_choice import dequantizing, format_names
 from llmfw.core.model.load_failure import not_finite, refused, refusing, why_not
 from llmfw.core.model.model_kind import inputs_of
 from llmfw.core.model.models import choose_context_length, choose_dtype
@@ -125,7 +126,7 @@ def _load_module(
 ) -> PreTrainedModel:
     quiet_transformers()
     weights = choose_weights(config, registry)
-    hf_config = read_config(config.model)
+    hf_config = read_config(config.model, format_names(registry))
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw embeds with encoders")
     if (inputs := inputs_of(hf_config)) and "text" not in inputs:
@@ -134,6 +135,7 @@ def _load_module(
         )
     dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
     check_quantizable(scheme, hf_config, config.model, device, dtype)
+    weights, hf_config = dequantizing(weights, hf_config, registry)
     module: PreTrainedModel
     if weights is None:
         module = random_module(AutoModel, config.model, hf_config, dtype).to(device)

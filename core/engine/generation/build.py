@@ -62,6 +62,7 @@ from .piece_budget import PieceBudget
 from .policy_choice import PolicyChoice
 from .processors import build_processors, check_processors
 from .recorder import Recorder
+from .states import check_states, state_storage
 from .step_faults import StepFaults
 from .step_log import StepLog
 
@@ -112,8 +113,9 @@ def build_generation_engine(
     policies, drafter, rule = _check_names(config, registry)
     model = load_model(config, device, registry)
     grammars = choose_grammars(config, registry, model.vocab_size)
+    check_states(config, model)
     capacity = decide_capacity(config, model, device, captures=make_graph is not None)
-    pages = _pages(config, capacity, rule)
+    pages = _pages(config, capacity, rule, caches_prefixes=not model.states)
     decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
     speculation = build_speculation(config, registry, drafter, model.vocab_size, device.type)
     trace = together(trace, decisions, recorder)
@@ -226,7 +228,10 @@ def build_executor(
     faults = StepFaults(registry, device, name)
     processors = build_processors(config, registry, model.vocab_size, device)
     rows = ProcessorRows(processors, capacity.max_running, staging, device) if processors else None
-    executor = Executor(model, backend, sampler, page_table, staging, device, clock, faults.users, rows)
+    states = state_storage(model, capacity, device)
+    executor = Executor(
+        model, backend, sampler, page_table, staging, device, clock, faults.users, rows, states
+    )
     if make_graph is not None and capacity.max_graph_size:
         reason = backend.graph_unsupported()
         if reason is None:
@@ -254,9 +259,12 @@ def _storage(
     return storage
 
 
-def _pages(config: EngineConfig, capacity: Capacity, rule: IsolatedRule) -> SequencePages:
+def _pages(
+    config: EngineConfig, capacity: Capacity, rule: IsolatedRule, *, caches_prefixes: bool
+) -> SequencePages:
     pool = KVPool(capacity.num_pages, config.page_size)
-    cache = NoPrefixCache() if config.disable_radix_cache else RadixCache(pool, rule)
+    is_off = config.disable_radix_cache or not caches_prefixes
+    cache = NoPrefixCache() if is_off else RadixCache(pool, rule)
     return SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
 
 

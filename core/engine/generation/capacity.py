@@ -16,6 +16,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype
 from llmfw.core.interfaces.kv_storage import bytes_per_token
+from llmfw.core.interfaces.state_storage import state_bytes
 from llmfw.core.model.devices import available_memory, gigabytes, total_memory
 from llmfw.core.model.models import LoadedModel
 from llmfw.core.schedule.speculation import max_batch_tokens
@@ -78,13 +79,15 @@ def decide_capacity(
         raise ConfigError("--chunked-prefill-size is 0; it must be at least 1, or -1 to never cut prompts")
     chunked = chunk is None or chunk > 0
     budget = config.max_prefill_tokens if not chunked else chunk or DEFAULT_CHUNK[device.type]
-    graph_size = _max_graph_size(config, max_running) if captures or device.type == "cuda" else 0
+    can_capture = (captures or device.type == "cuda") and not model.states
+    graph_size = _max_graph_size(config, max_running) if can_capture else 0
     num_tokens = config.max_total_tokens
     if device.type == "cuda":
         num_tokens = _tokens_on_gpu(config, model, device, max_running, budget, graph_size)
     elif num_tokens is None:
-        num_tokens = min(_tokens_that_fit(config, model, device), max_running * model.context_length)
-    elif lack := missing_memory(config, model, device, num_tokens):
+        most = max_running * model.context_length
+        num_tokens = min(_tokens_that_fit(config, model, device, max_running, most), most)
+    elif lack := missing_memory(config, model, device, num_tokens, max_running):
         raise ConfigError(f"--max-total-tokens is {num_tokens}, {lack}; lower it")
     num_pages = num_tokens // page_size
     if num_pages * page_size < 2:
@@ -133,10 +136,11 @@ def shape_of(model: LoadedModel) -> ModelShape:
         num_weight_bytes=model.num_bytes,
         num_kv_elements=sum(stored),
         hidden_size=hidden,
-        query_width=max(queries),
-        qkv_width=max(map(sum, zip(queries, stored, strict=True))),
+        query_width=max(queries, default=0),
+        qkv_width=max(map(sum, zip(queries, stored, strict=True)), default=0),
         intermediate_size=max(widths),
         vocab_size=model.vocab_size,
+        num_state_bytes=state_bytes(model.states),
     )
 
 
@@ -186,24 +190,47 @@ def _fraction(config: EngineConfig, device: torch.device) -> float:
 
 
 def missing_memory(
-    config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int
+    config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int, max_running: int = 0
 ) -> str | None:
-    """Return why the keys and values of `num_tokens` tokens do not fit into memory; None if they fit.
+    """Return why the keys and values of `num_tokens` tokens, and the states of `max_running` sequences, do
+    not fit into memory; None if they fit.
 
     The reason is a relative clause for an error message. It states the memory that they need, and the free
     memory.
     """
     stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
     needed, free = num_tokens * bytes_per_token(model.layers, stored_as), available_memory(device)
-    if needed <= free:
+    states = max_running * state_bytes(model.states)
+    if needed + states <= free:
         return None
+    if states:
+        return (
+            f"whose keys and values take {gigabytes(needed)}, and the states of {max_running} sequences {gigabytes(states)}; "
+            f"with the weights loaded, {gigabytes(free)} of memory are free"
+        )
     return f"whose keys and values take {gigabytes(needed)}; with the weights loaded, {gigabytes(free)} of memory are free"
 
 
-def _tokens_that_fit(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
+def _tokens_that_fit(
+    config: EngineConfig, model: LoadedModel, device: torch.device, max_running: int, most: int
+) -> int:
+    """Return how many tokens' keys and values fit, in addition to the states of `max_running` sequences.
+
+    Args:
+        most: result for a model without keys and values.
+    """
     fraction = _fraction(config, device)
     room = min(fraction * total_memory(device) - model.num_bytes, available_memory(device))
+    states = max_running * state_bytes(model.states)
+    if states > room:
+        raise ConfigError(
+            f"the states of {max_running} sequences take {gigabytes(states)}; {gigabytes(max(0, room))} are left within "
+            f"{fraction:.0%} of {gigabytes(total_memory(device))}; lower --max-running-requests"
+        )
+    room -= states
     per_token = bytes_per_token(model.layers, choose_kv_dtype(config.kv_cache_dtype, model.dtype))
+    if not per_token:
+        return most
     if room < per_token * config.page_size:
         raise ConfigError(
             f"weights of {gigabytes(model.num_bytes)} leave no room for keys and values within {fraction:.0%} of "

@@ -63,7 +63,7 @@ def pages_ahead(storage: KVStorage, available: int) -> int:
     Args:
         available: available memory in bytes, of which at most an eighth is used.
     """
-    page_bytes = sum(storage.num_bytes) // storage.num_pages
+    page_bytes = max(1, sum(storage.num_bytes) // storage.num_pages)  # no bytes: no layer has attention
     return min(TOKENS_AHEAD // storage.page_size, min(BYTES_AHEAD, available // 8) // page_bytes)
 
 

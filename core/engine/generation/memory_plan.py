@@ -50,6 +50,7 @@ class ModelShape:
         intermediate_size: width within the MLP; in a mixture of experts, the total width of the experts that
             one token is routed to.
         vocab_size: width of the logits.
+        num_state_bytes: size of one sequence's states in bytes, for layers that keep states between steps.
     """
 
     num_weight_bytes: int
@@ -59,6 +60,7 @@ class ModelShape:
     qkv_width: int
     intermediate_size: int
     vocab_size: int
+    num_state_bytes: int = 0
 
     @classmethod
     def uniform(
@@ -157,7 +159,10 @@ def plan_memory(
     share = int(fraction * device_bytes)
     room = min(share - shape.num_weight_bytes, free_bytes - beside)
     per_token = shape.num_kv_elements * (kv_dtype_bytes or dtype_bytes)
-    num_pages = room // (per_token * page_size)
+    if per_token:
+        num_pages = room // (per_token * page_size)
+    else:  # no layer has attention
+        num_pages = (most_tokens or 0) // page_size if room >= 0 else 0
     # With graphs, the storage has one more page than the pool, for padding.
     num_tokens = (num_pages - 1) * page_size if max_graph_size else num_pages * page_size
     if num_tokens < page_size:
@@ -186,6 +191,8 @@ def reserved_items(
             max_running * (shape.vocab_size * (dtype_bytes + LOGITS_BYTES) + BINS_BYTES),
         ),
     ]
+    if shape.num_state_bytes:
+        items.append((f"states of {max_running} sequences", max_running * shape.num_state_bytes))
     if max_graph_size:
         num_graphs = len(graph_sizes(max_graph_size))
         num_bytes = num_graphs * BYTES_PER_GRAPH + activation_bytes(shape, max_graph_size, dtype_bytes)

@@ -74,7 +74,7 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
             f"{path} has sequences of {capacity.max_model_len} tokens; {config.model} has a context of {model.context_length}"
         )
     num_tokens = capacity.num_pages * config.page_size
-    if lack := missing_memory(config, model, device, num_tokens):
+    if lack := missing_memory(config, model, device, num_tokens, capacity.max_running):
         raise ConfigError(f"{path} has a pool of {num_tokens} tokens, {lack}; replay it on a larger device")
     executor = build_executor(config, registry, model, capacity, device).executor
     limits = StepLimits(

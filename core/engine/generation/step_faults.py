@@ -1,7 +1,7 @@
 """Finds which component made a step fail, and whether the engine can continue.
 
-The attention backend, and the modules that passes and quantization schemes have inserted, belong to plugins and
-run inside transformers' own code. The traceback shows whose code raised the exception. A wrong output of the attention
+The attention backend, and the modules that passes, quantization schemes and model adapters have inserted, belong to
+plugins and run inside transformers' own code. The traceback shows whose code raised the exception. A wrong output of the attention
 backend raises WrongReturnError, in llmfw's code. Independent of sequences.
 """
 
@@ -19,7 +19,7 @@ from llmfw.core.plugin.returned import WrongReturnError
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("attention", "module_pass", "quantization_scheme")
+KINDS = ("attention", "module_pass", "quantization_scheme", "model_adapter")
 
 
 class StepFaults:

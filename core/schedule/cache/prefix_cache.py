@@ -307,6 +307,10 @@ class NoPrefixCache(PrefixCache):
         """Return 0."""
         return 0
 
+    def num_awaited(self, subscription: Subscription, rank: int) -> int:
+        """Return 0: what a leader computes will not be cached."""
+        return 0
+
     def count(self, node: CacheNode, num_found: int, num_asked: int, above: CacheNode | None = None) -> None:
         """Do nothing."""
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.model.hf_attention import register_with_transformers
+from llmfw.core.model.hf_attention import IMPLEMENTATION, register_with_transformers
 from llmfw.core.model.models import _load_module
 
 from ..engine.generation.tiny_models import SERVABLE, save_random_model
@@ -41,6 +41,7 @@ def test_dummy_weights_are_drawn_on_their_device(family: str, tmp_path: Path) ->
             AutoConfig.from_pretrained(folder),
             torch.bfloat16,
             torch.device("meta"),
+            IMPLEMENTATION,
         )
     assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
     assert host.num_found == 0
@@ -57,6 +58,7 @@ def test_dummy_weights_are_normal(tmp_path: Path) -> None:
         AutoConfig.from_pretrained(folder),
         torch.float32,
         torch.device("cpu"),
+        IMPLEMENTATION,
     )
     matrices = [p.detach() for p in module.parameters() if p.dim() == 2]
     assert [float(weight.std()) for weight in matrices] == pytest.approx([0.02] * len(matrices), rel=0.1)

@@ -31,13 +31,9 @@ ALSO_MULTIMODAL = (
 """Types that read images or sound besides text."""
 REFUSED = {
     "deepseek_v32": "selected or compressed tokens",
-    "falcon": "does not use transformers' attention interface",
-    "falcon_h1": "state",
-    "lfm2": "state",
     "llama4_text": "the attention mask of layer 0 is neither causal nor a sliding window",
     "mpt": "do not call transformers' attention interface",
-    "nemotron_h": "state",
-    "qwen3_next": "state",
+    "recurrent_gemma": "keep a recurrent state or that of a convolution in a way that llmfw does not know",
 }
 MAX_TOKENS = 6
 

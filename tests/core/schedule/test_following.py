@@ -48,6 +48,16 @@ def test_short_prefixes_are_not_followed() -> None:
     assert len(driver.step().parts) == 3
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_nothing_is_followed_without_a_cache(overlap: bool) -> None:
+    """Nobody waits for what will not be cached: all prompts are in the first step."""
+    driver = Driver(budget=1000, num_tokens=1000, overlap=overlap, cached=False)
+    for i in range(4):
+        driver.add(str(i), [*LONG, i + 1], 2)
+    assert len(driver.step().parts) == 4
+    assert computed(driver) == 0
+
+
 def test_prefixes_of_different_salts_are_computed_separately() -> None:
     driver = Driver(budget=1000, num_tokens=1000)
     for i in range(4):

@@ -96,6 +96,31 @@ class LogsTheToken(Broken):
         return super().known(token)
 
 
+class ListsScopes(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(tenant="alice", scopes=["models"]) if token == TOKEN else None  # type: ignore[arg-type]
+
+
+class InventsScopes(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(tenant="alice", scopes=frozenset({"openid"})) if token == TOKEN else None
+
+
+class LimitsAdministrators(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(is_admin=True, scopes=frozenset({"models"})) if token == TOKEN else None
+
+
+class ForgetsScopes(Broken):
+    is_asked = False
+
+    def known(self, token: str) -> Any:
+        if token != TOKEN:
+            return None
+        self.is_asked = not self.is_asked
+        return Principal(tenant="alice", scopes=frozenset({"models"}) if self.is_asked else None)
+
+
 class OfKind(AuthenticatorTests):
     kind: type[Broken]
 

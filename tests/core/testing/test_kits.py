@@ -282,6 +282,10 @@ AUTHENTICATORS = {
     "Blocks": "test_the_event_loop_is_not_blocked",
     "QuotesTheToken": "test_secrets_are_not_shown",
     "LogsTheToken": "test_secrets_are_not_shown",
+    "ListsScopes": "test_a_known_client_is_recognized",
+    "InventsScopes": "test_a_known_client_is_recognized",
+    "LimitsAdministrators": "test_a_known_client_is_recognized",
+    "ForgetsScopes": "test_a_known_client_is_recognized",
 }
 
 EVICTION = {
@@ -368,6 +372,41 @@ QUANTIZATION_SCHEMES = {
     "MirrorsEmbeddings": "test_embeddings_share_the_weight_of_the_head",
     "CountsHeadsLess": "test_models_are_quantized_as_planned",
 }
+QUANTIZED_FORMATS = {
+    "ForgetsTheScales": "test_weights_are_what_tensors_stand_for",
+    "RoundsToHalf": "test_weights_are_what_tensors_stand_for",
+    "TakesBiases": "test_other_tensors_are_left_alone",
+    "ScalesAllRowsAlike": "test_modules_treat_rows_alike",
+    "ScalesInPlace": "test_tensors_are_not_changed",
+    "CachesByName": "test_checkpoints_are_not_confused",
+    "TakesMissingScalesForOne": "test_missing_tensors_are_refused",
+    "RaisesKeyError": "test_missing_tensors_are_refused",
+    "RepeatsScales": "test_other_shapes_are_refused",
+    "TakesAnyDtype": "test_other_dtypes_are_refused",
+    "IgnoresItsBits": "test_other_settings_are_refused",
+    "ReturnsHalf": "test_weights_are_what_tensors_stand_for",
+    "Transposes": "test_weights_are_what_tensors_stand_for",
+    "SkipsLargeLayers": "test_weights_are_what_tensors_stand_for",
+}
+MODEL_ADAPTERS = {
+    "ForgetsTheScale": "test_the_logits_of_several_sequences_stay_the_same",
+    "TakesOneTokenForAPrompt": "test_later_steps_continue_a_sequence",
+    "MixesNeighbors": "test_a_sequence_does_not_depend_on_others",
+    "KeepsTheFirstModel": "test_an_adapter_adapts_models_independently",
+    "NamesTypesInAList": "test_each_model_type_has_a_config",
+    "NamesAnotherType": "test_each_model_type_has_a_config",
+    "RefusesItsConfigs": "test_supported_configs_are_only_read",
+    "ChangesTheConfig": "test_supported_configs_are_only_read",
+    "ForgetsWindows": "test_the_logits_of_several_sequences_stay_the_same",
+    "WidensWindows": "test_the_logits_of_several_sequences_stay_the_same",
+    "AttendsTwice": "test_the_logits_of_several_sequences_stay_the_same",
+    "LeavesTheLastLayer": "test_the_logits_of_several_sequences_stay_the_same",
+    "ComputesTheRowItself": "test_the_logits_of_several_sequences_stay_the_same",
+    "CountsPositionsItself": "test_later_steps_continue_a_sequence",
+    "AdaptsOneModel": "test_an_adapter_adapts_models_independently",
+    "AddsBuffers": "test_weights_keep_their_names_and_values",
+    "RoundsWeights": "test_weights_keep_their_names_and_values",
+}
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -389,6 +428,8 @@ BROKEN = {
     "broken_logits_processors": LOGITS_PROCESSORS,
     "broken_weight_loaders": WEIGHT_LOADERS,
     "broken_quantization_schemes": QUANTIZATION_SCHEMES,
+    "broken_quantized_formats": QUANTIZED_FORMATS,
+    "broken_model_adapters": MODEL_ADAPTERS,
 }
 NUM_TRIED = of_length(2, 100)  # of each kit
 NUM_PROCESSES = of_length(1, len(BROKEN))  # all together may take longer than a test may

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import jwt
 
-from llmfw.core import Authenticator, ConfigError, Credentials, Principal, Refusal
+from llmfw.core import SCOPES, Authenticator, ConfigError, Credentials, Principal, Refusal
 
 MIN_SECRET_BYTES = 32  # as many as a digest of HS256 has, by RFC 7518
 MAX_KEPT_S = 300.0  # a token that is revoked passes no longer than this
@@ -30,6 +30,8 @@ class JsonWebTokens(Authenticator):
             issuer: what `iss` must be.
             tenant_claim: claim with the tenant's name.
             admin_claim: claim that must be `true` for an administrator; "" for no administrators.
+            scope_claim: claim with the tenant's scopes, separated by spaces, such as "scope" (RFC 8693, RFC 9068).
+                Words that are no scopes of llmfw, such as "openid", are other servers'; "" for all scopes.
             leeway_s: seconds by which clocks may differ.
         """
 
@@ -39,6 +41,7 @@ class JsonWebTokens(Authenticator):
         issuer: str = ""
         tenant_claim: str = "sub"
         admin_claim: str = ""
+        scope_claim: str = ""
         leeway_s: float = 5.0
 
     options: Options
@@ -92,4 +95,10 @@ class JsonWebTokens(Authenticator):
         tenant = claims[self.options.tenant_claim]
         if not (isinstance(tenant, str) and _TENANT.fullmatch(tenant)):
             return Refusal(f"the token's claim {self.options.tenant_claim!r} names no tenant")
-        return Principal(tenant=tenant, expires_at=expires_at)
+        scopes = None
+        if self.options.scope_claim:
+            claimed = claims.get(self.options.scope_claim)
+            if not isinstance(claimed, str):
+                return Refusal(f"the token's claim {self.options.scope_claim!r} names no scopes")
+            scopes = frozenset(claimed.split(" ")).intersection(SCOPES)
+        return Principal(tenant=tenant, scopes=scopes, expires_at=expires_at)

@@ -100,6 +100,36 @@ def test_administrators_need_their_claim(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("claimed", "scopes"),
+    [
+        ("openid generate embed", {"generate", "embed"}),
+        ("openid admin Generate", set()),
+        ("models\tmetrics", set()),
+        ("", set()),
+    ],
+)
+def test_scopes_come_from_their_claim(tmp_path, claimed, scopes):
+    sent_scopes = sent(token(scope=claimed))
+    assert answer_of(made(tmp_path), sent_scopes).scopes is None
+    answer = answer_of(made(tmp_path, scope_claim="scope"), sent_scopes)
+    assert (answer.tenant, answer.scopes) == ("alice", frozenset(scopes))
+
+
+@pytest.mark.parametrize("claimed", [None, ["generate"], {"generate": True}, 1])
+def test_a_scope_claim_must_be_text(tmp_path, claimed):
+    answer = answer_of(made(tmp_path, scope_claim="scope"), sent(token(scope=claimed)))
+    assert isinstance(answer, Refusal)
+    assert "'scope'" in answer.message
+
+
+def test_administrators_have_all_scopes(tmp_path):
+    known = made(tmp_path, scope_claim="scope", admin_claim="admin")
+    answer = answer_of(known, sent(token(admin=True, scope="models")))
+    assert answer.is_admin
+    assert answer.scopes is None
+
+
+@pytest.mark.parametrize(
     ("options", "why"),
     [
         ({"secret": "short"}, "no secret of 32 bytes"),

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from llmfw.core.base.errors import ComponentError, ModelError
 from llmfw.core.base.request import EmbedRequest, FinishReason
+from llmfw.core.plugin.registry import Entry
 
+from ....doubles.row_codes import RowCodes, example
 from ....doubles.six_bit_scheme import SixBit
 from ...model.quantization.schemes import bundled, entry
 from ...model.quantization.test_chosen_scheme import NaNs
@@ -81,3 +84,25 @@ def test_a_module_failing_in_steps_is_blamed(tmp_path: Path, caplog: pytest.LogC
     assert "ZeroDivisionError: no such shape" in caplog.text
     assert not engine.has_work
     assert len(embed(engine, PROMPTS)) == len(PROMPTS)
+
+
+@pytest.mark.parametrize("config_class", ["BertConfig", "Qwen3Config"])
+def test_quantized_encoders_embed_as_their_weights(config_class: str, tmp_path: Path) -> None:
+    """A format's layers are found by the names of a model without a head."""
+    folders = [Path(save_encoder(tmp_path / name, config_class)) for name in ("quantized", "plain")]
+    quantized, plain = (load_file(folder / "model.safetensors") for folder in folders)
+    for i, (name, weight) in enumerate(list(plain.items())):
+        if weight.dim() == 2 and "embed" not in name:
+            layer = example(*weight.shape, i)
+            plain[name] = layer.weight
+            del quantized[name]
+            quantized |= {name.replace("weight", leaf): each for leaf, each in layer.tensors.items()}
+    for folder, tensors in zip(folders, (quantized, plain), strict=True):
+        save_file(tensors, folder / "model.safetensors")
+    config = transformers.AutoConfig.from_pretrained(folders[0]).to_dict()
+    settings = {"quantization_config": {"quant_method": "row-codes", "bits": 8}}
+    write(folders[0] / "config.json", config | settings)
+    path = f"{RowCodes.__module__}:{RowCodes.__qualname__}"
+    reader = Entry("quantized_format", "row-codes", path, "ext", "llmfw-ext", "1.2")
+    found, expected = (embed(build(str(folder), reader), PROMPTS) for folder in folders)
+    assert torch.equal(found, expected)

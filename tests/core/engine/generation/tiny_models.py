@@ -76,7 +76,7 @@ DIFFERENT = (
 """Servable families whose layers differ most; `make test` runs some tests with these alone."""
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "falcon": ("FalconConfig", {"head_dim": None}, "does not use transformers' attention interface"),
+    "falcon (ALiBi)": ("FalconConfig", {"head_dim": None, "alibi": True}, "its attention adds ALiBi biases"),
     "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "do not call transformers' attention interface"),
     "mamba": ("MambaConfig", {}, "layers 0, 1, 2 keep a recurrent state"),
     "qwen3-next": (

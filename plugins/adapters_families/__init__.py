@@ -1,0 +1,25 @@
+"""Model adapters for older families of transformers, which do not call its attention interface."""
+
+from __future__ import annotations
+
+from llmfw.core import Register, hookimpl
+
+_HERE = "llmfw.plugins.adapters_families"
+RANK = -10
+"""Below the rank that registrations have by default: an adapter of another package comes first."""
+
+
+@hookimpl
+def register_model_adapters(register: Register) -> None:
+    """Register one adapter for each family."""
+    adapters = (
+        ("falcon", "falcon:FalconAdapter", "Falcon with rotary embeddings, in all its architectures"),
+        ("stablelm", "passed_on:StableLMAdapter", "StableLM"),
+        ("nemotron", "passed_on:NemotronAdapter", "Nemotron, without the hybrid ones"),
+        ("gptj", "attention_method:GPTJAdapter", "GPT-J"),
+        ("codegen", "attention_method:CodeGenAdapter", "CodeGen"),
+        ("gpt_neo", "gpt_neo:GPTNeoAdapter", "GPT-Neo, with its local windows"),
+        ("gpt_neox_japanese", "attention_method:GPTNeoXJapaneseAdapter", "GPT-NeoX Japanese"),
+    )
+    for name, path, summary in adapters:
+        register(name, f"{_HERE}.{path}", summary=summary, needs=("torch",), rank=RANK)

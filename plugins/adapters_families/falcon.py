@@ -1,0 +1,67 @@
+"""Adapter of Falcon: multi-query attention, groups of heads, or a key for each head; parallel with the MLP or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.models.falcon.modeling_falcon import FalconAttention, apply_rotary_pos_emb
+
+from llmfw.core import Attend, ModelAdapter
+
+from .small_configs import small_configs
+
+
+class FalconAdapter(ModelAdapter):
+    """Gives each attention module a `forward` that keeps one key and value for each group of heads."""
+
+    model_types = ("falcon",)
+    conformance = small_configs("falcon")
+
+    @classmethod
+    def unsupported(cls, config: Any) -> str | None:
+        """Refuse models with ALiBi, such as falcon-rw."""
+        return "its attention adds ALiBi biases, which no backend computes" if config.alibi else None
+
+    def adapt(self, model: nn.Module, attend: Attend) -> None:
+        """Replace the `forward` of the attention modules."""
+        for module in model.modules():
+            if isinstance(module, FalconAttention):
+                module.forward = AttentionForward(module, attend)
+
+
+class AttentionForward:
+    """Computes a Falcon attention module.
+
+    Args:
+        module: the module, whose projections are used.
+        attend: llmfw's attention.
+    """
+
+    def __init__(self, module: Any, attend: Attend) -> None:
+        self._module = module
+        self._attend = attend
+
+    def __call__(
+        self,
+        hidden_states: torch.Tensor,
+        alibi: None,
+        attention_mask: torch.Tensor | None,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor],
+        **kwargs: object,
+    ) -> tuple[torch.Tensor, None]:
+        """Return the module's output, [1, T, hidden_size]."""
+        parts = self._split(self._module.query_key_value(hidden_states))
+        query, key, value = (part.transpose(1, 2) for part in parts)
+        query, key = apply_rotary_pos_emb(query, key, *position_embeddings)
+        output = self._attend(self._module, query, key, value, attention_mask)
+        return self._module.dense(output.flatten(2)), None
+
+    def _split(self, fused: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Split [1, T, …] into queries [1, T, heads, head_dim], and keys and values [1, T, kv_heads, head_dim].
+
+        A group of heads has its queries, its key and its value next to each other.
+        """
+        groups = fused.unflatten(2, (self._module.num_kv_heads, -1, self._module.head_dim))
+        return groups[:, :, :, :-2].flatten(2, 3), groups[:, :, :, -2], groups[:, :, :, -1]

@@ -1,0 +1,38 @@
+"""Configs of small models of each family, in each variant that changes what attention gets: for `llmfw check`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Configs = dict[str, list[dict[str, Any]]]
+
+SIZES = {"vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+OLD_SIZES = {"vocab_size": 96, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
+HALF = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+
+
+def small_configs(model_type: str) -> Configs:
+    """Return the value of `conformance` for the adapter of a model type."""
+    sizes = OLD_SIZES if model_type in ("gptj", "codegen") else SIZES | {"max_position_embeddings": 64}
+    return {"configs": [{"model_type": model_type, **sizes, **fields} for fields in _VARIANTS[model_type]]}
+
+
+_VARIANTS: Configs = {
+    "falcon": [
+        {"bias": True},
+        {"new_decoder_architecture": True, "num_kv_heads": 2},
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+        {"multi_query": False, "parallel_attn": False, "num_kv_heads": 4},
+    ],
+    "stablelm": [
+        {"intermediate_size": 96, "num_key_value_heads": 2, "qk_layernorm": True, "use_qkv_bias": True},
+        {"intermediate_size": 96, "num_key_value_heads": 4, "use_parallel_residual": True},
+    ],
+    "nemotron": [{"intermediate_size": 96, "num_key_value_heads": 2, "head_dim": 16, "attention_bias": True}],
+    "gptj": [{"rotary_dim": 8}, {"rotary_dim": 16}],
+    "codegen": [{"rotary_dim": 8, "n_ctx": 64}, {"rotary_dim": 16, "n_ctx": 64}],
+    "gpt_neo": [
+        {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 5}
+    ],
+    "gpt_neox_japanese": [{"intermediate_multiple_size": 2}, {"rope_parameters": HALF}],
+}

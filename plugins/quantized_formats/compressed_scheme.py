@@ -1,0 +1,126 @@
+"""How compressed-tensors stores the weights of a group of layers: one of the `config_groups` of config.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llmfw.core import ModelError
+
+from .blocks import Block
+from .rounded_inputs import Activations
+from .settings import Settings
+
+PACKED, INTEGERS, FLOATS, NAIVE = "pack-quantized", "int-quantized", "float-quantized", "naive-quantized"
+FORMATS = (PACKED, INTEGERS, FLOATS, NAIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How the weights of some layers are stored.
+
+    Attributes:
+        targets: names of layers, "re:" and a regular expression for names, or "Linear" for all.
+        bits: number of bits of a code: 4 or 8.
+        is_packed: whether codes are packed into words of 32 bits.
+        is_float: whether codes are floats of 8 bits, in place of integers.
+        is_symmetric: whether there are no zero points.
+        strategy: what shares a scale: "tensor", "channel" (an output), "group" (of inputs) or "block".
+        group_size: number of inputs in a group; -1 with other strategies.
+        block: size of a block; None with other strategies.
+        has_act_order: whether inputs are put into groups in any order.
+        activations: how the layer's inputs are rounded; None: not at all.
+    """
+
+    targets: tuple[str, ...]
+    bits: int
+    is_packed: bool
+    is_float: bool
+    is_symmetric: bool
+    strategy: str
+    group_size: int
+    block: Block | None
+    has_act_order: bool
+    activations: Activations | None
+
+    def names(self, layer: str) -> bool:
+        """Return whether a target is the layer's name, or a regular expression that its name matches."""
+        return any(
+            re.match(target[3:], layer) if target.startswith("re:") else target == layer
+            for target in self.targets
+        )
+
+
+def read_scheme(name: str, group: Any, default_format: Any) -> Scheme:
+    """Return a scheme.
+
+    Args:
+        name: name of the group.
+        group: what config.json says about it.
+        default_format: format of groups that name none.
+
+    Raises:
+        ModelError: llmfw does not compute it.
+    """
+    where = f"quantization_config.config_groups.{name}"
+    if not isinstance(group, Mapping) or not isinstance(group.get("weights"), Mapping):
+        raise ModelError(f"{where} has no weights in config.json; take another checkpoint of the model")
+    outer = Settings({"format": default_format} | {k: v for k, v in group.items() if v is not None}, where)
+    outer.refuse("output_activations")
+    stored = outer.one_of("format", FORMATS)
+    given = Settings(group["weights"], f"{where}.weights")
+    given.one_of("dynamic", (False,), default=False)
+    is_float = given.one_of("type", ("int", "float")) == "float"
+    if is_float != (stored == FLOATS) and stored != NAIVE:
+        raise given.refusal("type", f"the format {stored} has other codes")
+    strategy = given.one_of("strategy", ("tensor", "channel", "group", "block"))
+    return Scheme(
+        targets=_targets(outer, group),
+        bits=given.one_of("num_bits", (8,) if is_float else (4, 8)),
+        is_packed=stored == PACKED,
+        is_float=is_float,
+        is_symmetric=given.one_of("symmetric", (True,) if is_float else (True, False), default=True),
+        strategy=strategy,
+        group_size=given.group_size() if strategy == "group" else -1,
+        block=given.block("block_structure") if strategy == "block" else None,
+        has_act_order=given.one_of("actorder", ("group", "dynamic", "weight", "static", False), default=False)
+        in ("group", "dynamic"),
+        activations=_activations(where, group.get("input_activations")),
+    )
+
+
+def _activations(where: str, given: Any) -> Activations | None:
+    """Return how inputs are rounded; None: not at all.
+
+    Raises:
+        ModelError: llmfw does not compute it. A scale of all rows of a step, for example, would make a request's
+            outputs depend on other requests.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise ModelError(
+            f"{where}.input_activations is {given!r:.80} in config.json; it must be null or an object"
+        )
+    read = Settings(given, f"{where}.input_activations")
+    read.one_of("num_bits", (8,))
+    read.one_of("symmetric", (True,), default=True)
+    is_dynamic = read.one_of("dynamic", (True, False), default=False)
+    read.one_of("strategy", ("token",) if is_dynamic else ("tensor",))
+    read.refuse("scale_dtype", "actorder")
+    return Activations(read.one_of("type", ("int", "float")) == "float", is_dynamic)
+
+
+def _targets(read: Settings, group: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the targets of a group. Raises ModelError if they are not texts, or not valid regular expressions."""
+    found = group.get("targets")
+    if not isinstance(found, list) or not all(isinstance(target, str) for target in found):
+        raise read.refusal("targets", "it must be a list of names")
+    for target in found:
+        try:
+            re.compile(target.removeprefix("re:"))
+        except re.error as error:
+            raise read.refusal("targets", f"{target!r:.80} is no regular expression") from error
+    return tuple(found)

@@ -1,0 +1,98 @@
+"""Reads the `quantization_config` of a model, and refuses values that no code here computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from llmfw.core import ModelError
+
+ValueT = TypeVar("ValueT")
+
+
+class Settings:
+    """Settings of a quantization method.
+
+    Args:
+        given: the settings, by name.
+        where: name of the object that has them, for messages.
+    """
+
+    def __init__(self, given: Mapping[str, Any], where: str = "quantization_config") -> None:
+        self._given = given
+        self._where = where
+
+    def one_of(self, key: str, choices: Sequence[ValueT], default: ValueT | None = None) -> ValueT:
+        """Return a setting that has one of some values.
+
+        Args:
+            default: value if the setting is missing or null; None: it must be there, unless None is among the choices.
+
+        Raises:
+            ModelError: the setting has another value.
+        """
+        found = self._given.get(key)
+        found = default if found is None else found
+        for choice in choices:
+            if type(found) is type(choice) and found == choice:
+                return choice
+        known = ", ".join(repr(choice) for choice in choices)
+        raise self.refusal(key, f"llmfw reads {known}")
+
+    def group_size(self, key: str = "group_size") -> int:
+        """Return the number of inputs that share a scale; -1: all inputs.
+
+        Raises:
+            ModelError: it is not -1 or a positive integer.
+        """
+        found = self._given.get(key)
+        if type(found) is not int or (found < 1 and found != -1):
+            raise self.refusal(key, "it must be -1 or a positive integer")
+        return found
+
+    def first_of(self, *keys: str) -> str:
+        """Return the first of several names of one setting that is given; if none is, the first."""
+        return next((key for key in keys if self._given.get(key) is not None), keys[0])
+
+    def block(self, key: str) -> tuple[int, int] | None:
+        """Return the numbers of outputs and inputs of a block; None if the setting is missing or null.
+
+        Raises:
+            ModelError: it is no pair of positive integers.
+        """
+        found = self._given.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, list) or len(found) != 2 or any(type(n) is not int or n < 1 for n in found):
+            raise self.refusal(key, "it must be two positive integers")
+        return found[0], found[1]
+
+    def refuse(self, *keys: str) -> None:
+        """Raise ModelError if one of some settings is given, and is neither null, false nor empty."""
+        for key in keys:
+            if self._given.get(key):
+                raise self.refusal(key, "llmfw does not compute this")
+
+    def refusal(self, key: str, reason: str) -> ModelError:
+        """Return an error about a setting."""
+        return ModelError(
+            f"{self._where}.{key} is {self._given.get(key)!r:.80} in config.json; {reason}: take another checkpoint of the model"
+        )
+
+
+def num_groups(layer: str, in_features: int, group_size: int) -> int:
+    """Return the number of groups of a layer's inputs.
+
+    Args:
+        group_size: number of inputs in a group; -1: all.
+
+    Raises:
+        ModelError: the size does not divide the number of inputs.
+    """
+    if group_size == -1:
+        return 1
+    if in_features % group_size:
+        raise ModelError(
+            f"{layer} has {in_features} inputs, which groups of {group_size} do not divide; correct group_size in config.json"
+        )
+    return in_features // group_size

@@ -1,0 +1,16 @@
+"""The bundled weight loader `gguf`: model files of llama.cpp, with the config and the tokenizer that are in them."""
+
+from __future__ import annotations
+
+from llmfw.core import Register, hookimpl
+
+
+@hookimpl
+def register_weight_loaders(register: Register) -> None:
+    register(
+        "gguf",
+        "llmfw.plugins.weights_gguf.gguf_loader:GGUFLoader",
+        summary="one file of llama.cpp, model.gguf; dequantized once to the model's dtype",
+        needs=("gguf",),
+        rank=80,
+    )

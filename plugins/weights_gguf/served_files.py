@@ -1,0 +1,101 @@
+"""Decides which GGUF files are served: which architectures, types of numbers and kinds of files.
+
+What is not listed here has not been compared with transformers, and is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from llmfw.core import ModelError
+
+from .header import Header, read_header
+
+ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3")
+TYPES = (
+    *("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K"),
+    *("Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL"),
+)
+SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+
+
+def checked_header(file: Path) -> Header:
+    """Return the header of a file that llmfw serves.
+
+    Raises:
+        ModelError: the file is damaged; or it is one that llmfw does not serve: a part of a split model, a
+            projector of images, an adapter, or of another architecture, type of numbers or rotary scaling.
+    """
+    if SPLIT.search(file.name):
+        raise _refused(
+            file,
+            "is a part of a split model; join the parts (llama-gguf-split --merge FIRST JOINED), and serve that",
+        )
+    if "mmproj" in file.name.lower():
+        raise _refused(file, "is the projector of a model that reads images; give the model's own file")
+    header = read_header(file)
+    _check_kind(file, header)
+    _check_types(file, header)
+    _check_rotary(file, header)
+    return header
+
+
+def architecture_of(header: Header) -> str:
+    """Return the architecture in llama.cpp's terms."""
+    return str(header.metadata.get("general.architecture"))
+
+
+def _check_kind(file: Path, header: Header) -> None:
+    metadata = header.metadata
+    if metadata.get("split.count", 0) > 1:
+        raise _refused(
+            file,
+            f"is one of {metadata['split.count']} parts of a model; join them (llama-gguf-split --merge FIRST JOINED)",
+        )
+    architecture = architecture_of(header)
+    if metadata.get("general.type", "model") != "model" or architecture == "clip":
+        what = f"{metadata.get('general.type', 'model')} of architecture {architecture}"
+        raise _refused(file, f"holds a {what:.80}; give a file that holds a model")
+    if architecture not in ARCHITECTURES:
+        raise _refused(
+            file,
+            f"has the architecture {architecture!r:.60}; GGUF files of {', '.join(ARCHITECTURES)} are served; for others take the "
+            "safetensors checkpoint",
+        )
+    if metadata.get(f"{architecture}.expert_count", 0):
+        raise _refused(
+            file, "holds a mixture of experts, which is not read from GGUF; take the safetensors checkpoint"
+        )
+
+
+def _check_types(file: Path, header: Header) -> None:
+    from gguf import GGMLQuantizationType
+
+    for tensor in header.tensors.values():
+        name = GGMLQuantizationType(tensor.kind).name
+        if name not in TYPES:
+            raise _refused(
+                file,
+                f"has {tensor.name} in {name}; {', '.join(TYPES)} are read; take another quantization of the model",
+            )
+
+
+def _check_rotary(file: Path, header: Header) -> None:
+    """Refuse scaled rotary embeddings, which transformers does not take from GGUF: long texts would be garbled."""
+    scaling = header.metadata.get(f"{architecture_of(header)}.rope.scaling.type", "none")
+    if scaling != "none":
+        raise _refused(
+            file,
+            f"scales its rotary embedding by {scaling!r:.40}, which is not read from GGUF; take the safetensors checkpoint",
+        )
+    for name in header.tensors:
+        if name.startswith("rope_factors"):
+            raise _refused(
+                file,
+                f"has {name}, factors of a rotary embedding, which are not read from GGUF; take the safetensors checkpoint",
+            )
+
+
+def _refused(file: Path, reason: str) -> ModelError:
+    return ModelError(f"{file} {reason}")

@@ -1,0 +1,44 @@
+"""Makes the tokenizer files of a GGUF file's vocabulary, by transformers' converters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from llmfw.core import ModelError
+
+from .header import Header
+
+SENTENCEPIECE, BYTE_LEVEL = "llama", "gpt2"
+OWN_SPLITS = ("gpt-2", "gpt2")
+"""Ways to split text that transformers' byte-level tokenizer has without a pattern."""
+
+
+def write_tokenizer(file: Path, folder: Path, header: Header) -> None:
+    """Write tokenizer.json, tokenizer_config.json and the chat template into a folder.
+
+    Raises:
+        ModelError: the file has no vocabulary, or one of a kind that transformers would tokenize otherwise.
+    """
+    from transformers import AutoTokenizer
+
+    _check(file, header)
+    tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+    tokenizer.save_pretrained(folder)
+
+
+def _check(file: Path, header: Header) -> None:
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    kind = header.metadata.get("tokenizer.ggml.model")
+    if not isinstance(header.metadata.get("tokenizer.ggml.tokens"), list):
+        raise ModelError(f"{file} has no vocabulary (tokenizer.ggml.tokens); take a file with one")
+    if kind not in (SENTENCEPIECE, BYTE_LEVEL):
+        raise ModelError(
+            f"{file} has a tokenizer of the kind {kind!r:.40}; {SENTENCEPIECE} and {BYTE_LEVEL} are read; take the safetensors checkpoint"
+        )
+    split = header.metadata.get("tokenizer.ggml.pre")
+    known = (*GGUF_PRE_TOKENIZER_SPLITS, *OWN_SPLITS)
+    if kind == BYTE_LEVEL and split not in known:
+        raise ModelError(
+            f"{file} splits text in the way {split!r:.40} (tokenizer.ggml.pre), which transformers does not know; take the safetensors checkpoint"
+        )

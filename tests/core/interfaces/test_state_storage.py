@@ -1,0 +1,49 @@
+"""A state storage keeps each slot's states, and refuses a sequence that skips tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from llmfw.core.base.errors import EngineError
+from llmfw.core.interfaces.state_layer import StateKey, StateLayer, StateSpec
+from llmfw.core.interfaces.state_storage import StateStorage, state_bytes
+
+CONV, RECURRENT = StateKey("conv", 0), StateKey("recurrent", 0)
+LAYERS = [
+    StateLayer(0, 2, (StateSpec(CONV, (4, 3), torch.bfloat16),)),
+    StateLayer(1, 5, (StateSpec(CONV, (4, 3), torch.bfloat16), StateSpec(RECURRENT, (2, 8), torch.float32))),
+]
+
+
+@pytest.fixture
+def storage() -> StateStorage:
+    return StateStorage(LAYERS, 5, torch.device("cpu"))
+
+
+def test_each_slot_keeps_its_own_states(storage: StateStorage) -> None:
+    given = {CONV: torch.randn(2, 4, 3).bfloat16(), RECURRENT: torch.randn(2, 2, 8)}
+    storage.put(1, torch.tensor([3, 0]), given)
+    taken = storage.take(1, torch.tensor([0, 1, 3]))
+    for key, tensor in given.items():
+        assert torch.equal(taken[key], torch.stack([tensor[1], torch.zeros_like(tensor[0]), tensor[0]]))
+    assert not storage.take(0, torch.arange(5))[CONV].any()
+
+
+def test_taken_states_are_copies(storage: StateStorage) -> None:
+    storage.take(0, torch.tensor([1]))[CONV].fill_(7)
+    assert not storage.take(0, torch.tensor([1]))[CONV].any()
+
+
+def test_sequences_continue_where_they_were(storage: StateStorage) -> None:
+    slots = np.array([2, 4])
+    storage.begin(slots, np.array([0, 0]), np.array([10, 3]))
+    storage.begin(slots, np.array([10, 0]), np.array([11, 8]))
+    with pytest.raises(EngineError, match="continues at position 9, but its state covers 8 tokens"):
+        storage.begin(slots, np.array([11, 9]), np.array([12, 10]))
+
+
+def test_sizes_are_those_of_the_tensors(storage: StateStorage) -> None:
+    assert state_bytes(LAYERS) == 24 + 24 + 64
+    assert storage.num_bytes == 5 * state_bytes(LAYERS)

@@ -1,0 +1,41 @@
+"""The adapters of older families keep the promises of their interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from llmfw.core.interfaces.model_adapter import ModelAdapter
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Entry
+from llmfw.core.testing import ModelAdapterTests
+from llmfw.core.testing.model_adapters import Config
+
+from ...length import also
+
+ENTRIES = [
+    entry for entry in load_plugins().registry.entries("model_adapter") if entry.plugin == "adapters_families"
+]
+
+
+class TestBundledAdapters(ModelAdapterTests):
+    @pytest.fixture(params=ENTRIES, ids=lambda entry: entry.name)
+    def entry(self, request: pytest.FixtureRequest) -> Entry:
+        entry: Entry = request.param
+        return entry
+
+    @pytest.fixture
+    def adapter(self, entry: Entry) -> type[ModelAdapter]:
+        return entry.load()
+
+    @pytest.fixture
+    def configs(self, adapter: Any) -> list[Config]:
+        configs: list[Config] = adapter.conformance["configs"]
+        return configs
+
+    @pytest.fixture(params=[torch.float32, *also([torch.bfloat16, torch.float16])], ids=str)
+    def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
+        dtype: torch.dtype = request.param
+        return dtype

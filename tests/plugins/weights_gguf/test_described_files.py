@@ -1,0 +1,79 @@
+"""A GGUF file becomes a folder with config, tokenizer and template."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.model_name import resolve_model
+
+pytest.importorskip("gguf")
+
+from llmfw.plugins.weights_gguf.llama3_rope import llama3_scaling
+
+from ...doubles.gguf_file import END, tiny_model, write_gguf
+from .test_served_models import REGISTRY
+
+TEXT = "hé the <|im_end|> 12345\n\n x"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "models").mkdir()
+    found = tmp_path / "models" / "Tiny-Q8_0.gguf"
+    write_gguf(found, tiny_model("qwen2", num_hidden_layers=1), "Q8_0")
+    return found
+
+
+def test_tokens_and_template_are_the_file_s(file: Path) -> None:
+    """The vocabulary is of bytes, in the order of their characters, so the expected ids are known."""
+    resolved = resolve_model(str(file), REGISTRY)
+    assert resolved.served_name == "Tiny-Q8_0"
+    tokenizer = load_tokenizer(resolved.path)
+    ids = tokenizer.encode(TEXT)
+    assert END in ids
+    assert tokenizer.decode(ids) == TEXT.replace("<|im_end|>", "") or tokenizer.decode(ids) == TEXT
+    assert tokenizer.eos_token_ids == (END,)
+    assert "<|im_end|>" in (tokenizer.chat_template or "")
+
+
+def test_a_second_start_finds_the_folder(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = resolve_model(str(file.parent), REGISTRY).path
+    (Path(first) / "marked").touch()
+    assert (Path(resolve_model(str(file), REGISTRY).path) / "marked").exists()
+    write_gguf(file, tiny_model("qwen2", num_hidden_layers=2))
+    assert resolve_model(str(file), REGISTRY).path != first
+
+
+def test_the_dtype_follows_the_weights(file: Path) -> None:
+    assert (
+        json.loads((Path(resolve_model(str(file), REGISTRY).path) / "config.json").read_text())["dtype"]
+        == "bfloat16"
+    )
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_factors_of_llama_3_are_recognized(factor: float) -> None:
+    scaling = llama3_scaling(_factors(factor), 500_000.0)
+    assert scaling is not None
+    assert scaling["factor"] == factor
+    changed = _factors(factor)
+    changed[20] *= 1.01
+    assert llama3_scaling(changed, 500_000.0) is None
+
+
+def _factors(factor: float) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Return the factors by transformers: plain frequencies by scaled ones."""
+    rope = {"rope_theta": 500_000.0, "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0}
+    rope |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    config = AutoConfig.for_model("llama", head_dim=128, rope_parameters=rope)
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    plain = 500_000.0 ** (-np.arange(64) / 64)
+    return (plain / scaled.numpy()).astype(np.float32)

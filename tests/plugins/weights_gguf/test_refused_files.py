@@ -1,0 +1,105 @@
+"""Damaged and foreign GGUF files are refused in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from llmfw.core import ModelError
+
+pytest.importorskip("gguf")
+
+from llmfw.plugins.weights_gguf.header import read_header
+from llmfw.plugins.weights_gguf.served_files import checked_header
+
+from ...doubles.gguf_file import tiny_model, write_gguf
+
+HUGE = struct.pack("<Q", 2**60)
+COUNTS = {
+    "tensors": (8, "claims .* tensors"),
+    "entries": (16, "claims .* metadata entries"),
+    "key": (24, "a text claims"),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    file = tmp_path_factory.mktemp("gguf") / "m.gguf"
+    write_gguf(file, tiny_model("llama", num_hidden_layers=1), "Q8_0")
+    return file.read_bytes()
+
+
+def written(folder: Path, content: bytes, name: str = "m.gguf") -> Path:
+    file = folder / name
+    file.write_bytes(content)
+    return file
+
+
+@given(share=st.floats(0, 1, exclude_max=True))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_shorter_file_is_refused(tmp_path: Path, whole: bytes, share: float) -> None:
+    file = written(tmp_path, whole[: int(len(whole) * share)])
+    with pytest.raises(ModelError, match="download it again"):
+        read_header(file)
+
+
+@pytest.mark.parametrize("what", COUNTS)
+def test_lying_counts_are_refused(tmp_path: Path, whole: bytes, what: str) -> None:
+    at, expected = COUNTS[what]
+    file = written(tmp_path, whole[:at] + HUGE + whole[at + 8 :])
+    with pytest.raises(ModelError, match=expected):
+        read_header(file)
+
+
+@given(at=st.integers(0, 6000), byte=st.integers(0, 255))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_changed_byte_is_read_or_refused(tmp_path: Path, whole: bytes, at: int, byte: int) -> None:
+    file = written(tmp_path, whole[:at] + bytes([byte]) + whole[at + 1 :])
+    with contextlib.suppress(ModelError):
+        checked_header(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "expected"),
+    [
+        ("m-00001-of-00003.gguf", {}, "part of a split model"),
+        ("mmproj-m.gguf", {}, "reads images"),
+        ("m.gguf", {"split__count": 3}, "one of 3 parts"),
+        ("m.gguf", {"general__type": "adapter"}, "holds a adapter"),
+        ("m.gguf", {"llama__expert_count": 8}, "mixture of experts"),
+        ("m.gguf", {"llama__rope__scaling__type": "yarn"}, "by 'yarn'"),
+    ],
+)
+def test_other_files_are_refused_by_name(
+    tmp_path: Path, name: str, metadata: dict[str, object], expected: str
+) -> None:
+    file = tmp_path / name
+    write_gguf(file, tiny_model("llama", num_hidden_layers=1), **metadata)
+    with pytest.raises(ModelError, match=expected):
+        checked_header(file)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "kind", "expected"), [("stablelm", "F16", "'stablelm'"), ("llama", "IQ4_XS", "IQ4_XS")]
+)
+def test_unknown_formats_list_the_known(
+    tmp_path: Path, whole: bytes, model_type: str, kind: str, expected: str
+) -> None:
+    import numpy as np
+    from gguf import GGMLQuantizationType, GGUFWriter
+
+    writer = GGUFWriter(tmp_path / "m.gguf", model_type)
+    form = GGMLQuantizationType[kind]
+    data = np.zeros((1, 136), np.uint8) if kind == "IQ4_XS" else np.zeros((1, 4), np.float16)
+    writer.add_tensor("token_embd.weight", data, raw_dtype=form)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ModelError, match=f"{expected}.* are (served|read)"):
+        checked_header(tmp_path / "m.gguf")
