@@ -17,7 +17,7 @@ _ROWS = (
     ("tool_parser", "openai gpt-oss", "use gpt_oss"),
     ("reasoning_parser", "deepseek-r1", "use deepseek_r1"),
     ("reasoning_parser", "openai_gptoss gpt-oss", "use gpt_oss"),
-    ("quantization", "awq awq_marlin gptq gptq_marlin fp8", _CHECKPOINT),
+    ("quantization", "awq awq_marlin gptq gptq_marlin fp8 compressed-tensors", _CHECKPOINT),
     ("load_format", "safetensors", "use auto, which reads safetensors"),
     ("load_format", "gguf", "GGUF files are not supported; serve the original checkpoint, with --quantization int4 for a similar size"),
 )  # fmt: skip
