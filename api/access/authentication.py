@@ -10,14 +10,13 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from llmfw.api.schemas.anthropic import AnthropicError, AnthropicErrorDetail
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
-from llmfw.api.text.terms import key_name, serving_client
+from llmfw.api.text.terms import key_name, key_scopes, serving_client
 from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.interfaces.authenticator import Refusal
 
 from .authenticators import Authenticators
 from .error_reply import send_error
 from .keyring import Keyring
-from .principals import Known
 
 TWO_KEYS = "the headers 'authorization' and 'x-api-key' have different keys; send one of them"
 
@@ -56,8 +55,7 @@ class ApiKey:
         if len(set(given)) > 1:
             await _send_error(send, kind, scope["path"], RequestError(TWO_KEYS))
             return
-        tenant = next((found for found in map(self._keys.tenant_of, given) if found is not None), None)
-        known = None if tenant is None else Known(tenant)
+        known = next((found for found in map(self._keys.client_of, given) if found is not None), None)
         refusal = ""
         if known is None and self._others is not None:
             try:
@@ -88,7 +86,7 @@ class AdminOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
         kind: str = scope["type"]
-        if self._keys.is_admin(key_name.get()):
+        if self._keys.is_admin(key_name.get(), key_scopes.get()):
             await self._app(scope, receive, send)
         elif kind == "http":
             await _send_403(send, self._keys.has_admin)

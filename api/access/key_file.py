@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import stat
 import time
@@ -12,6 +13,8 @@ import msgspec
 
 from llmfw.core.base.errors import ConfigError
 
+from .key_scopes import parse_scopes
+from .key_table import UserKey
 from .key_text import digest_of, is_short, split_name
 
 MAX_BYTES = 16 * 2**20
@@ -26,11 +29,11 @@ class KeyLines(msgspec.Struct, frozen=True):
     """The content of a key file.
 
     Attributes:
-        keys: name and digest of each key.
+        keys: the keys, in the order of their lines; those of a file of admin keys have no names.
         warnings: messages about problems of the file that do not prevent its use.
     """
 
-    keys: tuple[tuple[str, bytes], ...]
+    keys: tuple[UserKey, ...]
     warnings: tuple[str, ...]
 
 
@@ -47,7 +50,8 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
     """Return the keys in a file. Empty lines and lines that start with `#` are skipped.
 
     Args:
-        named: whether lines are `NAME=KEY` or `NAME=sha256:HEX`; if not, `KEY` or `sha256:HEX` (admin keys).
+        named: whether lines are `NAME=KEY` or `NAME=sha256:HEX`, and may end in ` scopes=SCOPE,SCOPE`; if not,
+            `KEY` or `sha256:HEX` (admin keys).
         may_wait: whether the file may be a pipe, for which this waits up to PIPE_S seconds.
 
     Raises:
@@ -66,14 +70,15 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
         if not line or line.startswith("#"):
             continue
         where = f"line {number} of {str(path)!r}"
-        name, key = split_name(line) if named else ("", line)
+        name, key, scopes = _split_line(line) if named else ("", line, None)
         if named and not name:
             raise ConfigError(
                 f"{where} is not NAME=KEY or NAME=sha256:HEX; a name has 1 to 64 letters, digits, '.', '_', '@' or "
                 "'-', and '=' has no space before or after it"
             )
         try:
-            keys.append((name, digest_of(key)))
+            allowed = None if scopes is None else parse_scopes(scopes)
+            keys.append(UserKey(name, digest_of(key), allowed))
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         if is_short(key):
@@ -83,6 +88,16 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
     if not keys:
         raise ConfigError(f"{str(path)!r} holds no API key; write one on each line")
     return KeyLines(tuple(keys), tuple(warnings))
+
+
+def _split_line(line: str) -> tuple[str, str, str | None]:
+    """Return the name and the key of a line, and what follows them after a space; None if nothing does.
+
+    As in `split_name`, the name is "" if the line has none.
+    """
+    named_key, *rest = re.split(r"[ \t]+", line, maxsplit=1)
+    name, key = split_name(named_key)
+    return name, key, rest[0] if rest else None
 
 
 def _read(path: Path, *, may_wait: bool) -> tuple[str, int]:

@@ -1,19 +1,36 @@
-"""An immutable table of API keys: digest → tenant. A change of the keys replaces the whole table."""
+"""An immutable table of API keys: digest → client. A change of the keys replaces the whole table."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
 
+import msgspec
+
 from llmfw.core.base.errors import ConfigError
 
 from .key_text import MAX_KEY
+from .principals import Known
 
 ADMIN = "(admin)"
 """The tenant of the admin key.
 
 No other key can have this name, because tenants' names have no parentheses.
 """
+
+
+class UserKey(msgspec.Struct, frozen=True):
+    """A key of a tenant.
+
+    Attributes:
+        tenant: name of the tenant; "" for a key without a name.
+        digest: SHA-256 of the key.
+        scopes: names of `SCOPES`: what the key may do; None: everything.
+    """
+
+    tenant: str
+    digest: bytes
+    scopes: frozenset[str] | None = None
 
 
 class Keys:
@@ -23,37 +40,52 @@ class Keys:
     not take constant time: it compares digests, and clients cannot choose the first bytes of a digest.
 
     Args:
-        users: pairs of tenant and digest. A tenant may have several keys. The tenant of a key without a name
-            is named after the key's digest; if the server has only this key, the tenant is "".
+        users: keys of tenants. A tenant may have several, each with its own scopes. The tenant of a key without
+            a name is named after the key's digest; if the server has only this key, the tenant is "".
         admins: digests of the admin keys.
 
     Attributes:
         tenants: tenants of all keys except the admin keys.
+        has_scopes: whether the scopes of some key are limited.
 
     Raises:
-        ConfigError: two tenants have the same key, or a tenant has an admin key.
+        ConfigError: two tenants have the same key, a tenant has an admin key, or a key has different scopes in
+            different places.
     """
 
-    def __init__(self, users: Collection[tuple[str, bytes]], admins: Iterable[bytes] = ()) -> None:
-        is_alone = len({digest for _, digest in users}) == 1
-        self._tenants: dict[bytes, str] = {}
-        for name, digest in users:
-            self._add(digest, name or ("" if is_alone else f"key-{digest.hex()[:8]}"))
-        self.tenants = frozenset(self._tenants.values())
+    def __init__(self, users: Collection[UserKey], admins: Iterable[bytes] = ()) -> None:
+        is_alone = len({key.digest for key in users}) == 1
+        self._clients: dict[bytes, Known] = {}
+        for key in users:
+            tenant = key.tenant or ("" if is_alone else f"key-{key.digest.hex()[:8]}")
+            self._add(key.digest, Known(tenant, key.scopes))
+        self.tenants = frozenset(client.tenant for client in self._clients.values())
+        self.has_scopes = any(client.scopes is not None for client in self._clients.values())
         for digest in admins:
-            self._add(digest, ADMIN)
+            self._add(digest, Known(ADMIN))
+
+    def client_of(self, key: bytes) -> Known | None:
+        """Return the client whose key this is; None if the key is not valid."""
+        if len(key) > MAX_KEY:
+            return None
+        return self._clients.get(hashlib.sha256(key).digest())
 
     def tenant_of(self, key: bytes) -> str | None:
         """Return the tenant of a key; None if the key is not valid."""
-        if len(key) > MAX_KEY:
-            return None
-        return self._tenants.get(hashlib.sha256(key).digest())
+        client = self.client_of(key)
+        return None if client is None else client.tenant
 
-    def _add(self, digest: bytes, tenant: str) -> None:
-        other = self._tenants.setdefault(digest, tenant)
-        if other != tenant:
+    def _add(self, digest: bytes, client: Known) -> None:
+        other = self._clients.setdefault(digest, client)
+        if other.tenant != client.tenant:
             raise ConfigError(
-                f"{_words(other)} and {_words(tenant)} have the same API key; give each a key of its own"
+                f"{_words(other.tenant)} and {_words(client.tenant)} have the same API key; give each a key of its "
+                "own"
+            )
+        if other.scopes != client.scopes:
+            raise ConfigError(
+                f"{_words(client.tenant)} has one API key twice with different scopes; list it once, or give it two "
+                "keys"
             )
 
 

@@ -12,8 +12,9 @@ from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
 
 from .key_file import Signature, read_keys, signature_of
-from .key_table import ADMIN, Keys
+from .key_table import ADMIN, Keys, UserKey
 from .key_text import digest_of
+from .principals import Known
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +38,11 @@ class Keyring:
         has_admin: whether there is an admin key.
 
     Raises:
-        ConfigError: a key or a key file is invalid.
+        ConfigError: a key or a key file is invalid, or the administrator's key has scopes.
     """
 
     def __init__(self, config: ServerConfig) -> None:
-        self._users = [(name, digest_of(key)) for name, key in config.api_key]
+        self._users = [UserKey(name, digest_of(key)) for name, key in config.api_key]
         self._admins = [digest_of(config.admin_api_key)] if config.admin_api_key else []
         self._user_file = _path(config.api_key_file)
         self._admin_file = _path(config.admin_api_key_file)
@@ -68,17 +69,28 @@ class Keyring:
         """Whether some clients have a name, by their key or by an authenticator."""
         return any(self.tenants) or self.has_others
 
+    def client_of(self, key: bytes) -> Known | None:
+        """Return the client whose key this is, with its scopes; None if the key is not valid."""
+        return self._keys.client_of(key)
+
     def tenant_of(self, key: bytes) -> str | None:
         """Return the tenant of a client's key; None if the key is not valid."""
         return self._keys.tenant_of(key)
 
-    def is_admin(self, tenant: str) -> bool:
-        """Return whether the key of a tenant is an administrator's.
+    def is_admin(self, tenant: str, scopes: frozenset[str] | None) -> bool:
+        """Return whether a client is an administrator.
 
         Without an admin key, a single tenant is the administrator. If there are several tenants, the server
         has no administrator, because the prefix cache and the traces show what each tenant has sent.
+
+        Args:
+            scopes: scopes of the client; None: all. A client with limited scopes is no administrator, also if
+                the other tenants lose their keys while its request runs.
         """
-        return tenant == ADMIN or (self.has_keys and not self.has_admin and tenant == self.only_tenant)
+        if tenant == ADMIN:
+            return True
+        is_alone = self.has_keys and not self.has_admin and tenant == self.only_tenant
+        return is_alone and scopes is None
 
     def start(self) -> None:
         """Start to reload key files when they change.
@@ -154,6 +166,9 @@ class Keyring:
 
         Args:
             may_wait: as in `read_keys`.
+
+        Raises:
+            ConfigError: as in `read_keys` and `Keys`; or a key with scopes belongs to the administrator.
         """
         users, admins = self._users, self._admins
         warnings: Iterable[str] = ()
@@ -162,12 +177,21 @@ class Keyring:
             users, warnings = [*users, *lines.keys], lines.warnings
         if self._admin_file is not None:
             lines = read_keys(self._admin_file, named=False, may_wait=may_wait)
-            admins = [*admins, *(digest for _, digest in lines.keys)]
+            admins = [*admins, *(key.digest for key in lines.keys)]
             warnings = (*warnings, *lines.warnings)
         keys = Keys(users, admins)
+        self._check_administrator(keys)
         for warning in warnings:
             logger.warning("%s", warning)
         return keys
+
+    def _check_administrator(self, keys: Keys) -> None:
+        """Raise ConfigError if the only tenant would be the administrator, but a key of it has scopes."""
+        if keys.has_scopes and len(keys.tenants) == 1 and not (self.has_admin or self.has_others):
+            raise ConfigError(
+                f"a key of tenant {next(iter(keys.tenants))!r} has scopes, but the only tenant of a server without an "
+                "admin key is the administrator, who has all; add an admin key with --admin-api-key-file FILE"
+            )
 
 
 def _path(text: str | None) -> Path | None:

@@ -49,7 +49,7 @@ from llmfw.api.server.limits import body_limits
 from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.services import ModelComponents, Services
 from llmfw.api.services.stores import Stores
-from llmfw.api.text.terms import key_name
+from llmfw.api.text.terms import key_name, key_scopes
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
 from llmfw.core.client.client import EngineClient
@@ -129,7 +129,7 @@ def _state_for_plugins(
     """Return what the application's state has for plugins' routes. All of it acts for the request's caller."""
 
     def is_admin() -> bool:
-        return keys.is_admin(key_name.get())
+        return keys.is_admin(key_name.get(), key_scopes.get())
 
     return {
         "api": InProcessAPI(services.live, components, strict=config.strict_params),

@@ -201,7 +201,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Require this bearer token from clients; repeatable. Each name is a tenant.",
         unset="no key is required", metavar="[NAME=]KEY", group="Keys and tenants", is_secret=True)] = ()
     api_key_file: Annotated[str | None, Setting(
-        "File of API keys, NAME=KEY or NAME=sha256:HEX per line; read again when it changes.",
+        "File of API keys, NAME=KEY or NAME=sha256:HEX per line, and scopes=SCOPE,SCOPE after it for less than all; "
+        "read again when it changes.",
         unset="none is read", metavar="FILE")] = None
     prefix_cache_scope: Annotated[Literal["key", "server"], Setting(
         "Whose cached prefixes a request may use: those of its own named API key, or those of all clients.")] = "key"

@@ -260,6 +260,28 @@ def test_without_keys_nobody_unknown_passes(tmp_path: Any) -> None:
         assert httpx.get(served.url + "/admin/cache", headers=bearer("user:bob")).status_code == 403
 
 
+class Broken(Odd):
+    async def authenticate(self, credentials: Credentials) -> Principal | Refusal | None:
+        self.asked += 1
+        raise OSError("the issuer is away")
+
+
+def test_a_broken_authenticator_locks_no_key_out(tmp_path: Path) -> None:
+    broken = in_use(Broken())
+    with serving(
+        EchoEngine(),
+        byte_tokenizer(tmp_path),
+        api_key=(("alice", ALICE),),
+        admin_api_key=ROOT,
+        authenticators="odd",
+        authenticator_objects=Authenticators([broken]),
+    ) as served:
+        assert asked(served, "user:bob").status_code == 500
+        assert asked(served, ALICE).status_code == 200
+        assert httpx.get(served.url + "/admin/cache", headers=bearer(ROOT)).status_code == 200
+        assert broken.calls.count == 1
+
+
 async def test_the_first_that_knows_decides() -> None:
     both = Authenticators([in_use(Odd(), "first"), in_use(Odd(), "second")])
     assert await both.ask([(b"authorization", b"Bearer user:ann")]) == Known("first/ann")

@@ -74,6 +74,29 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
+KEYS = """\
+narrow=narrow-key scopes=models
+narrow=wide-key
+both=both-key scopes=models,generate
+"""
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose key file limits scopes, with an admin key."""
+    folder = tmp_path_factory.mktemp("keys")
+    (folder / "keys").write_text(KEYS)
+    (folder / "admin").write_text("admin-key\n")
+    with serving(
+        EchoEngine(),
+        byte_tokenizer(tmp_path_factory.mktemp("model")),
+        api_key_file=str(folder / "keys"),
+        admin_api_key_file=str(folder / "admin"),
+        plugin_routes=[("own", f"{__name__}:plain")],
+    ) as served:
+        yield served
+
+
 def send(served: Served, token: str, method: str, path: str, **fields: Any) -> httpx.Response:
     headers = {"authorization": f"Bearer {token}"}
     return httpx.request(method, served.url + path, headers=headers, timeout=20, **fields)
@@ -172,6 +195,32 @@ def test_a_forwarded_request_needs_its_paths_scope(served: Served) -> None:
 
 def test_a_plugins_route_sees_the_callers_scopes(served: Served) -> None:
     assert send(served, "generate,files", "GET", "/plugin/plain").json() == ["files", "generate"]
+
+
+@pytest.mark.parametrize(
+    ("key", "models", "chat", "settings"),
+    [
+        ("narrow-key", 200, 403, 403),
+        ("wide-key", 200, 200, 403),
+        ("both-key", 200, 200, 403),
+        ("admin-key", 200, 200, 200),
+        ("unknown-key", 401, 401, 401),
+    ],
+)
+def test_keys_of_a_file_have_its_scopes(
+    keyed: Served, key: str, models: int, chat: int, settings: int
+) -> None:
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+    reply = send(keyed, key, "POST", "/v1/chat/completions", json=body)
+    assert reply.status_code == chat, reply.text
+    assert (chat == 403) == ("missing_scope" in reply.text)
+    assert send(keyed, key, "GET", "/v1/models").status_code == models
+    assert send(keyed, key, "GET", "/admin/cache").status_code == settings
+
+
+def test_a_plugins_route_sees_the_keys_scopes(keyed: Served) -> None:
+    assert send(keyed, "both-key", "GET", "/plugin/plain").json() == ["generate", "models"]
+    assert send(keyed, "narrow-key", "GET", "/plugin/plain").status_code == 403
 
 
 @pytest.mark.parametrize(("name", "scope"), [("odd", "counting"), ("root", "admin")])

@@ -17,6 +17,7 @@ from llmfw.api.access import keyring as module
 from llmfw.api.access.key_file import read_keys
 from llmfw.api.access.key_table import ADMIN
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.access.principals import Known
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
 
@@ -87,7 +88,9 @@ async def test_the_admin_s_file_is_followed_too(tmp_path: Path) -> None:
         assert keys.tenant_of(b"root") is None
 
 
-@pytest.mark.parametrize("wrong", ["", "ann=new\nnonsense\n", "ann=new\nbob=root\n", None])
+@pytest.mark.parametrize(
+    "wrong", ["", "ann=new\nnonsense\n", "ann=new\nbob=root\n", "ann=new scopes=all\n", None]
+)
 async def test_a_broken_key_file_keeps_the_old_keys(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: str | None
 ) -> None:
@@ -105,6 +108,44 @@ async def test_a_broken_key_file_keeps_the_old_keys(
         )
         write(path, "ann=two\n")
         await becomes(lambda: keys.tenant_of(b"two") == "ann")
+
+
+async def test_a_changed_file_changes_scopes(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    config = config_of(admin_api_key="root", api_key_file=write(path, "ann=one scopes=models\n"))
+    async with followed(config) as keys:
+        assert keys.client_of(b"one") == Known("ann", frozenset({"models"}))
+        write(path, "ann=one scopes=embed\n")
+        await becomes(lambda: keys.client_of(b"one") == Known("ann", frozenset({"embed"})))
+        write(path, "ann=one\n")
+        await becomes(lambda: keys.client_of(b"one") == Known("ann"))
+
+
+@pytest.mark.parametrize("text", ["ann=one scopes=models\n", "ann=one\nann=two scopes=models\n"])
+def test_an_administrators_key_has_no_scopes(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "keys", text)
+    with pytest.raises(
+        ConfigError, match=r"'ann' has scopes, .*; add an admin key with --admin-api-key-file"
+    ):
+        Keyring(config_of(api_key_file=path))
+    with pytest.raises(ConfigError, match="'ann' has scopes"):
+        Keyring(config_of(api_key_file=path, api_key=(("ann", "three"),)))
+    for more in ({"admin_api_key": "root"}, {"api_key": (("bob", "four"),)}, {"authenticators": "words"}):
+        keys = Keyring(config_of(api_key_file=path, **more))
+        assert not any(keys.is_admin("ann", scopes) for scopes in (None, frozenset({"models"})))
+
+
+async def test_losing_other_tenants_keeps_the_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "keys"
+    text = "ann=one scopes=models\n"
+    async with followed(config_of(api_key_file=write(path, f"{text}bob=two\n"))) as keys:
+        write(path, text)
+        await becomes(lambda: "stay as they were: a key of tenant 'ann' has scopes" in caplog.text)
+        assert keys.tenant_of(b"two") == "bob"
+        write(path, "ann=three\n")
+        await becomes(lambda: keys.tenant_of(b"three") == "ann")
+        assert keys.is_admin("ann", None)
+        assert not keys.is_admin("ann", frozenset({"models"})), "a request that still runs gains nothing"
 
 
 async def test_a_pipe_replacing_the_file_blocks_nothing(
@@ -136,7 +177,7 @@ def test_keys_may_come_from_a_slow_pipe() -> None:
         file.write(f"ann={'k' * 32}\n")
         file.flush()
         file.close()
-        assert [name for name, _ in found.result().keys] == ["ann"]
+        assert [key.tenant for key in found.result().keys] == ["ann"]
     os.close(end)
 
 
