@@ -41,6 +41,7 @@ from .positions import check_positions
 from .probe import probe
 from .quantization.chosen_scheme import ChosenScheme, choose_scheme
 from .quantization.quantize import QuantizedSize, check_quantizable, quantize
+from .rotary_check import check_rotary
 from .state_probe import find_states, state_layers
 from .text_class import class_for_text
 from .text_part import keep_text_part
@@ -143,6 +144,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         *(gigabytes(available_memory(device)), gigabytes(size)),
         time.perf_counter() - started,
     )
+    check_rotary(module, vocab_size, context_length)
     return LoadedModel(
         module=module,
         layers=probe(

@@ -33,14 +33,25 @@ def run_in_one_row(model: nn.Module, sequences: Sequence[Sequence[int]]) -> torc
     return run_packed(model, sequences, Packed([len(ids) for ids in sequences]))
 
 
-def run_packed(model: nn.Module, sequences: Sequence[Sequence[int]], step: Step) -> torch.Tensor:
-    """Return the logits, [T, vocab], of sequences packed into one row, with attention computed by `step`."""
+def run_packed(
+    model: nn.Module,
+    sequences: Sequence[Sequence[int]],
+    step: Step,
+    positions: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """Return the logits, [T, vocab], of sequences packed into one row, with attention computed by `step`.
+
+    Args:
+        positions: position of each of the T tokens; None: each sequence begins at 0.
+    """
     device = next(model.parameters()).device
     ids = torch.tensor([[token for seq in sequences for token in seq]], device=device)
-    positions = torch.tensor([[i for seq in sequences for i in range(len(seq))]], device=device)
+    if positions is None:
+        positions = [i for seq in sequences for i in range(len(seq))]
+    places = torch.tensor([list(positions)], device=device)
     with torch.inference_mode():
         output: torch.Tensor = model(
-            input_ids=ids, position_ids=positions, use_cache=False, llmfw_step=step
+            input_ids=ids, position_ids=places, use_cache=False, llmfw_step=step
         ).logits
     return output[0].float()
 
