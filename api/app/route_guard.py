@@ -10,7 +10,7 @@ from typing import Any
 from litestar import Request, Response
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from llmfw.api.http.sse import frame, is_event_stream
+from llmfw.api.http.sse import STRAIGHT, frame, is_event_stream
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
 from llmfw.core.plugin.reply_rules import WrongReplyError, checked_length, with_headers
 
@@ -49,6 +49,7 @@ class RouteGuard:
         head, task = _Head(send), asyncio.current_task()
         request: Request[Any, Any, Any] = Request(scope)
         watch = CancellationWatch(scope, partial(self._log, request))
+        scope.pop(STRAIGHT, None)  # type: ignore[misc]  # the plugin may have layers of its own
         try:
             await self._app(scope, receive, head.send)
             await head.release()

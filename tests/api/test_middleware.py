@@ -373,7 +373,7 @@ def test_cors_does_not_open_the_server(tmp_path: Any) -> None:
         ("gzip,cors", {ORIGINS: '["*"]'}, "write 'cors' first"),
         ("gzip,gzip", {}, "named twice"),
         ("gzi", {}, "unknown middleware 'gzi'"),
-        ("gzip", {"middleware.gzip.level": 10}, "middleware.gzip.level is"),
+        ("gzip", {"middleware.gzip.level": 10}, "middleware.gzip.level: .10. is not a whole number"),
     ],
 )
 def test_what_cannot_work_is_refused(chosen: str, options: dict[str, Any], why: str) -> None:

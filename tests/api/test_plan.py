@@ -31,7 +31,7 @@ from llmfw.core.model.models import load_model
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Registry
 
-from ..core.engine.generation.tiny_models import REFUSED, SERVABLE, save_random_model
+from ..core.engine.generation.tiny_models import SERVABLE, STATEFUL, save_random_model
 from ..docs.gpu_script import gpu_script
 from ..models.tiny_config import tiny_config
 from ..plugins.quantized_formats.test_gptq import make
@@ -115,7 +115,7 @@ def test_planned_tokens_equal_the_engine_s_capacity(monkeypatch):
 
 
 def test_non_attention_layers_are_refused(tmp_path):
-    config_class, changes, _ = REFUSED["qwen3-next"]
+    config_class, changes, _ = STATEFUL["qwen3-next"]
     folder = save_random_model(tmp_path, config_class, changes)
     with pytest.raises(ModelError, match="layers of linear_attention are not ordinary attention"):
         read_numbers(folder)

@@ -15,7 +15,7 @@ from llmfw.core.base.errors import ModelError
 from llmfw.core.model.hf_attention import IMPLEMENTATION, register_with_transformers
 from llmfw.core.model.isolation import check_cache, check_isolation
 
-from ..engine.generation.tiny_models import REFUSED, SERVABLE, SIZES
+from ..engine.generation.tiny_models import SERVABLE, SIZES, STATEFUL
 
 MIXES = "something other than attention mixes the tokens of a row"
 DTYPES = (torch.float32, torch.bfloat16)
@@ -74,7 +74,7 @@ def test_attention_and_experts_isolate_sequences(family: str, dtype: torch.dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_falcon_h1_is_refused_at_any_multiplier(multiplier: float, dtype: torch.dtype) -> None:
     """Log probabilities were off by 0.29 where the old tolerance, 5 %, let the model pass."""
-    config_class, changes, reason = REFUSED["falcon-h1"]
+    config_class, changes, reason = STATEFUL["falcon-h1"]
     model = make(config_class, changes | {"ssm_out_multiplier": multiplier}, dtype)
     with pytest.raises(ModelError, match=reason):
         check_cache(model)

@@ -75,10 +75,7 @@ DIFFERENT = (
 )
 """Servable families whose layers differ most; `make test` runs some tests with these alone."""
 
-REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "falcon (ALiBi)": ("FalconConfig", {"head_dim": None, "alibi": True}, "its attention adds ALiBi biases"),
-    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "do not call transformers' attention interface"),
-    "mamba": ("MambaConfig", {}, "layers 0, 1, 2 keep a recurrent state"),
+STATEFUL: dict[str, tuple[str, dict[str, Any], str]] = {
     "qwen3-next": (
         "Qwen3NextConfig",
         EXPERTS
@@ -97,6 +94,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16},
         "layers 0, 1, 2 keep a recurrent state",
     ),
+}
+"""Models whose layers keep states: config class, changes, and what is said of them where states are not served."""
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "falcon (ALiBi)": ("FalconConfig", {"head_dim": None, "alibi": True}, "its attention adds ALiBi biases"),
+    "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "do not call transformers' attention interface"),
     "llama 4 (chunked attention)": (
         "Llama4TextConfig",
         {
