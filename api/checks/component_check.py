@@ -52,6 +52,7 @@ def run_check(
     home: Path,
     timeout: float,
     show: Callable[[Promise], None],
+    tell: Callable[[str], None] = lambda promise: None,
 ) -> Verdict:
     """Run the conformance tests of a component, and return the results.
 
@@ -62,9 +63,10 @@ def run_check(
         home: folder of the component's source, to find the line that failed.
         timeout: maximum number of seconds of one test.
         show: called with each `Promise`, the results of one test function, when its last case has ended.
+        tell: called with the sentence of a promise before each of its cases.
     """
     start = time.monotonic()
-    listener = _Listener(home, timeout, show)
+    listener = _Listener(home, timeout, show, tell)
     with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _isolated(folder):
         file = Path(
             folder, f"test_component_{uuid.uuid4().hex}.py"
@@ -102,12 +104,15 @@ def _isolated(folder: str) -> Iterator[None]:
 class _Listener:
     """A pytest plugin that collects the results of the tests as promises, one per test function."""
 
-    def __init__(self, home: Path, timeout: float, show: Callable[[Promise], None]) -> None:
+    def __init__(
+        self, home: Path, timeout: float, show: Callable[[Promise], None], tell: Callable[[str], None]
+    ) -> None:
         self.promises: list[Promise] = []
         self.error: BaseException | None = None
         self._home = home
         self._timeout = timeout
         self._show = show
+        self._tell = tell
 
     def close(self) -> None:
         """Show the last promise. Call this when all tests have ended."""
@@ -115,7 +120,8 @@ class _Listener:
             self._show(self.promises[-1])
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self) -> Iterator[None]:
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        self._tell(Promise(_test_name(item.nodeid)).sentence)
         with self._time_limit():
             return (yield)
 
@@ -133,7 +139,7 @@ class _Listener:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call" and report.passed:
             return
-        promise = self._promise(report.nodeid.rpartition("::")[2].partition("[")[0])
+        promise = self._promise(_test_name(report.nodeid))
         if report.passed:
             promise.kept += 1
         elif report.skipped:
@@ -172,6 +178,11 @@ class _Listener:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+
+
+def _test_name(nodeid: str) -> str:
+    """Return the name of the test function in pytest's id of a case."""
+    return nodeid.rpartition("::")[2].partition("[")[0]
 
 
 def _error_message(traceback: str) -> str:

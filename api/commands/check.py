@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from llmfw.api.checks.own_process import Tell, watched
 from llmfw.api.settings.component_options import OPTIONS, Assignment, collect
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.core.base.errors import ComponentError, ConfigError, LLMFWError
@@ -106,29 +107,36 @@ def check_command(
 
     Exit code: 0 if all checked promises hold; 1 if a promise is broken; 2 if nothing could be checked.
     """
-    if kind in KINDS:
-        if fixtures:
-            raise CheckError(f"--set names fixtures of a component's tests; a {kind} has none")
-        ctx.exit(_check_others(ctx, kind, name, as_json, verbose))
-    entry = _find(ctx, kind, name, options)
-    options = {key: value for key, value in options.items() if key.startswith(f"{kind}.")}
-    from llmfw.api.checks.component_check import explained, run_check
+    if kind in KINDS and fixtures:
+        raise CheckError(f"--set names fixtures of a component's tests; a {kind} has none")
 
-    if not as_json:
-        click.echo(f"{entry}:")
-    verdict = run_check(
-        kind,
-        entry.full_name,
-        options,
-        fixtures,
-        home=Path(inspect.getfile(entry.load(checked=False))).parent,
-        timeout=timeout,
-        show=_Printer(verbose).show if not as_json else lambda promise: None,
-    )
-    if verdict.error is not None:
-        raise CheckError(explained(verdict.error))
-    click.echo(json.dumps(_described(entry, verdict), indent=2) if as_json else _summary(entry, verdict))
-    ctx.exit(verdict.exit_code)
+    def check(tell: Tell) -> None:
+        if kind in KINDS:
+            ctx.exit(_check_others(ctx, kind, name, as_json, verbose))
+        entry = _find(ctx, kind, name, options)
+        own_options = {key: value for key, value in options.items() if key.startswith(f"{kind}.")}
+        from llmfw.api.checks.component_check import explained, run_check
+
+        if not as_json:
+            click.echo(f"{entry}:")
+        verdict = run_check(
+            kind,
+            entry.full_name,
+            own_options,
+            fixtures,
+            home=Path(inspect.getfile(entry.load(checked=False))).parent,
+            timeout=timeout,
+            show=_Printer(verbose).show if not as_json else lambda promise: None,
+            tell=tell,
+        )
+        if verdict.error is not None:
+            raise CheckError(explained(verdict.error))
+        click.echo(json.dumps(_described(entry, verdict), indent=2) if as_json else _summary(entry, verdict))
+        ctx.exit(verdict.exit_code)
+
+    if (ended := watched(check)) is not None:
+        click.echo(json.dumps({"verdict": "broken", "reason": ended}) if as_json else f"BROKEN: {ended}.")
+        ctx.exit(1)
 
 
 def _check_others(ctx: click.Context, kind: str, name: str, as_json: bool, verbose: bool) -> int:

@@ -19,17 +19,26 @@ from llmfw.core.model.quantization.quantize import planned_size, quantize
 from llmfw.core.plugin.registry import Entry
 
 from .module_pass_models import build_model, logits_of
+from .weight_loaders import anonymous_bytes
 
 SHAPES = ((64, 64), (1, 96), (33, 50), (130, 48), (48, 7), (256, 320))
 """Sizes of weights: [out_features, in_features]. Not all are multiples of anything."""
 ROWS = (1, 2, 17, 300)
 """Numbers of rows of inputs."""
+NUM_ROWS = 1100
+"""Number of rows together: more than prompts have in a step by default."""
 SCALES = (1.0, 0.01, 10.0, 3.0)
 """Sizes of the rows of an input, repeated."""
 MANY = 60
 """Number of calls after which a module must still return the same."""
 LARGE = (1024, 1024)
 """Size of a weight that must become smaller."""
+TALL = (1500, 64)
+"""Size of a weight of which each output is compared."""
+OUTPUT_FACTOR = 3
+"""How often the tolerance of all outputs together an output may differ by."""
+NUM_LARGE, SPARE = 16, 24 * 2**20
+"""Number of large layers that are quantized, and the memory in bytes that they may take beyond `num_bytes`."""
 
 
 @dataclass(frozen=True)
@@ -142,15 +151,41 @@ class QuantizationSchemeTests:
         layer = LinearLayer("model.layers.0.mlp.up_proj", *LARGE, dtype)
         assert size_of(supported, layer) < LARGE[0] * LARGE[1] * dtype.itemsize
 
+    def test_each_output_is_near_its_own(
+        self, supported: QuantizationScheme, device: str, dtype: torch.dtype
+    ) -> None:
+        """Of many outputs, a few wrong ones hardly move the outputs as a whole."""
+        example = make_layer(TALL, device, dtype)
+        inputs = example.inputs(64)
+        found = run(quantized(supported, example), inputs).double()
+        exact = inputs.double() @ example.weight.double().T
+        wrong = (found - exact).norm(dim=0) / exact.norm(dim=0)
+        assert float(wrong.max()) <= OUTPUT_FACTOR * (supported.tolerance + ROUNDING[dtype])
+
+    def test_layers_hold_no_other_memory(
+        self, supported: QuantizationScheme, device: str, dtype: torch.dtype
+    ) -> None:
+        """Memory that is not of tensors counts, too: a copy of the weights as an array."""
+        if device != "cpu" or not anonymous_bytes():
+            pytest.skip("the memory of the process does not tell")
+        held, modules, size = anonymous_bytes(), [], 0
+        for number in range(NUM_LARGE):
+            example = make_layer(LARGE, device, dtype, seed=number)
+            size += size_of(supported, example.layer)
+            modules.append(quantized(supported, example))
+            del example
+        gc.collect()
+        assert anonymous_bytes() - held <= size + SPARE, "modules hold more than `num_bytes` says"
+
     def test_a_row_does_not_depend_on_others(
         self, supported: QuantizationScheme, device: str, dtype: torch.dtype
     ) -> None:
         """Other rows may be larger, and there may be any number of them."""
         example = make_layer((64, 96), device, dtype)
         module = quantized(supported, example)
-        inputs = example.inputs(300)
+        inputs = example.inputs(NUM_ROWS)
         together = run(module, inputs)
-        for row in (0, 1, 2, 299):
+        for row in (0, 1, 2, NUM_ROWS - 1):
             alone = run(module, inputs[row : row + 1])[0]
             distance = float((together[row].double() - alone.double()).norm() / alone.double().norm())
             assert distance <= ROUNDING[dtype]
@@ -179,7 +214,9 @@ class QuantizationSchemeTests:
         self, supported: QuantizationScheme, device: str, dtype: torch.dtype
     ) -> None:
         """A kept weight would take more memory than before."""
-        example = make_layer((64, 64), device, dtype)
+        example = make_layer((64, 64), device, dtype, has_bias=True)
+        assert example.bias is not None
+        bias = example.bias.clone()
         # The array lives as long as any tensor that shares its memory.
         array = example.weight.cpu().view(torch.uint8).numpy().copy()
         alive = weakref.ref(array)
@@ -187,6 +224,7 @@ class QuantizationSchemeTests:
         del array
         module = quantized(supported, ExampleLayer(example.layer, weight, example.bias))
         assert torch.equal(weight, example.weight)
+        assert torch.equal(bias, example.bias), "the bias is changed"
         del weight
         gc.collect()
         assert alive() is None, "the weight is kept"
@@ -229,7 +267,8 @@ class QuantizationSchemeTests:
         module, inputs = quantized(supported, unusual), example.inputs(8)
         found = run(module, inputs)
         assert bool(found.isfinite().all())
-        assert unusual.error(found, inputs) <= supported.tolerance + ROUNDING[dtype]
+        error = unusual.error(found, inputs)
+        assert error <= supported.tolerance + ROUNDING[dtype], f"weights of the kind {kind!r}"
 
     def test_embeddings_share_the_weight_of_the_head(
         self, supported: QuantizationScheme, device: str, dtype: torch.dtype

@@ -177,6 +177,15 @@ class WeightLoaderTests:
         with opened(loader, options, folder) as weights:
             check_all(weights, tensors, list(tensors))
 
+    def test_the_folder_is_not_changed(self, saved: Any, loader: type[WeightLoader], options: Any) -> None:
+        """Models may lie on a disk that cannot be written, or be read by several servers at once."""
+        folder, tensors = saved
+        before = contents_of(folder)
+        with opened(loader, options, folder) as weights:
+            check_all(weights, tensors, list(tensors))
+            assert contents_of(folder) == before
+        assert contents_of(folder) == before
+
     def test_tensors_do_not_share_memory(self, saved: Any, loader: type[WeightLoader], options: Any) -> None:
         folder, tensors = saved
         with opened(loader, options, folder) as weights:
@@ -335,6 +344,12 @@ def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
 def bytes_read() -> int:
     """Return the number of bytes that this process has read from files; 0 if the system does not count them."""
     return _number("/proc/self/io", "rchar:")
+
+
+def contents_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the size of each file of a folder, and when it was last changed."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
 
 def anonymous_bytes() -> int:

@@ -174,6 +174,24 @@ def test_a_construction_error_is_printed_once(install_plugin):
     assert "raise OSError('no disk')" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("ends", "how", "form"),
+    [
+        ("os._exit(0)", "with exit code 0", ()),
+        ("os.kill(os.getpid(), 9)", "by signal 9 (Killed)", ("--json",)),
+    ],
+)
+def test_a_component_that_ends_the_process_is_broken(install_plugin, ends, how, form):
+    source = "import os\n" + PARSER.replace("return [ContentDelta(text)] if text else []", ends)
+    folder = install_plugin("ending", source + "    def finish(self): return []\n")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, filter(None, [folder, *sys.path])))}
+    command = [sys.executable, "-m", "llmfw.api", "check", "reasoning_parser", "mine", *form]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    last = json.loads(done.stdout)["reason"] if form else done.stdout.splitlines()[-1]
+    assert f"the component ended the process {how} while this was tested: " in last
+
+
 def test_tracebacks_are_printed_on_demand(install_plugin):
     install_plugin("ours", RAISES)
     assert "raise OSError('no disk')" in check("reasoning_parser mine --verbose").stdout

@@ -78,7 +78,7 @@ class ChosenScheme:
         """Raise ConfigError if the scheme does not support a device or dtype."""
         with self._errors("unsupported()"):
             reason: Any = self._scheme.unsupported(str(device), dtype)
-            if not (reason is None or isinstance(reason, str)):
+            if not (reason is None or (isinstance(reason, str) and reason.strip())):
                 raise WrongReturnError(f"it returned {reason!r:.80} in place of a reason or None")
         if reason is not None:
             raise ConfigError(f"{self.entry} cannot be used: {one_line(reason)}; {_ADVICE}")

@@ -98,6 +98,40 @@ class FailsForManyRows(GoodScheme):
             return functional.pad(kept, (0, 0, 0, hidden.shape[-2] - kept.shape[-2]))
 
 
+class MixesLongPrompts(GoodScheme):
+    """Takes the mean of the outputs from row 512 on."""
+
+    class linear(Linear):  # noqa: N801
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            found = super().forward(hidden)
+            if found.shape[-2] > 512:
+                found[..., 512:, :] = found[..., 512:, :].mean(-2, keepdim=True)
+            return found
+
+
+class LosesLateOutputs(GoodScheme):
+    """Has room for 1,400 outputs."""
+
+    class linear(Linear):  # noqa: N801
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            found = super().forward(hidden)
+            found[..., 1400:1405] = 0
+            return found
+
+
+class CopiesIntoAnArray(GoodScheme):
+    class linear(Linear):  # noqa: N801
+        def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+            super().__init__(weight, bias)
+            self.array = weight.float().numpy().copy()
+
+
+class ScalesTheBias(GoodScheme):
+    class linear(Linear):  # noqa: N801
+        def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+            super().__init__(weight, None if bias is None else bias.mul_(1.01))
+
+
 class ForgetsTheScales(GoodScheme):
     def num_bytes(self, layer: LinearLayer) -> int | None:
         return layer.out_features * layer.in_features

@@ -328,6 +328,7 @@ LOGITS_PROCESSORS = {
     "AsksForUndeclaredTokens": "test_tokens_are_asked_for_only_if_declared",
 }
 WEIGHT_LOADERS = {
+    "LeavesALock": "test_the_folder_is_not_changed",
     "ListsFloat32": "test_numbers_are_read_bit_by_bit",
     "ReplacesNaN": "test_numbers_are_read_bit_by_bit",
     "CachesByName": "test_folders_are_not_confused",
@@ -352,6 +353,10 @@ WEIGHT_LOADERS = {
 }
 QUANTIZATION_SCHEMES = {
     "PromisesTooMuch": "test_outputs_are_within_the_tolerance",
+    "MixesLongPrompts": "test_a_row_does_not_depend_on_others",
+    "LosesLateOutputs": "test_each_output_is_near_its_own",
+    "CopiesIntoAnArray": "test_layers_hold_no_other_memory",
+    "ScalesTheBias": "test_the_weight_is_neither_changed_nor_kept",
     "ForgetsTheScales": "test_memory_is_what_num_bytes_says",
     "KeepsTheWeight": "test_the_weight_is_neither_changed_nor_kept",
     "ScalesAllRowsAlike": "test_a_row_does_not_depend_on_others",
