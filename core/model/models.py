@@ -253,6 +253,11 @@ def choose_context_length(asked: int | None, text_config: Any, *, long_factors: 
     rope = getattr(text_config, "rope_parameters", None) or {}
     if rope.get("rope_type") in ORIGINAL_LIMIT_TYPES and not (long_factors and has_long_factors(text_config)):
         limit = rope.get("original_max_position_embeddings") or limit
+    if "chunked_attention" in (getattr(text_config, "layer_types", None) or ()):
+        chunk = getattr(text_config, "attention_chunk_size", None)
+        limit = min(
+            filter(None, (limit, chunk)), default=None
+        )  # within its first chunk, a token sees all before it
     if limit is None and asked is None:
         raise ConfigError("the model's config names no longest sequence; give --context-length")
     if asked is None:

@@ -1,4 +1,4 @@
-"""Model adapters for older families of transformers, which do not call its attention interface."""
+"""Model adapters for families whose layers do not call transformers' attention interface as llmfw needs it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def register_model_adapters(register: Register) -> None:
         ("gptj", "attention_method:GPTJAdapter", "GPT-J"),
         ("codegen", "attention_method:CodeGenAdapter", "CodeGen"),
         ("gpt_neo", "gpt_neo:GPTNeoAdapter", "GPT-Neo, with its local windows"),
+        ("llama4", "llama4:Llama4Adapter", "Llama 4, up to the length of a chunk"),
         ("gpt_neox_japanese", "attention_method:GPTNeoXJapaneseAdapter", "GPT-NeoX Japanese"),
     )
     for name, path, summary in adapters:

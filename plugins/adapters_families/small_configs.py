@@ -11,12 +11,27 @@ OLD_SIZES = {"vocab_size": 96, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n
 HALF = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
 
 
-def small_configs(model_type: str) -> Configs:
-    """Return the value of `conformance` for the adapter of a model type."""
+def small_configs(model_type: str, whole: str | None = None) -> Configs:
+    """Return the value of `conformance` for the adapter of a model type.
+
+    Args:
+        whole: type of models that read images, too, and whose text part is of `model_type`; None: there is none.
+    """
     sizes = OLD_SIZES if model_type in ("gptj", "codegen") else SIZES | {"max_position_embeddings": 64}
-    return {"configs": [{"model_type": model_type, **sizes, **fields} for fields in _VARIANTS[model_type]]}
+    configs = [{"model_type": model_type, **sizes, **fields} for fields in _VARIANTS[model_type]]
+    if whole is not None:
+        configs.append({"model_type": whole, "text_config": configs[0]})
+    return {"configs": configs}
 
 
+_LLAMA4: dict[str, Any] = {
+    "intermediate_size": 48,
+    "intermediate_size_mlp": 96,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_local_experts": 2,
+    "attention_chunk_size": 64,
+}
 _VARIANTS: Configs = {
     "falcon": [
         {"bias": True},
@@ -33,6 +48,10 @@ _VARIANTS: Configs = {
     "codegen": [{"rotary_dim": 8, "n_ctx": 64}, {"rotary_dim": 16, "n_ctx": 64}],
     "gpt_neo": [
         {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 5}
+    ],
+    "llama4_text": [
+        _LLAMA4 | {"no_rope_layers": [1, 0], "floor_scale": 4},
+        _LLAMA4 | {"no_rope_layers": [0, 1], "use_qk_norm": False, "moe_layers": [1], "attention_bias": True},
     ],
     "gpt_neox_japanese": [{"intermediate_multiple_size": 2}, {"rope_parameters": HALF}],
 }

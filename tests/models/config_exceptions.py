@@ -78,6 +78,8 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "llama4": {"text_config": {"floor_scale": 16}},
+    "llama4_text": {"floor_scale": 16},
     "mamba2": {"head_dim": 32, "n_groups": 1},
     "nemo_speechlm": {"head_config": {"audio_hidden_size": 64}},
     "paddleocr_vl": {"text_config": _MROPE},

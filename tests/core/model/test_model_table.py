@@ -31,7 +31,6 @@ ALSO_MULTIMODAL = (
 """Types that read images or sound besides text."""
 REFUSED = {
     "deepseek_v32": "selected or compressed tokens",
-    "llama4_text": "the attention mask of layer 0 is neither causal nor a sliding window",
     "mpt": "do not call transformers' attention interface",
     "recurrent_gemma": "keep a recurrent state or that of a convolution in a way that llmfw does not know",
 }

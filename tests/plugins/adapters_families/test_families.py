@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.errors import ModelError
+from llmfw.core.base.errors import ConfigError, ModelError
 from llmfw.core.model.models import load_model
 from llmfw.core.plugin.plugins import load_plugins
 
@@ -32,6 +32,7 @@ MAIN: dict[str, tuple[str, dict[str, Any]]] = {
     "codegen": ("codegen", {}),
     "gpt_neo": ("gpt_neo", {}),
     "gpt_neox_japanese": ("gpt_neox_japanese", {}),
+    "llama4": ("llama4_text", {"floor_scale": 16}),
 }
 OTHER: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon, one norm": ("falcon", GROUPED | {"num_ln_in_parallel_attn": 1}),
@@ -43,6 +44,11 @@ OTHER: dict[str, tuple[str, dict[str, Any]]] = {
     "stablelm, parallel": ("stablelm", {"use_parallel_residual": True, "num_key_value_heads": 4}),
     "nemotron, biased": ("nemotron", {"attention_bias": True, "mlp_bias": True}),
     "gptj, whole heads": ("gptj", {"rotary_dim": 16}),
+    "llama4, other layers": (
+        "llama4_text",
+        {"floor_scale": 7, "no_rope_layers": [0, 1, 1, 0], "use_qk_norm": False},
+    ),
+    "llama4, with images": ("llama4", {"text_config": {"floor_scale": 16}}),
     "gpt_neo, small window": ("gpt_neo", {"window_size": 1}),
     "gpt_neo, global": ("gpt_neo", {"attention_types": [[["global"], 4]]}),
     "gpt_neox_japanese, partial": (
@@ -91,4 +97,21 @@ def test_falcon_with_alibi_is_refused_by_name(tmp_path: Path) -> None:
     folder = save_checkpoint(tiny_config("falcon", alibi=True), tmp_path)
     config = EngineConfig(model=str(folder), device="cpu")
     with pytest.raises(ModelError, match=r"falcon cannot be served: its attention adds ALiBi biases"):
+        load_model(config, torch.device("cpu"), load_plugins().registry)
+
+
+def test_llama4_is_served_up_to_a_chunk(tmp_path: Path) -> None:
+    folder = save_checkpoint(tiny_config("llama4_text", attention_chunk_size=48), tmp_path)
+    registry = load_plugins().registry
+    model = load_model(EngineConfig(model=str(folder), device="cpu"), torch.device("cpu"), registry)
+    assert model.context_length == 48
+    longer = EngineConfig(model=str(folder), device="cpu", context_length=49)
+    with pytest.raises(ConfigError, match="2 to 48 tokens"):
+        load_model(longer, torch.device("cpu"), registry)
+
+
+def test_llama4_without_the_adapter_is_refused(tmp_path: Path) -> None:
+    folder = save_checkpoint(tiny_config("llama4_text"), tmp_path)
+    config = EngineConfig(model=str(folder), device="cpu", model_adapter="none")
+    with pytest.raises(ModelError, match="neither causal nor a sliding window"):
         load_model(config, torch.device("cpu"), load_plugins().registry)

@@ -99,16 +99,6 @@ STATEFUL: dict[str, tuple[str, dict[str, Any], str]] = {
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "falcon (ALiBi)": ("FalconConfig", {"head_dim": None, "alibi": True}, "its attention adds ALiBi biases"),
     "bloom": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "do not call transformers' attention interface"),
-    "llama 4 (chunked attention)": (
-        "Llama4TextConfig",
-        {
-            "attention_chunk_size": 16,
-            "num_local_experts": 2,
-            "interleave_moe_layer_step": 1,
-            "intermediate_size_mlp": 64,
-        },
-        "neither causal nor a sliding window",
-    ),
 }
 
 

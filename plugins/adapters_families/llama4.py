@@ -1,0 +1,96 @@
+"""Adapter of Llama 4: some layers attend within chunks, others scale their queries by the position.
+
+transformers counts that position from the start of the row, which for llmfw holds several sequences. The adapter takes
+the position of each token in its sequence. llmfw serves no sequence that is longer than a chunk, so within chunks is
+causal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.models.llama4.modeling_llama4 import (
+    Llama4TextAttention,
+    Llama4TextDecoderLayer,
+    apply_rotary_emb,
+)
+
+from llmfw.core import Attend, ModelAdapter
+
+from .small_configs import small_configs
+
+
+class Llama4Adapter(ModelAdapter):
+    """Gives each layer a `forward` that passes positions on, and each attention module one that uses them."""
+
+    model_types = ("llama4", "llama4_text")
+    conformance = small_configs("llama4_text", whole="llama4")
+
+    def adapt(self, model: nn.Module, attend: Attend) -> None:
+        """Replace the `forward` of layers and attention modules."""
+        for module in model.modules():
+            if isinstance(module, Llama4TextDecoderLayer):
+                module.forward = PositionsPassedOn(module)
+            elif isinstance(module, Llama4TextAttention):
+                module.forward = AttentionForward(module, attend)
+
+
+class PositionsPassedOn:
+    """Computes a layer, and passes its positions on to its attention module.
+
+    Args:
+        layer: the layer.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._forward = layer.forward
+
+    def __call__(self, hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        """Return the layer's output, [1, T, hidden_size]."""
+        output: torch.Tensor = self._forward(hidden_states, positions=kwargs["position_ids"], **kwargs)
+        return output
+
+
+class AttentionForward:
+    """Computes a Llama 4 attention module.
+
+    Args:
+        module: the module, whose projections are used.
+        attend: llmfw's attention.
+    """
+
+    def __init__(self, module: Any, attend: Attend) -> None:
+        self._module = module
+        self._attend = attend
+
+    def __call__(
+        self,
+        hidden_states: torch.Tensor,
+        position_embeddings: torch.Tensor,
+        positions: torch.Tensor,
+        **kwargs: object,
+    ) -> tuple[torch.Tensor, None]:
+        """Return the module's output, [1, T, hidden_size].
+
+        Args:
+            positions: position of each token in its sequence, [1, T].
+        """
+        module = self._module
+        projections = (module.q_proj, module.k_proj, module.v_proj)
+        query, key, value = (each(hidden_states).unflatten(2, (-1, module.head_dim)) for each in projections)
+        if module.use_rope:
+            query, key = apply_rotary_emb(query, key, position_embeddings)
+        if hasattr(module, "qk_norm"):
+            query, key = module.qk_norm(query), module.qk_norm(key)
+        if module.attn_temperature_tuning and not module.use_rope:
+            query = (query * self._factors(positions)).to(query.dtype)
+        query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+        output = self._attend(module, query, key, value, None, scaling=module.scaling)
+        return module.o_proj(output.flatten(2)), None
+
+    def _factors(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return the factor of each token's queries, [1, T, 1, 1]; see arXiv:2501.19399."""
+        steps = torch.floor((positions.float() + 1.0) / self._module.floor_scale)
+        return (torch.log1p(steps) * self._module.attn_scale + 1.0)[..., None, None]
