@@ -19,6 +19,7 @@ PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 # Names of other programs' options, by the file that has them.
 OTHERS = {
     "api/checks/component_check.py": {"--rootdir", "--basetemp", "--capture", "--import-mode"},  # pytest's
+    "api/commands/batch/submit.py": {"--completion-window"},  # the name of OpenAI's field
     "api/llmfw_engine.py": {"--yes"},  # pip's
     "api/settings/other_servers_flags.py": {flag for flags, _ in foreign_flags() for flag in flags},
     "core/model/tokenizer_files.py": {"--local-dir"},  # that of `hf download`, and the next three

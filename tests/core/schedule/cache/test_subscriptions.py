@@ -43,7 +43,8 @@ class PlainForm(NoPrefixCache):
         return self._cache.match_length(token_ids, salt)
 
     def whole_pages_awaited(self, subscription: Subscription, rank: int) -> int:
-        return self.num_awaited(subscription, rank) // self._page_size * self._page_size
+        found = PrefixCache.num_awaited(self, subscription, rank)
+        return found // self._page_size * self._page_size
 
 
 class Pair:
