@@ -114,7 +114,10 @@ READY = Registry(
         ({"attention": "plane"}, "unknown attention 'plane'"),
         ({"attention": "half"}, "lacks .*forward"),
         ({"attention": "tuned", "options": {"attention.tyles": 4}}, "has no option 'tyles'"),
-        ({"attention": "tuned", "options": {"attention.tiles": "many"}}, "attention.tiles: 'many' is not a whole number"),
+        (
+            {"attention": "tuned", "options": {"attention.tiles": "many"}},
+            "attention.tiles: 'many' is not a whole number",
+        ),
         (
             {"options": {"attention.tyles": 4}},
             "'tuned' has no option 'tyles'.*; attention 'plain' has no option 'tyles'",
