@@ -22,7 +22,7 @@ PATH_SCOPES = {
 
 
 def check_scope(scope: str, what: str) -> None:
-    """Raise MissingScopeError if the current caller lacks a scope; "" is one that nobody lacks.
+    """Raise MissingScopeError if the current caller lacks a scope. The scope "" is never missing.
 
     Args:
         what: what needs it, for the message.
