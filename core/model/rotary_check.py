@@ -36,8 +36,7 @@ def check_rotary(model: nn.Module, vocab_size: int, context_length: int) -> None
     Raises:
         ModelError: the logits differ.
     """
-    config: Any = model.config
-    if set(KINDS).isdisjoint(_texts(config.to_dict())):
+    if not has_rotary_by_length(model.config):
         return
     sequences = [[each % vocab_size for each in IDS], [OTHER % vocab_size]]
     step = Packed([len(IDS), 1])
@@ -52,6 +51,11 @@ def check_rotary(model: nn.Module, vocab_size: int, context_length: int) -> None
             f"its rotary embeddings depend on the longest sequence of a step, up to {context_length} tokens; give a "
             "--context-length of at most the original_max_position_embeddings of its config",
         )
+
+
+def has_rotary_by_length(config: Any) -> bool:
+    """Return whether a transformers config names, anywhere, a kind of rotary embeddings that depends on lengths."""
+    return not set(KINDS).isdisjoint(_texts(config.to_dict()))
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -29,6 +29,7 @@ from llmfw.core.model.weight_choice import choose_weights
 from llmfw.core.plugin.registry import Registry
 
 from .batch import padded
+from .batch_check import check_batches, check_long_texts
 from .pooling import Pooling, load_pooling
 from .served_weights import served_differences
 
@@ -92,7 +93,10 @@ class Encoder:
             time.perf_counter() - started,
         )
         pack_linears(module)
-        return cls(module, pooling, max_length(config, module, pooling.max_length))
+        encoder = cls(module, pooling, max_length(config, module, pooling.max_length))
+        check_batches(module, lambda texts: encoder.encode(texts, [None] * len(texts)))
+        check_long_texts(module, encoder.max_length)
+        return encoder
 
     @torch.inference_mode()
     def encode(
