@@ -4,7 +4,8 @@
         with unhurt(server):
             ...  # attack server.port
 
-`unhurt` fails if the second client's requests fail or are slow, if a process ended, or if memory stays taken.
+`unhurt` fails if the second client's requests fail or are slow, if a process ended, or if memory stays taken, other than
+that of the prefix cache.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..crash.server import ServerProcess
+from .memory import ServerMemory
 
 MAX_P99_MS = float(os.environ.get("LLMFW_ATTACK_P99_MS", "250"))
 """Of the second client. On a machine that does other work at the same time, allow more."""
@@ -66,12 +68,6 @@ def probing(port: int, key: str = "") -> Iterator[list[Report]]:
     found.append(Report(**json.loads(output)))
 
 
-def resident_bytes(pids: list[int]) -> int:
-    """Return the resident memory of processes, shared pages counted once in each."""
-    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
-    return pages * os.sysconf("SC_PAGESIZE")
-
-
 @contextmanager
 def unhurt(server: ServerProcess, key: str = "", max_p99_ms: float = MAX_P99_MS) -> Iterator[None]:
     """Run an attack in the block, and assert that it hurt only the attacker.
@@ -80,7 +76,8 @@ def unhurt(server: ServerProcess, key: str = "", max_p99_ms: float = MAX_P99_MS)
         key: API key of the second client.
         max_p99_ms: milliseconds that a probe may take.
     """
-    before, pids = resident_bytes(server.pids), set(server.pids)
+    memory, pids = ServerMemory(server.pids), set(server.pids)
+    before = memory.resident_bytes()
     with probing(server.port, key) as found:
         yield
     report = found[0]
@@ -88,12 +85,12 @@ def unhurt(server: ServerProcess, key: str = "", max_p99_ms: float = MAX_P99_MS)
     assert not report.failures, str(report)
     assert report.p99_ms <= max_p99_ms, str(report)
     assert pids <= set(server.pids), f"a process ended:\n{server.log.read_text()[-3000:]}"
-    assert_memory_returns(server, before)
+    assert_memory_returns(memory, before)
 
 
-def assert_memory_returns(server: ServerProcess, before: int) -> None:
+def assert_memory_returns(memory: ServerMemory, before: int) -> None:
     """Assert that resident memory comes back to what it was before, but for 100 MB."""
     deadline = time.monotonic() + MEMORY_PATIENCE_S
-    while (kept := resident_bytes(server.pids) - before) > MAX_KEPT_BYTES:
+    while (kept := memory.resident_bytes() - before) > MAX_KEPT_BYTES:
         assert time.monotonic() < deadline, f"{kept / 2**20:.0f} MB more than before the attack"
         time.sleep(0.2)
