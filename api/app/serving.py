@@ -277,7 +277,7 @@ class Serving:
         registry = self._plugins.registry
         components = await start_engine(client, self._engine_config, self._config, registry)
         app = create_app(
-            observed(client, self._observers),
+            observed(client, self._observers, self._config.served_model_name),
             components,
             self._stores,
             self._config,
@@ -291,6 +291,7 @@ class Serving:
         _setup_uvicorn_logging()
         startable = Startable(app)
         ready = ready_text(
+            observers=self._observers,
             url,
             self._config.served_model_name,
             task=client.info.task,

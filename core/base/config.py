@@ -188,8 +188,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Kill an engine that takes longer than this for one step, or that gives no sign of life for 10 seconds (for this "
         "time if it is shorter). 0 turns the watchdog off.", metavar="SECONDS")] = 300.0
     observers: Annotated[str, Setting(
-        "Tell these components what happens to each request, separated by commas.",
-        kind="observer", words=("none",))] = "none"
+        "Tell these components what happens to each request, separated by commas; auto: request-metrics.",
+        kind="observer", words=("auto", "none"))] = "auto"
     middleware: Annotated[str, Setting(
         "Pass HTTP requests through these components, from the outside inward, separated by commas.",
         kind="middleware", words=("none",))] = "none"
