@@ -21,7 +21,7 @@ import msgspec
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import EngineStats, FromEngine
 from llmfw.core.base.errors import LLMFWError, UnreadableRequestError
-from llmfw.core.base.log import setup_logging
+from llmfw.core.base.log import LogTarget, setup_logging
 from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, Request, TokenEvent
 from llmfw.core.imports import garbage
 from llmfw.core.ipc.child import settle
@@ -220,7 +220,7 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
 
 def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
     _watch_parent()
-    setup_logging(launch.config.log_level)
+    setup_logging(launch.config.log_level, LogTarget(launch.config.log_format, launch.config.log_file))
     heartbeat = Heartbeat(launch.heartbeat)
     heartbeat.start_beating()
     alarm = Waker()
