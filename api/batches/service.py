@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from llmfw.api.access.ownership import Ownership
@@ -112,7 +113,7 @@ class BatchService:
         found = await self._batches.list(tenants=tenants, after=query.after, limit=query.fetch)
         return BatchList(**page_of([view(record, LISTED_ERRORS) for record in found], query))
 
-    async def unfinished(self) -> list[BatchRecord]:
+    async def unfinished(self) -> Sequence[BatchRecord]:
         """Return the records of all tenants' jobs that have not ended.
 
         Raises:
