@@ -15,7 +15,7 @@ from llmfw.core.plugin.guard import guarded
 from llmfw.core.plugin.option_keys import refuse_options_of_others
 from llmfw.core.plugin.registry import Registry
 
-from .observer_choice import KIND, observers_of
+from .observer_choice import KIND, observer_options, observers_of
 
 
 @contextlib.asynccontextmanager
@@ -47,8 +47,9 @@ def observed(client: EngineClient, observers: Observers, model: str) -> EngineCl
 def _threads(config: ServerConfig, registry: Registry) -> Iterator[ObserverThread]:
     entries = choose(registry, KIND, observers_of(config, registry)).entries
     names = [name for entry in entries for name in (entry.name, entry.full_name)]
-    refuse_options_of_others(KIND, names, config.options, "--observers NAME,NAME")
+    options = observer_options(config)
+    refuse_options_of_others(KIND, names, options, "--observers NAME,NAME")
     for entry in entries:
         calls = registry.ledger.of(entry)
         made = guarded(entry.load(), RequestObserver, calls)
-        yield ObserverThread(entry.build(made, entry.build_options(config.options)), calls)
+        yield ObserverThread(entry.build(made, entry.build_options(options)), calls)

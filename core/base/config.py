@@ -197,6 +197,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     observers: Annotated[str, Setting(
         "Tell these components what happens to each request, separated by commas; auto: request-metrics.",
         kind="observer", words=("auto", "none"))] = "auto"
+    otlp_endpoint: Annotated[str | None, Setting(
+        "Send a trace of each request to this collector of OpenTelemetry, by OTLP over HTTP: the observer otel, in addition "
+        "to --observers.", unset="no traces are sent", metavar="URL")] = None
     middleware: Annotated[str, Setting(
         "Pass HTTP requests through these components, from the outside inward, separated by commas.",
         kind="middleware", words=("none",))] = "none"
@@ -311,11 +314,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: Annotated[Positive, Setting(
         "Maximum number of messages in a chat, and of parts in a message.")] = 2048
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+    log_file: LogFile = None
     options: ComponentOptions = {}
     disabled_plugins: DisabledPlugins = ()
 
-    log_format: LogFormat = "text"
-    log_file: LogFile = None
     def __post_init__(self) -> None:
         """Raise ConfigError if any field is invalid."""
         check_fields(type(self), msgspec.structs.asdict(self))
