@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import re
 from http.client import responses
+from typing import Any
 from urllib.parse import quote
 
 from litestar.types import HTTPScope, Message
 
 from llmfw.api.text.terms import key_name
+from llmfw.core.base.json_log import with_fields
 
 from .redaction import Redaction
 
@@ -38,11 +40,15 @@ class AccessLog:
             return
         request_id = dict(message["headers"]).get(b"x-request-id", b"").decode("latin-1")  # type: ignore[typeddict-item]
         status: int = message["status"]  # type: ignore[typeddict-item]
-        logger.info("%s", access_line(scope, status, key_name.get(), request_id, self._redact))
+        fields = access_fields(scope, status, key_name.get(), request_id, self._redact)
+        logger.info("%s", _line(fields), extra=with_fields(fields))
 
 
-def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, redact: Redaction) -> str:
-    """Return the log line of a request: client, method, path, status and, if known, tenant and request id.
+def access_fields(
+    scope: HTTPScope, status: int, tenant: str, request_id: str, redact: Redaction
+) -> dict[str, Any]:
+    """Return what the log says about a request: client, method, path with query, version of HTTP, status and, if
+    known, tenant and request id.
 
     The values of query parameters are hidden.
 
@@ -50,7 +56,6 @@ def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, red
         redact: function that hides API keys in the path and in the request id.
     """
     client = scope.get("client")
-    address = f"{client[0]}:{client[1]}" if client else "-"
     path = scope["path"]
     is_route = scope.get("path_template") == path  # all of it is the server's own text
     target = quote(path if is_route else redact(path), safe="/*…")
@@ -58,10 +63,31 @@ def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, red
         target = f"{target[:MAX_PATH]}…"
     if query := scope.get("query_string"):
         target += f"?{_redacted(query)}"
-    phrase = responses.get(status, "")
-    line = f'{address} - "{scope["method"]} {target} HTTP/{scope["http_version"]}" {status} {phrase}'.rstrip()
-    line += f" tenant={tenant}" if tenant else ""
-    return f"{line} id={redact(request_id)}" if request_id else line
+    fields: dict[str, Any] = {
+        "client": f"{client[0]}:{client[1]}" if client else "-",
+        "method": scope["method"],
+        "path": target,
+        "http_version": scope["http_version"],
+        "status": status,
+    }
+    if tenant:
+        fields["tenant"] = tenant
+    if request_id:
+        fields["request_id"] = redact(request_id)
+    return fields
+
+
+def access_line(scope: HTTPScope, status: int, tenant: str, request_id: str, redact: Redaction) -> str:
+    """Return the log line of a request; the arguments are those of `access_fields`."""
+    return _line(access_fields(scope, status, tenant, request_id, redact))
+
+
+def _line(fields: dict[str, Any]) -> str:
+    request = f"{fields['method']} {fields['path']} HTTP/{fields['http_version']}"
+    phrase = responses.get(fields["status"], "")
+    line = f'{fields["client"]} - "{request}" {fields["status"]} {phrase}'.rstrip()
+    line += f" tenant={fields['tenant']}" if "tenant" in fields else ""
+    return f"{line} id={fields['request_id']}" if "request_id" in fields else line
 
 
 def _redacted(query: bytes) -> str:

@@ -26,6 +26,7 @@ from llmfw.api.for_plugins.server_api import InProcessAPI
 from llmfw.api.for_plugins.services import CallerServices
 from llmfw.api.http.errors import EXCEPTION_HANDLERS
 from llmfw.api.http.query_names import QueryNames
+from llmfw.api.metrics.http_requests import HTTPRequests
 from llmfw.api.routes.about import about_routes
 from llmfw.api.routes.admin import admin_routes
 from llmfw.api.routes.anthropic import anthropic_routes
@@ -53,6 +54,7 @@ from llmfw.api.text.terms import key_name, key_scopes
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
 from llmfw.core.client.client import EngineClient
+from llmfw.core.client.observers import Observers
 from llmfw.core.plugin.calls import ComponentLedger
 
 from .cancelled_requests import CancelledRequests
@@ -60,6 +62,7 @@ from .head import HeadFollowsGet
 from .plugin_middleware import wrapped
 from .plugin_routes import plugin_route, route_entry, shared_paths
 from .request_id import add_request_id
+from .trace_context import TraceContext
 
 OPEN_PATHS = frozenset({"/", "/health", "/health_generate", "/ping"})
 """Paths that need no API key."""
@@ -76,6 +79,7 @@ def create_app(
     middleware: Sequence[Middleware] = (),
     authenticators: Authenticators | None = None,
     ledger: ComponentLedger | None = None,
+    observers: Observers | None = None,
 ) -> ASGIApp:
     """Build the HTTP application.
 
@@ -89,6 +93,7 @@ def create_app(
         middleware: middleware of plugins, from the outside inward.
         authenticators: authenticators of plugins, which `config` must name; None: there are none.
         ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
+        observers: observers, for their metrics; None: there are none.
 
     Raises:
         ConfigError: an API key or a key file is invalid.
@@ -99,7 +104,9 @@ def create_app(
     client = KeyCaches(client) if config.prefix_cache_scope == "key" else client
     services = Services(client, components, stores, config, keys)
     ledger = ledger or ComponentLedger()
-    own = [*_routes(services, client, config, keys), *metrics_routes(client, ledger)]
+    http = HTTPRequests()
+    metrics = metrics_routes(client, ledger, services.batches, http, observers or Observers())
+    own = [*_routes(services, client, config, keys), *metrics]
     limits = body_limits(config)
     state: dict[str, Any] = {
         "bodies": BodyReader(limits),
@@ -120,7 +127,7 @@ def create_app(
     for plugin, path in plugin_routes:
         _register(app, plugin, path, ledger)
     inner = wrapped(HeadFollowsGet(app), middleware, outside_checks=False)
-    return _guarded(inner, config, keys, middleware, authenticators)
+    return _guarded(inner, config, keys, middleware, authenticators, http)
 
 
 def _state_for_plugins(
@@ -195,16 +202,18 @@ def _guarded(
     keys: Keyring,
     middleware: Sequence[Middleware],
     others: Authenticators | None,
+    http: HTTPRequests,
 ) -> ASGIApp:
     """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, plugins' middleware that
-    stands before these checks, ids, access log."""
+    stands before these checks, trace context, ids, access log, counts."""
     guarded = ApiKey(app, keys, OPEN_PATHS, others) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
     checked = AdminPaths(known, _for_admins(app, keys, others))
     plugins = wrapped(checked, middleware, outside_checks=True)
-    return CancelledRequests(plugins, [add_request_id, AccessLog(redact).note])
+    traced = TraceContext(plugins)
+    return CancelledRequests(traced, [add_request_id, AccessLog(redact).note, http.note])
 
 
 def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:

@@ -18,7 +18,7 @@ from llmfw.api.services.option_checks import check_options
 from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import PluginError
-from llmfw.core.base.log import setup_logging
+from llmfw.core.base.log import LogTarget, setup_logging
 from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.client.restarts import RestartPolicy
 from llmfw.core.client.supervisor import SupervisedEngineClient
@@ -53,7 +53,8 @@ def serve(
         PluginError: code in this process ended the server.
     """
     with Signals() as signals:
-        setup_logging(server_config.log_level)
+        log = LogTarget(server_config.log_format, server_config.log_file)
+        setup_logging(server_config.log_level, log)
         logger.info("%s", settings_line(engine_config, server_config, given or Given()))
         logger.debug("Resolved %s", settings_line(engine_config, server_config, Given()))
         keys = Keyring(server_config)  # first, so that an invalid key file is reported early
@@ -79,6 +80,7 @@ def serve(
                             *(client, engine_config, server_config, plugins, stores, keys, observers),
                             middleware=middleware,
                             authenticators=authenticators,
+                            log=log,
                         )
                         code = await serving.run(sock, signals)
                 lingering.watch(code)

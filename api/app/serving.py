@@ -30,7 +30,7 @@ from llmfw.api.services.observing import observed
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import PluginError
-from llmfw.core.base.log import SEVERAL_LINES, TIME_FORMAT, TIME_PREFIX, LineHandler
+from llmfw.core.base.log import SEVERAL_LINES, TIME_FORMAT, TIME_PREFIX, LogTarget
 from llmfw.core.client.observers import Observers
 from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.imports import garbage
@@ -163,6 +163,7 @@ class Serving:
         observers: observers of the requests.
         middleware: middleware of plugins, from the outside inward.
         authenticators: authenticators of plugins.
+        log: where the log goes.
     """
 
     def __init__(
@@ -176,8 +177,10 @@ class Serving:
         observers: Observers,
         middleware: Sequence[Middleware] = (),
         authenticators: Authenticators | None = None,
+        log: LogTarget | None = None,
     ) -> None:
         self._client = client
+        self._log = log or LogTarget()
         self._observers = observers
         self._middleware = middleware
         self._authenticators = authenticators
@@ -249,7 +252,9 @@ class Serving:
             self._stopped_by = self._stopped_by or number
             self._stop()
         elif number == signal.SIGHUP:
-            logger.info("SIGHUP: reads the files of API keys again; other settings need a restart")
+            logger.info(
+                "SIGHUP: reads the files of API keys again, and opens moved log files anew; other settings need a restart"
+            )
             self._keys.read_again()
         elif number == signal.SIGUSR1:
             logger.info(
@@ -277,7 +282,7 @@ class Serving:
         registry = self._plugins.registry
         components = await start_engine(client, self._engine_config, self._config, registry)
         app = create_app(
-            observed(client, self._observers),
+            observed(client, self._observers, self._config.served_model_name),
             components,
             self._stores,
             self._config,
@@ -286,9 +291,10 @@ class Serving:
             middleware=self._middleware,
             authenticators=self._authenticators if self._keys.has_others else None,
             ledger=registry.ledger,
+            observers=self._observers,
         )
         prepare_process(self._config, has_keys=self._keys.has_keys)
-        _setup_uvicorn_logging()
+        _setup_uvicorn_logging(self._log)
         startable = Startable(app)
         ready = ready_text(
             url,
@@ -300,16 +306,15 @@ class Serving:
         return Server(startable, self._config, client, url, ready)
 
 
-def _setup_uvicorn_logging() -> None:
+def _setup_uvicorn_logging(log: LogTarget) -> None:
     """Format uvicorn's log lines and the access log like llmfw's own, with uvicorn's style of levels.
 
     Drops uvicorn's lines about the application's startup, because `Server.startup` logs more.
     """
     form = f"{TIME_PREFIX} %(levelprefix)s %(message)s"
     for name in ("uvicorn", "llmfw.access"):
-        handler = LineHandler()
-        handler.setFormatter(uvicorn.logging.DefaultFormatter(form, TIME_FORMAT, use_colors=False))
-        logging.getLogger(name).handlers = [handler]
+        text = uvicorn.logging.DefaultFormatter(form, TIME_FORMAT, use_colors=False)
+        logging.getLogger(name).handlers = [log.handler(text)]
         logging.getLogger(name).propagate = False
     logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_UNTOLD))
 

@@ -51,7 +51,7 @@ class Job:
         self._halted = asyncio.Event()
         self._backoff = Backoff(batch_id, context.retry_s)
         self._results = context.batches.results(batch_id)
-        self._buffer = ResultBuffer(self._results, Backoff(batch_id, context.retry_s))
+        self._buffer = ResultBuffer(self._results, Backoff(batch_id, context.retry_s), context.counts)
         self._verdict: Verdict | None = None
         self._accusing: asyncio.Task[None] | None = None
         self._lost: list[
@@ -266,6 +266,8 @@ class Job:
             raise BrokenStoreError(_not_replaced(record, new, is_replaced))
         if is_replaced:
             log_change(record.status, found)
+            if found.status in ENDED:
+                self._context.counts.note_end(found)
 
 
 async def accuse(batches: BatchStore, batch_id: str, lines: Collection[int], points: int) -> None:

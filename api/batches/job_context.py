@@ -11,6 +11,7 @@ from llmfw.api.server.limits import BodyLimits
 from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.interfaces.file_store import FileStore
 
+from .counts import BatchCounts
 from .endpoints import Endpoints
 from .work_marks import WorkMarks
 
@@ -24,6 +25,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
             input in memory.
         marks: work marks, which show after a crash which lines were worked on.
         limits: limits on the size and structure of each line.
+        counts: counts what has ended in this process.
         retry_s: seconds to wait before the first retry.
     """
 
@@ -36,3 +38,4 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     marks: WorkMarks
     limits: BodyLimits
     retry_s: float
+    counts: BatchCounts = msgspec.field(default_factory=BatchCounts)

@@ -9,6 +9,7 @@ from llmfw.core.base.errors import StorageError
 from llmfw.core.interfaces.batch_store import BatchResults, LineResult
 
 from .backoff import Backoff
+from .counts import BatchCounts
 
 GROUP = 100  # results that are written without waiting for more
 WAIT_S = 0.05  # longest wait for a group to fill
@@ -22,10 +23,12 @@ class ResultBuffer:
     Args:
         results: the job's results in the store.
         backoff: delay between retries of failed writes.
+        counts: counts the results that were written.
     """
 
-    def __init__(self, results: BatchResults, backoff: Backoff) -> None:
+    def __init__(self, results: BatchResults, backoff: Backoff, counts: BatchCounts | None = None) -> None:
         self._results = results
+        self._counts = counts or BatchCounts()
         self._backoff = backoff
         self._pending: list[LineResult] = []
         self._filled, self._full = asyncio.Event(), asyncio.Event()
@@ -69,6 +72,7 @@ class ResultBuffer:
         while self._pending:
             group = list(self._pending)
             await self._results.add(group)
+            self._counts.note_results(group)
             del self._pending[: len(group)]
 
     async def _write_all(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from llmfw.api.access.ownership import Ownership
@@ -24,10 +25,11 @@ from llmfw.core.interfaces.batch_store import BatchRecord, BatchStore
 from llmfw.core.interfaces.file_store import FileStore
 
 from .completion_window import window_seconds
+from .counts import BatchCounts
 from .endpoints import Answering, Endpoints
 from .job import log_change
 from .job_context import JobContext
-from .runner import BatchRunner
+from .runner import BatchRunner, unfinished
 from .states import cancelling, may_be_cancelled
 from .view import view
 from .work_marks import WorkMarks
@@ -49,6 +51,7 @@ class BatchService:
             request.
         deleting: lock held while an input file is looked up and its job is created. Code that deletes files
             holds the same lock.
+        counts: what has ended in this process.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class BatchService:
         runner: BatchRunner,
         ownership: Ownership,
         deleting: asyncio.Lock | None = None,
+        counts: BatchCounts | None = None,
     ) -> None:
+        self.counts = counts or BatchCounts()
         self._files = files
         self._batches = batches
         self._endpoints = endpoints
@@ -107,6 +112,14 @@ class BatchService:
         tenants = self._ownership.visible()
         found = await self._batches.list(tenants=tenants, after=query.after, limit=query.fetch)
         return BatchList(**page_of([view(record, LISTED_ERRORS) for record in found], query))
+
+    async def unfinished(self) -> Sequence[BatchRecord]:
+        """Return the records of all tenants' jobs that have not ended.
+
+        Raises:
+            StorageError: the store cannot be read now.
+        """
+        return await unfinished(self._batches)
 
     async def cancel(self, batch_id: str) -> Batch:
         """Cancel a job and return it in state "cancelling". The job keeps the results so far.
@@ -188,7 +201,7 @@ def open_batches(
         retry_s=RETRY_S,
     )
     runner = BatchRunner(context, client.stats)
-    return BatchService(files, batches, endpoints, runner, ownership, deleting)
+    return BatchService(files, batches, endpoints, runner, ownership, deleting, context.counts)
 
 
 def _record(body: CreateBatchRequest, seconds: int, tenant: str) -> BatchRecord:

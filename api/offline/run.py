@@ -215,7 +215,9 @@ async def _answering(
             config.response_ttl_days * SECONDS_A_DAY,
             ownership,
         )
-        answering = Answering(DeferringClient(observed(client, observers)), components, config, memory)
+        answering = Answering(
+            DeferringClient(observed(client, observers, config.served_model_name)), components, config, memory
+        )
         batches = open_batches(
             client,
             answering,

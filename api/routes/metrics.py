@@ -17,9 +17,15 @@ from litestar.types import ASGIApp
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from llmfw.api.batches.service import BatchService
+from llmfw.api.metrics.batch_families import BatchProgress
+from llmfw.api.metrics.build_info import build_family
 from llmfw.api.metrics.collector import ServerCollector
-from llmfw.core.base.errors import EngineError
+from llmfw.api.metrics.http_requests import HTTPRequests
+from llmfw.core.base.engine_info import EngineStats
+from llmfw.core.base.errors import EngineError, LLMFWError
 from llmfw.core.client.client import EngineClient
+from llmfw.core.client.observers import Observers
 from llmfw.core.interfaces.operation import describe
 from llmfw.core.plugin.calls import ComponentLedger
 
@@ -27,12 +33,21 @@ PATH = "/metrics"
 PATIENCE_S = 5.0  # seconds to wait for the statistics of an engine, which may be in a long step
 
 
-def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRouteHandler]:
+def metrics_routes(
+    client: EngineClient,
+    ledger: ComponentLedger,
+    batches: BatchService,
+    http: HTTPRequests,
+    observers: Observers,
+) -> list[HTTPRouteHandler]:
     """Return the route handlers of `/metrics`.
 
     Args:
         ledger: ledger of the calls of this process's components.
+        http: counts of HTTP requests.
+        observers: observers, which may have metrics of their own.
     """
+    build = build_family()
 
     @get(
         PATH,
@@ -40,16 +55,32 @@ def metrics_routes(client: EngineClient, ledger: ComponentLedger) -> list[HTTPRo
     )
     async def metrics(request: Request[Any, Any, Any]) -> ASGIApp:
         encode, content_type = encoder_for(request.headers.get("accept", ""))
-        uses, engine = ledger.uses(), None
-        with contextlib.suppress(EngineError, TimeoutError):
-            stats = await asyncio.wait_for(client.stats(), PATIENCE_S)
+        stats, jobs, others = await asyncio.gather(
+            _engine_stats(client), _batch_progress(batches), observers.metrics()
+        )
+        uses = ledger.uses()
+        engine = None
+        if stats is not None:
             uses, engine = uses + stats.component_uses, (client.info, stats)
         registry = CollectorRegistry()
-        registry.register(ServerCollector(uses, client.num_restarts, engine))
+        own = [build, http.family()]
+        registry.register(ServerCollector(uses, client.num_restarts, engine, jobs, own=own, observers=others))
         # As a header, because ASGIResponse would add a second charset to a text media type.
         return ASGIResponse(body=encode(registry), headers={"content-type": content_type})
 
     return [metrics]
+
+
+async def _engine_stats(client: EngineClient) -> EngineStats | None:
+    with contextlib.suppress(EngineError, TimeoutError):
+        return await asyncio.wait_for(client.stats(), PATIENCE_S)
+    return None
+
+
+async def _batch_progress(batches: BatchService) -> BatchProgress | None:
+    with contextlib.suppress(LLMFWError, TimeoutError):
+        return BatchProgress(await asyncio.wait_for(batches.unfinished(), PATIENCE_S), batches.counts)
+    return None
 
 
 def encoder_for(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:

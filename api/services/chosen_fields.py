@@ -12,6 +12,8 @@ from llmfw.core.plugin.option_keys import refuse_options_of_others
 from llmfw.core.plugin.registration import GETS_FIELDS
 from llmfw.core.plugin.registry import Entry, Registry
 
+from .observer_choice import observers_of
+
 KIND = "request_field"
 
 
@@ -43,7 +45,7 @@ def chosen_fields(engine: EngineConfig, server: ServerConfig, registry: Registry
 
 def _users(engine: EngineConfig, server: ServerConfig, registry: Registry) -> Iterator[Entry]:
     """Yield the chosen components that may need request fields."""
-    chosen = engine.policy, engine.drafter, server.observers, engine.logits_processors
+    chosen = engine.policy, engine.drafter, observers_of(server, registry), engine.logits_processors
     settings = dict(zip(GETS_FIELDS, chosen, strict=True))
     for kind, setting in settings.items():
         try:

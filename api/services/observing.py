@@ -15,7 +15,7 @@ from llmfw.core.plugin.guard import guarded
 from llmfw.core.plugin.option_keys import refuse_options_of_others
 from llmfw.core.plugin.registry import Registry
 
-KIND = "observer"
+from .observer_choice import KIND, observer_options, observers_of
 
 
 @contextlib.asynccontextmanager
@@ -35,16 +35,21 @@ async def observing(config: ServerConfig, registry: Registry) -> AsyncIterator[O
         await observers.close()
 
 
-def observed(client: EngineClient, observers: Observers) -> EngineClient:
-    """Return a client whose requests are reported; the client itself if there are no observers."""
-    return ObservedEngineClient(client, observers.report) if observers.threads else client
+def observed(client: EngineClient, observers: Observers, model: str) -> EngineClient:
+    """Return a client whose requests are reported; the client itself if there are no observers.
+
+    Args:
+        model: name under which the model is served.
+    """
+    return ObservedEngineClient(client, observers.report, model) if observers.threads else client
 
 
 def _threads(config: ServerConfig, registry: Registry) -> Iterator[ObserverThread]:
-    entries = choose(registry, KIND, config.observers).entries
+    entries = choose(registry, KIND, observers_of(config, registry)).entries
     names = [name for entry in entries for name in (entry.name, entry.full_name)]
-    refuse_options_of_others(KIND, names, config.options, "--observers NAME,NAME")
+    options = observer_options(config)
+    refuse_options_of_others(KIND, names, options, "--observers NAME,NAME")
     for entry in entries:
         calls = registry.ledger.of(entry)
         made = guarded(entry.load(), RequestObserver, calls)
-        yield ObserverThread(entry.build(made, entry.build_options(config.options)), calls)
+        yield ObserverThread(entry.build(made, entry.build_options(options)), calls)

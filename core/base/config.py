@@ -34,6 +34,11 @@ Grammar = Annotated[str, Setting(
     aliases=("--grammar-backend",), kind="grammar", words=("auto", "none"))]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], Setting(
     "Least severe messages to log; debug also shows tracebacks.")]
+LogFormat = Annotated[Literal["text", "json"], Setting(
+    "Format of the log: lines of text for people, or a JSON object on each line.")]
+LogFile = Annotated[str | None, Setting(
+    "Append the log to this file. It may be moved away while the server runs, as log rotation does.",
+    unset="the log goes to standard error", metavar="FILE")]
 ComponentOptions = Annotated[dict[str, OptionValue], Setting(
     "Set an option of a chosen component, as in attention.workspace_mb=256; repeatable.",
     flag="-o", aliases=("--option",), unset="the component's own", metavar="KIND.KEY=VALUE", group="Plugins",
@@ -157,6 +162,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Keep the decisions about the last N requests for `llmfw trace`, and log them at level debug; 0: keep "
         "none.")] = 0
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+    log_file: LogFile = None
     decode_log_interval: Annotated[Positive, Setting("Decode steps from one line of the log to the next.")] = 40
     options: ComponentOptions = {}
     disabled_plugins: DisabledPlugins = ()
@@ -188,8 +195,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Kill an engine that takes longer than this for one step, or that gives no sign of life for 10 seconds (for this "
         "time if it is shorter). 0 turns the watchdog off.", metavar="SECONDS")] = 300.0
     observers: Annotated[str, Setting(
-        "Tell these components what happens to each request, separated by commas.",
-        kind="observer", words=("none",))] = "none"
+        "Tell these components what happens to each request, separated by commas; auto: request-metrics.",
+        kind="observer", words=("auto", "none"))] = "auto"
+    otlp_endpoint: Annotated[str | None, Setting(
+        "Send a trace of each request to this collector of OpenTelemetry, by OTLP over HTTP: the observer otel, in addition "
+        "to --observers.", unset="no traces are sent", metavar="URL")] = None
     middleware: Annotated[str, Setting(
         "Pass HTTP requests through these components, from the outside inward, separated by commas.",
         kind="middleware", words=("none",))] = "none"
@@ -304,6 +314,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: Annotated[Positive, Setting(
         "Maximum number of messages in a chat, and of parts in a message.")] = 2048
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+    log_file: LogFile = None
     options: ComponentOptions = {}
     disabled_plugins: DisabledPlugins = ()
 

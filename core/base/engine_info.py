@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .control import Answer
+from .histogram import Histogram
 from .request import EventBatch
 
 
@@ -17,6 +18,7 @@ class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
         calls: number of calls.
         failures: number of calls that raised an unexpected exception.
         dropped: number of events that an observer did not get.
+        latency: durations of the calls, of a store; None for other components.
     """
 
     kind: str
@@ -26,6 +28,25 @@ class ComponentUse(msgspec.Struct, array_like=True, frozen=True):
     calls: int
     failures: int
     dropped: int = 0
+    latency: Histogram | None = None
+
+
+class StepSeconds(msgspec.Struct, array_like=True):
+    """Seconds of each phase of the engine's steps, since start.
+
+    Attributes:
+        plan: planning by the scheduler.
+        forward: forward passes, or their launch on a device that computes them later.
+        sample: masks of grammars, adjustment of logits and sampling, or the launch of these.
+        wait: waits for a device.
+        commit: appending tokens, ending sequences, creating events.
+    """
+
+    plan: float = 0.0
+    forward: float = 0.0
+    sample: float = 0.0
+    wait: float = 0.0
+    commit: float = 0.0
 
 
 class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
@@ -39,6 +60,15 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
             the waiting ones. Running deferrable requests may be paused.
         num_drafted_tokens, num_accepted_tokens: number of drafted tokens, and of those that were accepted.
         component_uses: call statistics of the components that the engine calls.
+        num_prompt_tokens, num_prompt_cached: number of tokens of the prompts that were started, and of those
+            that came from the prefix cache.
+        num_drafted_output: number of generated tokens that were drafted.
+        num_evicted_tokens: number of tokens that the prefix cache has evicted.
+        num_steps: number of steps.
+        step_seconds: seconds of each phase of the steps.
+        idle_seconds: seconds in which the engine process had nothing to do; 0 for an engine in the process of its client.
+        live_gaps, deferrable_gaps: seconds between two tokens of a request, by class of the request; None if the
+            engine generates nothing.
     """
 
     num_running: int
@@ -52,6 +82,15 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     num_deferrable_waiting: int = 0
     num_drafted_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_prompt_tokens: int = 0
+    num_prompt_cached: int = 0
+    num_drafted_output: int = 0
+    num_evicted_tokens: int = 0
+    num_steps: int = 0
+    step_seconds: StepSeconds = msgspec.field(default_factory=StepSeconds)
+    idle_seconds: float = 0.0
+    live_gaps: Histogram | None = None
+    deferrable_gaps: Histogram | None = None
     component_uses: list[ComponentUse] = []
 
 

@@ -1,4 +1,4 @@
-"""The log: one line per fact, in the style `[2025-05-22 23:07:25] message`, on stderr.
+"""The log: one line per fact, in the style `[2025-05-22 23:07:25] message` or as JSON, on stderr or in a file.
 
 The API process and the engine process each call `setup_logging` once, so that their lines look alike.
 """
@@ -9,7 +9,9 @@ import copy
 import logging
 import re
 import sys
-from typing import TextIO
+from typing import Any, TextIO
+
+from .log_file import LogFile
 
 TIME_PREFIX = "[%(asctime)s]"
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
@@ -26,7 +28,7 @@ MAX_TEXT = 65_536
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes log records to stderr, such that clients' text cannot forge lines or move the terminal's cursor.
+    """Writes log records to a stream, such that clients' text cannot forge lines or move the terminal's cursor.
 
     Leaves out the middle of texts that are longer than MAX_TEXT. Control characters in a message are escaped, and the lines of a traceback are indented. To log a message
     of several lines, which must not contain clients' text, pass `extra=SEVERAL_LINES`.
@@ -36,14 +38,14 @@ class LineHandler(logging.StreamHandler[TextIO]):
         """Return the text of a record, with control characters escaped."""
         safe = copy.copy(record)
         controls = _CONTROLS_OF_A_LINE if hasattr(record, "several_lines") else _CONTROLS
-        safe.msg, safe.args = _escaped(controls, _cut(record.getMessage())), ()
+        safe.msg, safe.args = _escaped(controls, cut(record.getMessage())), ()
         if record.exc_info and record.exc_info[0] is not None:
-            lines = _cut(logging.Formatter().formatException(record.exc_info))
+            lines = cut(logging.Formatter().formatException(record.exc_info))
             safe.exc_text = "  " + _escaped(_CONTROLS_OF_A_LINE, lines).replace("\n", "\n  ")
         return super().format(safe)
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
     """Return a text without its middle if it is longer than MAX_TEXT."""
     left_out = len(text) - MAX_TEXT
     if left_out <= 0:
@@ -69,12 +71,44 @@ class LineFormatter(logging.Formatter):
         return super().format(record)
 
 
-def setup_logging(level: str) -> None:
-    """Set up the root logger to write messages to stderr. Replaces its other handlers.
+class LogTarget:
+    """Where the log goes, and how its lines look. Each process has one.
+
+    Args:
+        form: "text" or "json" (see `json_log`).
+        path: path of the log file; None: stderr.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+
+    def __init__(self, form: str = "text", path: str | None = None) -> None:
+        self._is_json = form == "json"
+        self._stream: Any = sys.stderr if path is None else LogFile(path)
+
+    def handler(self, text: logging.Formatter | None = None) -> logging.Handler:
+        """Return a new handler.
+
+        Args:
+            text: formatter of lines of text; None: `LineFormatter`.
+        """
+        if self._is_json:
+            from .json_log import JSONFormatter
+
+            found: logging.Handler = logging.StreamHandler(self._stream)
+            found.setFormatter(JSONFormatter())
+        else:
+            found = LineHandler(self._stream)
+            found.setFormatter(text or LineFormatter())
+        return found
+
+
+def setup_logging(level: str, target: LogTarget | None = None) -> None:
+    """Set up the root logger. Replaces its other handlers.
 
     Args:
         level: least severe level to write: "debug", "info", "warning" or "error".
+        target: where messages go; None: to stderr, as text.
     """
-    handler = LineHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler = (target or LogTarget()).handler()
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -11,6 +11,7 @@ from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFi
 
 from .client import EngineClient
 from .forwarding import ForwardingEngineClient
+from .trace_context import traceparent
 
 Report = Callable[[RequestEvent], None]
 """Takes an event; returns at once."""
@@ -22,15 +23,17 @@ class ObservedEngineClient(ForwardingEngineClient):
     Args:
         client: the other client.
         report: called on the event loop with each event.
+        model: name under which the model is served.
     """
 
-    def __init__(self, client: EngineClient, report: Report) -> None:
+    def __init__(self, client: EngineClient, report: Report, model: str = "") -> None:
         super().__init__(client)
         self._report = report
+        self._model = model
         self._running: dict[str, _Watch] = {}
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        return self._client.watched(request, _Watch(request, self._report, self._running))
+        return self._client.watched(request, self._watch(request))
 
     def note_end(self, request_id: str, reason: FinishReason) -> None:
         if (watch := self._running.get(request_id)) is not None:
@@ -38,16 +41,21 @@ class ObservedEngineClient(ForwardingEngineClient):
         super().note_end(request_id, reason)
 
     async def embed(self, request: EmbedRequest) -> bytes:
-        with _Watch(request, self._report, self._running) as watch:
+        with self._watch(request) as watch:
             vectors = await self._client.embed(request)
             watch.finish = FinishReason.STOP
             return vectors
+
+    def _watch(self, request: Request | EmbedRequest) -> _Watch:
+        started = started_event(request, self._model, traceparent.get())
+        return _Watch(started, self._report, self._running)
 
 
 class _Watch:
     """What has happened to one request so far. Implements `RequestWatch`.
 
     Args:
+        started: the request's first event.
         report: takes the request's events.
         running: watches of the requests that run, by id. The watch is one of them from its start to its end.
 
@@ -69,10 +77,10 @@ class _Watch:
         "finish",
     )
 
-    def __init__(self, request: Request | EmbedRequest, report: Report, running: dict[str, _Watch]) -> None:
+    def __init__(self, started: RequestStarted, report: Report, running: dict[str, _Watch]) -> None:
         self._report = report
         self._running = running
-        self._started = started_event(request)
+        self._started = started
         self._started_s = time.perf_counter()
         self._first_token_s: float | None = None
         self._cached_tokens, self._queued_s = 0, 0.0
@@ -113,7 +121,12 @@ class _Watch:
         self._first_token_s = time.perf_counter() - self._started_s
         self._cached_tokens, self._queued_s = event.cached_tokens, event.queued_us / 1e6
         first = RequestFirstToken(
-            id=self._started.id, at=time.time(), queued_s=self._queued_s, cached_tokens=self._cached_tokens
+            id=self._started.id,
+            at=time.time(),
+            queued_s=self._queued_s,
+            cached_tokens=self._cached_tokens,
+            started=self._started,
+            first_token_s=self._first_token_s,
         )
         self._report(first)
 
@@ -134,8 +147,13 @@ class _Watch:
         )
 
 
-def started_event(request: Request | EmbedRequest) -> RequestStarted:
-    """Return the first event of a request."""
+def started_event(request: Request | EmbedRequest, model: str = "", parent: str = "") -> RequestStarted:
+    """Return the first event of a request.
+
+    Args:
+        model: name under which the model is served.
+        parent: trace context that the client sent (`RequestStarted.traceparent`).
+    """
     if isinstance(request, EmbedRequest):
         task, priority, max_tokens = "embed", 0, None
         prompt_tokens = sum(map(len, request.prompts))
@@ -153,4 +171,6 @@ def started_event(request: Request | EmbedRequest) -> RequestStarted:
         prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
         fields={} if isinstance(request, EmbedRequest) else request.fields,
+        model=model,
+        traceparent=parent,
     )

@@ -7,12 +7,17 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
+from typing import TYPE_CHECKING
 
 from llmfw.core.interfaces.observer import RequestEvent, RequestObserver
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.containment import raise_if_process_ends
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +30,15 @@ MAX_PENDING = 65_536
 CLOSE_S = 5.0
 """Seconds that `close` waits for all observers together."""
 
+METRICS_S = 2.0
+"""Seconds that a scrape waits for the metrics of the observers, which may be in a long call."""
+
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 1.0, 60.0
 _WARN_S = 60.0  # shortest time between two warnings about dropped events
+
+
+_Scrape = Future[list["Metric"]]
+"""A question for an observer's metrics."""
 
 
 class ObserverThread:
@@ -42,7 +54,8 @@ class ObserverThread:
         self.name = calls.entry.name
         self._calls = calls
         self._observer = observer
-        self._queue: queue.SimpleQueue[Sequence[RequestEvent] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[RequestEvent] | _Scrape | None] = queue.SimpleQueue()
+        self._scrape: _Scrape | None = None  # taken from the queue after events
         self._num_put = self._num_taken = 0  # each written by one thread
         self._closing = threading.Event()
         self._warned_at = -_WARN_S
@@ -60,6 +73,15 @@ class ObserverThread:
         self._num_put += len(events)
         self._queue.put(events)
 
+    def ask_metrics(self) -> Future[list[Metric]]:
+        """Return a future of the observer's metric families, as of all events that were put before. Returns at once.
+
+        The future has no families if the observer fails.
+        """
+        scrape: _Scrape = Future()
+        self._queue.put(scrape)
+        return scrape
+
     def end(self) -> None:
         """Let the thread pass the events that wait, close the observer, and end. Returns at once."""
         self._closing.set()
@@ -73,6 +95,9 @@ class ObserverThread:
     def _work(self) -> None:
         pause_s = 0.0
         while (events := self._take()) is not None:
+            if isinstance(events, Future):
+                self._answer(events)
+                continue
             if self._tried(partial(self._observer.observe, events)):
                 pause_s = 0.0
                 continue
@@ -81,9 +106,12 @@ class ObserverThread:
             self._closing.wait(pause_s)
         self._tried(self._observer.close)
 
-    def _take(self) -> list[RequestEvent] | None:
-        """Wait for events; return all that wait, or None at the end."""
+    def _take(self) -> list[RequestEvent] | _Scrape | None:
+        """Wait for events; return all that wait, or a scrape that came before them, or None at the end."""
         found: list[RequestEvent] = []
+        if self._scrape is not None:
+            scrape, self._scrape = self._scrape, None
+            return scrape
         while not found or not self._queue.empty():
             events = self._queue.get()
             if events is None:
@@ -91,9 +119,26 @@ class ObserverThread:
                     return None
                 self._queue.put(None)
                 break
+            if isinstance(events, Future):
+                if not found:
+                    return events
+                self._scrape = events
+                break
             found += events
         self._num_taken += len(found)
         return found
+
+    def _answer(self, scrape: _Scrape) -> None:
+        if not scrape.set_running_or_notify_cancel():  # the server has given up waiting
+            return
+        found: list[Metric] = []
+
+        def metrics() -> None:
+            found.extend(checked_metrics(self._observer))
+
+        if not self._tried(lambda: self._calls.call(metrics)):
+            found.clear()
+        scrape.set_result(found)
 
     def _tried(self, call: Callable[[], None]) -> bool:
         """Call a method of the observer; return whether it succeeded. The guard has logged a failure."""
@@ -115,6 +160,16 @@ class ObserverThread:
             "Observer %r did not get %d events, %d since the start: %s",
             *(self.name, num, self._calls.dropped, why),
         )
+
+
+def checked_metrics(observer: RequestObserver) -> Iterator[Metric]:
+    """Yield an observer's metric families. Raises TypeError for anything else among them."""
+    from prometheus_client import Metric  # observers without metrics do not need it
+
+    for each in observer.metrics():
+        if not isinstance(each, Metric):
+            raise TypeError(f"metrics() returned {each!r:.80}, which is no Metric of prometheus_client")
+        yield each
 
 
 class Observers:
@@ -140,6 +195,22 @@ class Observers:
         self._events.append(event)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._pass_on)
+
+    async def metrics(self) -> list[Metric]:
+        """Return the metric families of all observers, in their order.
+
+        Leaves out observers that do not answer within METRICS_S.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._pass_on()
+        asked = [asyncio.wrap_future(thread.ask_metrics()) for thread in self.threads]
+        if not asked:
+            return []
+        done, late = await asyncio.wait(asked, timeout=METRICS_S)
+        for each in late:
+            each.cancel()
+        return [metric for each in asked if each in done for metric in each.result()]
 
     async def close(self) -> None:
         """Pass all events on, and close the observers. Waits CLOSE_S at most; names those that hang."""

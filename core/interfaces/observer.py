@@ -7,10 +7,13 @@ events of up to a tenth of a second at once, and events are dropped, and counted
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 
 class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -27,6 +30,9 @@ class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         prompt_tokens: number of tokens of the prompt, or of all prompts of an embedding.
         max_tokens: limit on the output's tokens; None: only the context limits it.
         fields: values of request fields of plugins, by name (see `RequestField`).
+        model: name under which the model is served.
+        traceparent: W3C trace context that the client sent in the header `traceparent`; "" if it sent none or a
+            malformed one.
     """
 
     id: str
@@ -39,6 +45,8 @@ class RequestStarted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt_tokens: int
     max_tokens: int | None
     fields: dict[str, Any] = {}
+    model: str = ""
+    traceparent: str = ""
 
 
 class RequestFirstToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -49,12 +57,16 @@ class RequestFirstToken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         at: time, in seconds since the epoch.
         queued_s: seconds from the request's arrival in the engine until the scheduler admitted it.
         cached_tokens: number of the prompt's tokens that came from the prefix cache.
+        started: the request's first event. (None only in events of a test that leaves it out.)
+        first_token_s: seconds from the start until now, on a monotonic clock.
     """
 
     id: str
     at: float
     queued_s: float
     cached_tokens: int
+    started: RequestStarted | None = None
+    first_token_s: float = 0.0
 
 
 class RequestEnded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -116,6 +128,14 @@ class RequestObserver(ABC):
         If it raises, these events are lost for the observer, the log says why, and it is called again after a
         pause of 1 s, which doubles up to 60 s with each further failure in a row.
         """
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return metric families of prometheus_client for `GET /metrics`, for example `registry.collect()`.
+
+        Called in the observer's thread for each scrape, after all events so far were passed to `observe`. The server
+        waits 2 s. It leaves out families whose name llmfw or an earlier observer has.
+        """
+        return ()
 
     def close(self) -> None:  # noqa: B027 - most observers hold nothing
         """Free what the observer holds. Called in its thread after the last `observe`, when the server ends.

@@ -28,6 +28,7 @@ from llmfw.core.base.errors import (
     RequestError,
     StorageError,
 )
+from llmfw.core.base.histogram import CALL_BOUNDS, Histogram
 
 from .containment import raise_if_process_ends, raise_if_task_ends
 from .returned import Check
@@ -87,9 +88,20 @@ class ComponentCalls:
             and the write.)
         count, failures: number of calls, and of failed calls.
         dropped: number of events that an observer did not get.
+        latency: durations of the calls, of a store; None for other components, which may be called for each token.
     """
 
-    __slots__ = ("_meant", "_next_warning", "_thread", "count", "dropped", "entry", "failures", "seconds")
+    __slots__ = (
+        "_meant",
+        "_next_warning",
+        "_thread",
+        "count",
+        "dropped",
+        "entry",
+        "failures",
+        "latency",
+        "seconds",
+    )
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -97,6 +109,7 @@ class ComponentCalls:
         self.count = 0
         self.failures = 0
         self.dropped = 0
+        self.latency = Histogram.empty(CALL_BOUNDS) if entry.kind in STORES else None
         self._next_warning = 0.0
         self._thread = 0  # thread in a synchronous call; the last one if several are
         self._meant = (*EXPECTED_ERRORS, KeyError) if entry.kind in STORES else EXPECTED_ERRORS
@@ -254,7 +267,14 @@ class ComponentCalls:
         """Return the totals of the calls since start."""
         entry = self.entry
         return ComponentUse(
-            entry.kind, entry.name, entry.plugin, self.seconds, self.count, self.failures, self.dropped
+            entry.kind,
+            entry.name,
+            entry.plugin,
+            self.seconds,
+            self.count,
+            self.failures,
+            self.dropped,
+            self.latency,
         )
 
     @contextlib.contextmanager
@@ -282,6 +302,8 @@ class ComponentCalls:
             took = perf_counter() - begun - (caller.seconds if caller else 0.0)
             self.seconds += took
             self.count += 1
+            if self.latency is not None:
+                self.latency.add(took)
 
 
 class ComponentLedger:

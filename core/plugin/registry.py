@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
+from importlib.abc import PathEntryFinder
 from importlib.metadata import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -355,9 +356,30 @@ def _is_installed(module: str) -> bool:
         spec = importlib.util.find_spec(top)
     except ValueError:  # a module that is in sys.modules without a spec
         return True
+    if spec is None:
+        return False
+    folders: Iterable[str] | None = spec.submodule_search_locations or []
     for depth in range(len(inner)):
-        if spec is None:
+        folders = _folders_of(".".join([top, *inner[: depth + 1]]), folders)
+        if folders is None:
             return False
-        name = ".".join([top, *inner[: depth + 1]])
-        spec = PathFinder.find_spec(name, spec.submodule_search_locations or [])
-    return spec is not None
+    return True
+
+
+def _folders_of(module: str, within: Iterable[str]) -> list[str] | None:
+    """Return the folders of a package, [] for another module, None if it is not found.
+
+    Asks the finder of each folder: `PathFinder` needs the package above a namespace package to be imported.
+
+    Args:
+        within: folders of the package above it.
+    """
+    portions: list[str] = []
+    for folder in within:
+        finder = pkgutil.get_importer(folder)
+        spec = finder.find_spec(module) if isinstance(finder, PathEntryFinder) else None
+        if spec is not None and spec.loader is not None:
+            return list(spec.submodule_search_locations or [])
+        if spec is not None:  # a part of a namespace package
+            portions += spec.submodule_search_locations or []
+    return portions or None

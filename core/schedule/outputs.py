@@ -16,6 +16,7 @@ from .plan import BatchPlan
 from .sequence import SequenceState, Status
 from .sequence_table import SequenceTable
 from .tenants import OUTPUT_WEIGHT, Tenants
+from .token_gaps import TokenGaps
 
 NOT_FINITE = EngineError("the model computed NaN or infinity for this request; the server's log says more")
 
@@ -54,12 +55,16 @@ def take_sampled(
     output: StepOutput,
     table: SequenceTable,
     tenants: Tenants,
+    gaps: TokenGaps,
+    now: float,
     kept: Sequence[Sequence[int]] = (),
     broken: Mapping[str, Exception] = MappingProxyType({}),
 ) -> tuple[list[TokenEvent], list[tuple[SequenceState, FinishReason]]]:
     """Append the sampled tokens of a plan to their sequences, and charge the sequences' tenants.
 
     Args:
+        gaps: records the time between the sequences' tokens.
+        now: time in seconds, for `gaps`.
         kept: tokens from `kept_tokens`, if the plan has drafts.
         broken: errors from `errors_in`, which end their sequences.
 
@@ -81,6 +86,7 @@ def take_sampled(
         sampling = [seq for seq, alive in zip(sampling, goes_on, strict=True) if alive]
     table.num_in_flight[indices] -= 1
     table.last_token[indices] = tokens
+    gaps.note(indices, now)
     if plan.drafts:
         _correct(plan, more)
     is_last = table.length[indices] - table.num_in_flight[indices] >= table.max_len[indices]

@@ -27,7 +27,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +46,7 @@ from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
 from .step_planner import StepPlanner
 from .tenants import PROMPT_WEIGHT, Tenants
+from .token_gaps import TokenGaps
 from .trace import DecisionTrace
 
 if TYPE_CHECKING:
@@ -81,6 +82,10 @@ class Scheduler:
     Attributes:
         live, deferrable: the sequences of each class (see `deferral`).
         tenants: usage counters of the tenants.
+        gaps: times between the tokens of sequences.
+        num_prompt_tokens, num_prompt_cached: number of prompt tokens of the sequences that had a first step, and
+            of those that came from the cache.
+        num_drafted_output: number of drafted tokens that became output.
     """
 
     def __init__(
@@ -101,6 +106,8 @@ class Scheduler:
         self.live = Lane(ratio, self._table)
         self.deferrable = Lane(copy.copy(ratio), self._table)
         self.tenants = Tenants()
+        self.gaps = TokenGaps(self._table)
+        self.num_prompt_tokens = self.num_prompt_cached = self.num_drafted_output = 0
         whole = Limits(max_running, prefill_budget)
         self._adapter = PolicyAdapter(policy, pages, self.live, self.deferrable, self.tenants, whole, clock)
         self._planner = StepPlanner(
@@ -168,6 +175,7 @@ class Scheduler:
         seq.tenant = self.tenants.join(
             request.tenant, deferrable=request.deferrable, is_key=request.tenant_is_key
         )
+        self._table.is_deferrable[seq.index] = request.deferrable
         now = self._table.came_at[seq.index] = self._clock()
         if request.timeout_s is not None:
             self._table.deadline[seq.index] = now + request.timeout_s
@@ -223,7 +231,11 @@ class Scheduler:
         kept = kept_tokens(plan, output.token_ids) if plan.drafts else []
         if self._speculation is not None and kept:
             self._speculation.learn(plan, kept)
-        events, ends = take_sampled(plan, output, self._table, self.tenants, kept, broken)
+        events, ends = take_sampled(
+            plan, output, self._table, self.tenants, self.gaps, self._clock(), kept, broken
+        )
+        if kept:
+            self._count_drafted(plan, events)
         for seq, reason in ends:
             self._finish(seq, reason, is_cached=seq.id not in broken)
         return events
@@ -280,6 +292,13 @@ class Scheduler:
         del self._sequences[seq.id]
         self._table.remove(seq.index)
 
+    def _count_drafted(self, plan: BatchPlan, events: Sequence[TokenEvent]) -> None:
+        """Count the drafted tokens in the events of a plan. The first token of an event is sampled."""
+        drafted = {plan.sequences[place].id for place in plan.drafts}
+        self.num_drafted_output += sum(
+            len(event.token_ids) - 1 for event in events if event.token_ids and event.id in drafted
+        )
+
     def _lane(self, seq: SequenceState) -> Lane:
         return self.deferrable if seq.request.deferrable else self.live
 
@@ -292,6 +311,8 @@ class Scheduler:
         for p in prefills:
             if p.seq.num_cached_first is None:
                 p.seq.num_cached_first = p.start
+                self.num_prompt_tokens += p.seq.prompt_len
+                self.num_prompt_cached += p.start
                 p.seq.queued_us = int((self._clock() - self._table.came_at[p.seq.index]) * 1e6)
         if prefills:
             tenants = self._table.tenant[plan.indices[plan.is_prefill]]

@@ -54,6 +54,8 @@ class SequenceTable:
         num_counted: number of output tokens, including one in flight, that the executor tracks; -1 if it tracks
             nothing for the row yet.
         place: index in the waiting queue.
+        is_deferrable: 1 if the request is deferrable, else 0.
+        token_at: time of the last token (see `TokenGaps`); 0 before the first.
     """
 
     arrival: Ints
@@ -75,8 +77,10 @@ class SequenceTable:
     is_scored: Ints
     num_counted: Ints
     place: Ints
+    is_deferrable: Ints
     came_at: Floats
     deadline: Floats
+    token_at: Floats
 
     _INTS = (
         *(
@@ -90,9 +94,9 @@ class SequenceTable:
             "num_computed",
         ),
         *("num_cached", "overtaken", "row", "is_new", "num_pages", "num_shared_pages", "last_token"),
-        *("tracking", "is_scored", "num_counted", "place"),
+        *("tracking", "is_scored", "num_counted", "place", "is_deferrable"),
     )
-    _FLOATS = ("came_at", "deadline")
+    _FLOATS = ("came_at", "deadline", "token_at")
 
     def __init__(self, capacity: int = 64) -> None:
         for names, dtype in ((self._INTS, np.int64), (self._FLOATS, np.float64)):

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 
 import pytest
+from prometheus_client import Metric
 
 from llmfw.core.interfaces.observer import (
     RequestEnded,
@@ -83,6 +84,19 @@ class RequestObserverTests:
         gc.collect()
         kept = sum(reference() is not None for reference in known)
         assert kept == 0, f"the observer still holds {kept} of 3 lists: copy what it needs"
+
+    def test_metrics_have_names_of_their_own(self, observer: RequestObserver) -> None:
+        """`metrics` is called between two calls of `observe`, and each family's name is used once."""
+        names: list[list[str]] = []
+
+        def ask() -> None:
+            found = list(observer.metrics())
+            assert all(isinstance(each, Metric) for each in found), f"metrics() returned {found!r:.200}"
+            names.append([each.name for each in found])
+
+        in_a_thread(observer, [interleaved(10, seed) for seed in range(3)], after_each=ask)
+        for each in names:
+            assert len(set(each)) == len(each), f"metrics() repeats a name: {each}"
 
     def test_ends_without_events(self, observer: RequestObserver) -> None:
         in_a_thread(observer, [])
@@ -170,7 +184,9 @@ def request_events(
     )
     yield started
     if tokens and task == "generate":
-        yield RequestFirstToken(id=id, at=1_800_000_000.5, queued_s=0.25, cached_tokens=4)
+        yield RequestFirstToken(
+            id=id, at=1_800_000_000.5, queued_s=0.25, cached_tokens=4, started=started, first_token_s=0.5
+        )
     yield RequestEnded(
         started=started,
         at=1_800_000_001.0,

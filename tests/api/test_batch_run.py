@@ -29,7 +29,7 @@ Run = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def own_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the log of this process to pytest."""
-    monkeypatch.setattr("llmfw.api.commands.batch.run.setup_logging", lambda level: None)
+    monkeypatch.setattr("llmfw.api.commands.batch.run.setup_logging", lambda level, target: None)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from llmfw.api.cli import build_cli
+from llmfw.api.services.observer_choice import observers_of
 from llmfw.api.services.observing import observing
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
@@ -29,7 +30,7 @@ LOG = "observer.request-log.path"
         ("request-log", {"observer.request-log.fields": '["prompt"]'}, "observer.request-log.fields is"),
         ("request-log", {LOG: "/no/such/folder/log"}, "cannot write '/no/such/folder/log'"),
         ("request-log,request-log", {}, "named twice"),
-        ("request-lo", {}, "unknown observer 'request-lo'; known: request-log"),
+        ("request-lo", {}, "unknown observer 'request-lo'; known: request-log, request-metrics"),
     ],
 )
 async def test_what_cannot_work_is_refused(observers: str, options: dict[str, Any], why: str) -> None:
@@ -59,7 +60,7 @@ def test_a_server_reports_its_requests(tmp_path: Path) -> None:
     fields = '["id","finish","tenant","output_tokens"]'
     options = (
         "--observers",
-        "request-log",
+        "request-log,request-metrics",
         "-o",
         f"{LOG}={log}",
         "-o",
@@ -84,3 +85,19 @@ def test_a_server_reports_its_requests(tmp_path: Path) -> None:
     }
     dropped = 'llmfw_observer_dropped_events_total{name="request-log",plugin="request_log"} 0.0'
     assert dropped in metrics.splitlines()
+    labels = '{class="live",model="echo"}'
+    assert f"llmfw_time_to_first_token_seconds_count{labels} 4.0" in metrics.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("observers", "left_out", "names"),
+    [
+        ("auto", (), "request-metrics"),
+        ("auto", ("request_metrics",), "none"),
+        ("none", (), "none"),
+        ("request-log", (), "request-log"),
+    ],
+)
+def test_auto_stands_for_the_metrics(observers: str, left_out: tuple[str, ...], names: str) -> None:
+    config = ServerConfig(served_model_name="m", observers=observers)
+    assert observers_of(config, load_plugins(left_out).registry) == names

@@ -129,6 +129,11 @@ class ServerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def signal_api(self, number: int) -> None:
+        """Send a signal to the API process alone."""
+        assert self._popen is not None
+        self._popen.send_signal(number)
+
     def kill_api(self) -> None:
         """End the API process alone by SIGKILL; returns when the engine has ended by itself, too."""
         assert self._popen is not None

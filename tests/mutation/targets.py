@@ -42,6 +42,10 @@ TARGETS: Mapping[str, Target] = {
     "drafters": Target(["drafters/test_prompt_lookup.py::TestPromptLookup"], ["drafters"]),
     "parsers_families": Target(["parsers_families/test_kit.py"], ["parsers_families"]),
     "request_log": Target(["request_log/test_request_log.py::TestRequestLog"], ["request_log"]),
+    "request_metrics": Target(
+        ["request_metrics/test_request_metrics.py::TestRequestMetrics"], ["request_metrics"]
+    ),
+    "traces_otel": Target(["traces_otel/test_otel_traces.py::TestOtelTraces"], ["traces_otel"]),
     "http_middleware": Target(
         [
             "http_middleware/test_http_middleware.py::TestCors",

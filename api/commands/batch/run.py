@@ -22,7 +22,7 @@ from llmfw.api.settings.component_options import OPTIONS, say_where_from
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import model_of, model_option, setting_options
 from llmfw.core.base.errors import LLMFWError
-from llmfw.core.base.log import setup_logging
+from llmfw.core.base.log import LogTarget, setup_logging
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.model_name import resolve_model
 
@@ -121,8 +121,9 @@ def run_command(
     size, sha256 = digest_of(file)
     subject = Subject(num_bytes=size, sha256=sha256, model=engine.model, served_name=config.served_model_name)
     folder = RunFolder(folder_path, subject, str(file))
+    log = LogTarget(config.log_format, config.log_file)
     with LineMeter() as meter:
-        setup_logging(config.log_level)  # inside, so that log lines are printed above the bar
+        setup_logging(config.log_level, log)  # inside, so that log lines are printed above the bar
         if folder.is_resumed:
             meter.note(f"going on with what is in {folder.path}")
         shown = _Progress(meter)

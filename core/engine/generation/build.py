@@ -65,6 +65,7 @@ from .recorder import Recorder
 from .states import check_states, state_storage
 from .step_faults import StepFaults
 from .step_log import StepLog
+from .step_meter import StepMeter
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +138,7 @@ def build_generation_engine(
         ),
         PieceBudget(capacity.prefill_budget, stretch=config.prefill_stretch),
         built.faults,
+        StepMeter(),
     )
     return Engine(
         _info(config, model, capacity, device, built),

@@ -79,6 +79,7 @@ class Engine:
         self._executor = context.executor
         self._deferrable_budget = context.deferrable_budget
         self._piece_budget = context.piece_budget
+        self._meter = context.meter
         self._loop = loop
         self._pages = pages
         self._grammars = grammars
@@ -176,17 +177,21 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> list[TokenEvent]:
         """Run one step; return its events."""
+        self._meter.begin()
         events = self._end_late() + self._take_compiled()
         begun = self._deferrable_budget.begin()
         plan = self._schedule()
         self._admission_control.note_admitted(self._scheduler)
         self._report_step(plan.num_tokens)
+        self._meter.planned()
         events += self._loop.run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
         self._admission_control.note_events(events)
         if not self.has_work:
             self._pages.check_nothing_leaked()
-        return events + self._admission_control.tell_waits(self._scheduler)
+        events += self._admission_control.tell_waits(self._scheduler)
+        self._meter.committed()
+        return events
 
     def _end_late(self) -> list[TokenEvent]:
         """End the requests whose timeout has passed, whatever their state; return their final events."""
@@ -245,5 +250,13 @@ class Engine:
             num_deferrable_waiting=self._scheduler.deferrable.num_waiting,
             num_drafted_tokens=self._speculation.num_drafted if self._speculation else 0,
             num_accepted_tokens=self._speculation.num_accepted if self._speculation else 0,
+            num_prompt_tokens=self._scheduler.num_prompt_tokens,
+            num_prompt_cached=self._scheduler.num_prompt_cached,
+            num_drafted_output=self._scheduler.num_drafted_output,
+            num_evicted_tokens=self._pages.cache.num_evicted,
+            num_steps=self._meter.num_steps,
+            step_seconds=msgspec.structs.replace(self._meter.seconds),
+            live_gaps=self._scheduler.gaps.live,
+            deferrable_gaps=self._scheduler.gaps.deferrable,
             component_uses=self._ledger.uses(),
         )

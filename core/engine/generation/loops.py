@@ -27,6 +27,7 @@ from .deferrable_budget import DeferrableBudget
 from .piece_budget import PieceBudget
 from .step_faults import StepFaults
 from .step_log import StepLog
+from .step_meter import StepMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class LoopContext:
         step_log: logs each launched step.
         deferrable_budget, piece_budget: limit the next steps by the times of earlier ones.
         faults: finds the cause of a failed step.
+        meter: measures the phases of the steps.
     """
 
     scheduler: Scheduler
@@ -49,6 +51,7 @@ class LoopContext:
     deferrable_budget: DeferrableBudget
     piece_budget: PieceBudget
     faults: StepFaults
+    meter: StepMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,11 @@ class Loop(ABC):
     def _commit(self, launched: _Launched) -> list[TokenEvent]:
         """Wait for a launched step and commit it; return its events."""
         plan = launched.plan
-        events = self._context.scheduler.commit(plan, launched.output.result())
+        output = launched.output.result()
+        self._context.meter.waited()
+        events = self._context.scheduler.commit(plan, output)
         self._context.piece_budget.learn(plan, self._context.deferrable_budget.end_plan(plan, launched.begun))
+        self._context.meter.committed()
         return events
 
     def _give_up(self, plan: BatchPlan, error: Exception, before: _Launched | None) -> list[TokenEvent]:
@@ -121,7 +127,9 @@ class PlainLoop(Loop):
         except BaseException as error:  # noqa: BLE001 - mostly of a plugin; other requests continue
             wait_for_masks()
             return self._give_up(plan, contained(error), None)
+        self._context.meter.forwarded()
         output = self._context.executor.sample(forward, wait_for_masks())
+        self._context.meter.sampled()
         self._context.step_log.note(plan)
         return self._commit(_Launched(plan, output, begun))
 
@@ -149,10 +157,12 @@ class OverlappedLoop(Loop):
                 forward = self._context.executor.forward(plan.step)
             except BaseException as error:  # noqa: BLE001 - as in `PlainLoop`
                 return self._give_up(plan, contained(error), before)
+            self._context.meter.forwarded()
             if before is not None and plan.needs_last_tokens:
                 events = self._commit(before)
                 before = None
             output = self._context.executor.sample(forward, self._context.masks.make(plan))
+            self._context.meter.sampled()
             self._launched = _Launched(plan, output, begun)
             self._context.step_log.note(plan)
         if before is not None:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.engine_info import FromEngine
+from llmfw.core.base.engine_info import EngineStats, FromEngine
 from llmfw.core.base.errors import LLMFWError, UnreadableRequestError
-from llmfw.core.base.log import setup_logging
+from llmfw.core.base.log import LogTarget, setup_logging
 from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, Request, TokenEvent
 from llmfw.core.imports import garbage
 from llmfw.core.ipc.child import settle
@@ -70,6 +70,7 @@ class EngineServer:
         self._interval = StreamInterval(stream_interval)
         self._decoder = RequestDecoder()
         self._owners: dict[str, Client] = {}
+        self._idle_seconds = 0.0
         engine.call_when_ready(alarm.ring)
         engine.call_before_steps(self._heartbeat.step)
 
@@ -95,10 +96,13 @@ class EngineServer:
     def _poll(self) -> list[tuple[Client, list[bytes]]]:
         """Return the payloads that clients have sent; if there is no other work, wait for them."""
         idle_s = self._idle_s()
+        begun = time.perf_counter()
         if idle_s != 0:
             self._heartbeat.idle()
         found = self._connections.poll(idle_s)
         self._heartbeat.busy()
+        if idle_s != 0:
+            self._idle_seconds += time.perf_counter() - begun
         return found
 
     def _idle_s(self) -> float | None:
@@ -124,6 +128,8 @@ class EngineServer:
         elif isinstance(message, Request | EmbedRequest):
             self._interval.begin(message)
         elif answer is not None:
+            if isinstance(answer, EngineStats):
+                answer.idle_seconds = self._idle_seconds
             self._send(client, answer)
 
     def _refuse(self, client: Client, payload: bytes, error: Exception) -> None:
@@ -214,7 +220,7 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
 
 def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
     _watch_parent()
-    setup_logging(launch.config.log_level)
+    setup_logging(launch.config.log_level, LogTarget(launch.config.log_format, launch.config.log_file))
     heartbeat = Heartbeat(launch.heartbeat)
     heartbeat.start_beating()
     alarm = Waker()

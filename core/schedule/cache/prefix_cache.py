@@ -149,9 +149,13 @@ class PrefixCache(ABC):
     This class implements subscriptions in the simplest way: `take_moved` matches every subscribed prompt
     again. A cache for thousands of subscriptions should override the subscription methods, and track which
     subscriptions a change affects.
+
+    Attributes:
+        num_evicted: tokens evicted since start.
     """
 
     def __init__(self) -> None:
+        self.num_evicted = 0
         self._subscriptions: dict[int, Subscription] = {}
 
     def subscribe(self, token_ids: TokenIds, salt: str, index: int) -> Subscription:

@@ -55,7 +55,6 @@ class RadixCache(PrefixCache):
     Attributes:
         roots: root node of each salt.
         now: current time in seconds, set by the caller; recorded as `used_at` of the nodes used.
-        num_evicted: tokens evicted since start.
         num_asked: tokens that requests looked up since start.
         num_hit: tokens that requests found since start.
     """
@@ -64,7 +63,7 @@ class RadixCache(PrefixCache):
         super().__init__()
         self.roots: dict[str, Root] = {"": Root("")}
         self.now = 0.0
-        self.num_evicted = self.num_asked = self.num_hit = 0
+        self.num_asked = self.num_hit = 0
         self._pool = pool
         self._page_bytes = pool.page_size * TOKEN_BYTES
         self._clock = 0

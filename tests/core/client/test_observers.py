@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 
 from llmfw.core.client import observers as module
 from llmfw.core.client.observers import Observers, ObserverThread
@@ -146,3 +147,61 @@ async def test_without_observers_nothing_waits() -> None:
     observers = Observers()
     await observers.close()
     assert observers.threads == []
+
+
+class Counting(Watcher):
+    """Has the number of its events as a metric."""
+
+    def metrics(self) -> list[Any]:
+        self.threads.add(threading.get_ident())
+        family = GaugeMetricFamily("events", "Events so far.", len(self.events))
+        return [family]
+
+
+def counting(watcher: Watcher) -> tuple[ObserverThread, ComponentCalls]:
+    calls = ComponentCalls(ENTRY)
+    watcher.__class__ = guarded(type(watcher), RequestObserver, calls)
+    return ObserverThread(watcher, calls), calls
+
+
+async def test_metrics_have_all_events_so_far() -> None:
+    watcher, observers = Counting(), Observers()
+    observers.add(counting(watcher)[0])
+    for event in some(20):
+        observers.report(event)
+    [family] = await observers.metrics()
+    assert family.samples[0].value == 60
+    assert len(watcher.threads) == 1
+    assert threading.get_ident() not in watcher.threads
+    await observers.close()
+
+
+async def test_a_scrape_waits_for_no_slow_observer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "METRICS_S", 0.1)
+    release = threading.Event()
+    slow, quick, observers = Counting(lambda watcher: release.wait(20)), Counting(), Observers()
+    observers.add(counting(slow)[0])
+    observers.add(counting(quick)[0])
+    observers.report(some(1)[0])
+    assert [family.samples[0].value for family in await observers.metrics()] == [1]
+    release.set()
+    await observers.close()
+
+
+class Broken(Watcher):
+    """Fails after its first family."""
+
+    def metrics(self) -> Any:
+        yield GaugeMetricFamily("good", "", 1)
+        yield "no metric"
+
+
+async def test_broken_metrics_are_left_out_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    observers = Observers()
+    thread, calls = counting(Broken())
+    observers.add(thread)
+    assert await observers.metrics() == []
+    assert calls.failures == 1
+    assert "failed in metrics(): TypeError: metrics() returned 'no metric'" in caplog.text
+    assert await observers.metrics() == []
+    await observers.close()

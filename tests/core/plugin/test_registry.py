@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -124,6 +125,26 @@ def test_import_errors_name_component_plugin_path_and_cause(path, cause):
         match=rf"policy 'aged' of plugin 'ours' \(llmfw-ours 1.0, {path}\) cannot be imported: {cause}",
     ):
         replace(AGED, path=path).load()
+
+
+@pytest.mark.parametrize(
+    ("needs", "missing"),
+    [
+        (("spaces.deep.real",), []),
+        (("spaces.deep.real.inner", "spaces.other.far"), []),
+        (("spaces.deep.nope", "spaces.nope.real"), ["spaces.deep.nope", "spaces.nope.real"]),
+        (("spaces.deep.real.inner.nope",), ["spaces.deep.real.inner.nope"]),
+    ],
+)
+def test_requirements_in_namespace_packages_are_found(tmp_path, monkeypatch, needs, missing):
+    """OpenTelemetry's modules, for example, lie in packages that have no file of their own, in several folders."""
+    for path in ("a/spaces/deep/real/__init__.py", "a/spaces/deep/real/inner.py", "b/spaces/other/far.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    for folder in "ab":
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    assert replace(AGED, needs=needs).missing() == missing
+    assert "spaces" not in sys.modules
 
 
 def test_a_component_names_its_missing_requirements():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 
 from llmfw.core import RequestEnded, RequestEvent, RequestObserver
 from llmfw.core.testing import RequestObserverTests
@@ -48,6 +49,11 @@ class DividesByFirstToken(Broken):
     def ended(self, event: RequestEnded) -> None:
         if event.finish == "abort" and event.started.task == "generate":
             assert event.output_tokens / event.first_token_s  # type: ignore[operator]
+
+
+class RepeatsAName(Broken):
+    def metrics(self) -> Any:
+        return [GaugeMetricFamily("requests", "Requests.", 1)] * 2
 
 
 class KeepsTheList(Broken):

@@ -224,6 +224,7 @@ OBSERVERS = {
     "WritesAscii": "test_odd_text_is_accepted",
     "TakesOneEventACall": "test_events_are_accepted_in_any_batches",
     "DividesByFirstToken": "test_restarted_and_unanswered_requests_are_accepted",
+    "RepeatsAName": "test_metrics_have_names_of_their_own",
     "KeepsTheList": "test_the_list_may_be_changed_afterwards",
     "ClosesWhatItNeverOpened": "test_ends_without_events",
     "ComputesForLong": "test_an_event_costs_little",

@@ -1,0 +1,21 @@
+"""The versions of llmfw and of what it runs on, as a metric family."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+from prometheus_client.core import InfoMetricFamily, Metric
+
+from llmfw.core.base.about import version
+
+
+def build_family() -> Metric:
+    """Return the metric family. Reads the metadata of packages, so call it once."""
+    labels = {
+        "version": version(),
+        "python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "transformers": metadata.version("transformers"),
+    }
+    return InfoMetricFamily("llmfw_build", "Versions, as labels; the value is always 1.", labels)

@@ -1,0 +1,8 @@
+"""The W3C trace context of the HTTP request that is being handled, for observers."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+traceparent: ContextVar[str] = ContextVar("traceparent", default="")
+"""Value of the request's header `traceparent`; empty if there is none, or none that is well-formed."""

@@ -1,0 +1,56 @@
+"""Counts requests and tokens of a bounded number of tenants."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter
+
+from llmfw.core import RequestEnded
+
+OTHER = "other"
+"""Label of the tenants beyond the bound. Users that clients name, and clients without a name, count as "none"."""
+
+
+class TenantCounts:
+    """Counters by tenant. Clients choose the names of users, so only names of API keys become labels.
+
+    Args:
+        most: number of names that become labels; the first that are seen.
+        registry: registry of the counters.
+    """
+
+    def __init__(self, most: int, registry: CollectorRegistry) -> None:
+        self._most = most
+        self._known: set[str] = set()
+        self._requests = Counter(
+            "llmfw_tenant_requests", "Requests that have ended.", ("tenant", "class"), registry=registry
+        )
+        self._tokens = Counter(
+            "llmfw_tenant_tokens",
+            "Tokens of requests that have ended: prompt, of them from the prefix cache, and output.",
+            ("tenant", "class", "kind"),
+            registry=registry,
+        )
+
+    def note(self, event: RequestEnded) -> None:
+        """Count a request that has ended."""
+        started = event.started
+        labels = (
+            self._label(started.tenant if started.tenant_is_key else ""),
+            ("deferrable" if started.deferrable else "live"),
+        )
+        self._requests.labels(*labels).inc()
+        for kind, num in (
+            ("prompt", started.prompt_tokens),
+            ("cached", event.cached_tokens),
+            ("output", event.output_tokens),
+        ):
+            self._tokens.labels(*labels, kind).inc(num)
+
+    def _label(self, tenant: str) -> str:
+        if not tenant:
+            return "none"
+        if tenant not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER
+            self._known.add(tenant)
+        return tenant
