@@ -26,6 +26,8 @@ from llmfw.api.for_plugins.server_api import InProcessAPI
 from llmfw.api.for_plugins.services import CallerServices
 from llmfw.api.http.errors import EXCEPTION_HANDLERS
 from llmfw.api.http.query_names import QueryNames
+from llmfw.api.lifecycle.drain import Drain
+from llmfw.api.lifecycle.gate import Gate
 from llmfw.api.routes.about import about_routes
 from llmfw.api.routes.admin import admin_routes
 from llmfw.api.routes.anthropic import anthropic_routes
@@ -35,6 +37,7 @@ from llmfw.api.routes.completions import completion_routes
 from llmfw.api.routes.embeddings import embedding_routes
 from llmfw.api.routes.files import file_routes
 from llmfw.api.routes.health import health_routes
+from llmfw.api.routes.lifecycle import lifecycle_routes
 from llmfw.api.routes.metrics import metrics_routes
 from llmfw.api.routes.models import model_routes
 from llmfw.api.routes.native import native_routes
@@ -61,7 +64,7 @@ from .plugin_middleware import wrapped
 from .plugin_routes import plugin_route, route_entry, shared_paths
 from .request_id import add_request_id
 
-OPEN_PATHS = frozenset({"/", "/health", "/health_generate", "/ping"})
+OPEN_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/health_generate", "/ping"})
 """Paths that need no API key."""
 
 
@@ -76,6 +79,7 @@ def create_app(
     middleware: Sequence[Middleware] = (),
     authenticators: Authenticators | None = None,
     ledger: ComponentLedger | None = None,
+    drain: Drain | None = None,
 ) -> ASGIApp:
     """Build the HTTP application.
 
@@ -89,6 +93,7 @@ def create_app(
         middleware: middleware of plugins, from the outside inward.
         authenticators: authenticators of plugins, which `config` must name; None: there are none.
         ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
+        drain: drain of the server, to which the application adds its work; None: a new one.
 
     Raises:
         ConfigError: an API key or a key file is invalid.
@@ -98,8 +103,10 @@ def create_app(
     config = _without_keys(config)
     client = KeyCaches(client) if config.prefix_cache_scope == "key" else client
     services = Services(client, components, stores, config, keys)
+    drain = drain or Drain()
+    drain.add(services)
     ledger = ledger or ComponentLedger()
-    own = [*_routes(services, client, config, keys), *metrics_routes(client, ledger)]
+    own = [*_routes(services, client, config, keys, drain), *metrics_routes(client, ledger)]
     limits = body_limits(config)
     state: dict[str, Any] = {
         "bodies": BodyReader(limits),
@@ -120,7 +127,7 @@ def create_app(
     for plugin, path in plugin_routes:
         _register(app, plugin, path, ledger)
     inner = wrapped(HeadFollowsGet(app), middleware, outside_checks=False)
-    return _guarded(inner, config, keys, middleware, authenticators)
+    return _guarded(inner, config, keys, middleware, authenticators, drain)
 
 
 def _state_for_plugins(
@@ -156,7 +163,7 @@ def _register(app: Litestar, plugin: str, path: str, ledger: ComponentLedger) ->
 
 
 def _routes(
-    services: Services, client: EngineClient, config: ServerConfig, keys: Keyring
+    services: Services, client: EngineClient, config: ServerConfig, keys: Keyring, drain: Drain
 ) -> list[ControllerRouterHandler]:
     """Return the API's own handlers."""
     live, strict = services.live, config.strict_params
@@ -174,7 +181,8 @@ def _routes(
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
         *model_routes(services.description.card(), live.generator.is_named),
-        *health_routes(client),
+        *lifecycle_routes(drain, strict=strict),
+        *health_routes(client, drain),
         *about_routes(config.served_model_name, needs_key=keys.has_keys),
         *openapi_routes(needs_key=keys.has_keys),
     ]
@@ -195,16 +203,17 @@ def _guarded(
     keys: Keyring,
     middleware: Sequence[Middleware],
     others: Authenticators | None,
+    drain: Drain,
 ) -> ASGIApp:
     """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, plugins' middleware that
-    stands before these checks, ids, access log."""
+    stands before these checks, the drain, ids, access log."""
     guarded = ApiKey(app, keys, OPEN_PATHS, others) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
     checked = AdminPaths(known, _for_admins(app, keys, others))
     plugins = wrapped(checked, middleware, outside_checks=True)
-    return CancelledRequests(plugins, [add_request_id, AccessLog(redact).note])
+    return CancelledRequests(Gate(plugins, drain), [add_request_id, AccessLog(redact).note])
 
 
 def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:

@@ -18,6 +18,7 @@ from litestar.types import ASGIApp
 
 from llmfw.api.access.authenticators import Authenticators
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.server.announcement import ready_text
 from llmfw.api.server.connections import ConnectionTable, watching
 from llmfw.api.server.forwarded import ForwardedAddress
@@ -50,7 +51,8 @@ _UNTOLD = ("Waiting for application startup.", "Application startup complete.", 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 plus the number of SIGINT, as in shells."""
 
-GRACE_S = 3.0  # seconds for running streams to finish when the server stops
+GRACE_S = 3.0
+"""Seconds after the drain for requests that it does not count, such as those of probes, and for connections to close."""
 
 
 class Startable:
@@ -86,7 +88,7 @@ class Startable:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server without its signal handlers. Streams that run longer than the grace period are ended.
+    """uvicorn's server without its signal handlers. What runs longer than the grace period is ended.
 
     Args:
         app: the application.
@@ -186,6 +188,7 @@ class Serving:
         self._config = server
         self._plugins = plugins
         self._keys = keys
+        self._drain = Drain(server.drain_timeout)
         self._server: Server | None = None
         self._starting: asyncio.Task[Server] | None = None
         self._stopped_by: int | None = None
@@ -224,19 +227,38 @@ class Serving:
             await self._client.close()
 
     async def _serve(self, server: Server, sock: socket.socket) -> None:
-        """Serve until a signal stops the server. If the engine is lost, stop and raise the reason."""
+        """Serve until the server has drained. If the engine is lost, stop and raise the reason."""
         losing = asyncio.create_task(self._client.wait_lost())
         serving = asyncio.create_task(server.serve([sock]))
+        draining = asyncio.create_task(self._end_when_drained(server))
         try:
-            await asyncio.wait({losing, serving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({losing, serving, draining}, return_when=asyncio.FIRST_COMPLETED)
             if losing.done():
-                self._stop()
+                server.should_exit = True
+            elif draining.done():
+                draining.result()
             await serving
         finally:
             losing.cancel()
             serving.cancel()
+            draining.cancel()
         if losing.done():
             raise losing.result()
+
+    async def _end_when_drained(self, server: Server) -> None:
+        """Wait for the drain, then end the server, and with it what still runs."""
+        await self._drain.begun()
+        self._client.stop_restarting()
+        logger.info(
+            "Draining: %d requests run, for which the server waits up to %g s; new ones get a 503. A second "
+            "signal ends them at once",
+            self._drain.num_open,
+            self._drain.timeout_s,
+        )
+        if not await self._drain.run():
+            logger.warning("%d requests still run and are ended", self._drain.num_open)
+            server.hurry()
+        server.should_exit = True
 
     def _report_stop(self) -> int:
         """Log that a signal ended the start. Return the exit code: 130 after Ctrl-C, else 0."""
@@ -260,17 +282,14 @@ class Serving:
             logger.warning("%s is ignored; send SIGTERM to stop the server", signal.Signals(number).name)
 
     def _stop(self) -> None:
-        """Stop the server, or its start.
-
-        Running requests get GRACE_S to finish; a second call ends them at once.
-        """
+        """Drain the server, or end its start; a second call ends running requests at once."""
         self._client.stop_restarting()
-        if self._server is not None:
-            if self._server.should_exit:
-                self._server.hurry()
-            self._server.should_exit = True
-        elif self._starting is not None and not self._starting.cancelling():
-            self._starting.cancel()
+        if self._server is None:
+            if self._starting is not None and not self._starting.cancelling():
+                self._starting.cancel()
+        elif not self._drain.begin():
+            self._drain.hurry()
+            self._server.hurry()
 
     async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
         """Start the engine, and build the application and its server."""
@@ -286,6 +305,7 @@ class Serving:
             middleware=self._middleware,
             authenticators=self._authenticators if self._keys.has_others else None,
             ledger=registry.ledger,
+            drain=self._drain,
         )
         prepare_process(self._config, has_keys=self._keys.has_keys)
         _setup_uvicorn_logging()

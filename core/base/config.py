@@ -187,6 +187,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     watchdog_timeout: Annotated[float, msgspec.Meta(ge=0), Setting(
         "Kill an engine that takes longer than this for one step, or that gives no sign of life for 10 seconds (for this "
         "time if it is shorter). 0 turns the watchdog off.", metavar="SECONDS")] = 300.0
+    drain_timeout: Annotated[float, msgspec.Meta(ge=0), Setting(
+        "Time for running requests to end when the server stops. New ones get a 503 meanwhile.",
+        metavar="SECONDS")] = 30.0
     observers: Annotated[str, Setting(
         "Tell these components what happens to each request, separated by commas.",
         kind="observer", words=("none",))] = "none"
