@@ -28,6 +28,7 @@ from llmfw.api.http.errors import EXCEPTION_HANDLERS
 from llmfw.api.http.query_names import QueryNames
 from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.lifecycle.gate import Gate
+from llmfw.api.lifecycle.reloading import Reloading
 from llmfw.api.routes.about import about_routes
 from llmfw.api.routes.admin import admin_routes
 from llmfw.api.routes.anthropic import anthropic_routes
@@ -49,6 +50,8 @@ from llmfw.api.routes.uploads import upload_routes
 from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
+from llmfw.api.server.root_path import RootPath
+from llmfw.api.server.tls import Certificate
 from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.services import ModelComponents, Services
 from llmfw.api.services.stores import Stores
@@ -80,6 +83,7 @@ def create_app(
     authenticators: Authenticators | None = None,
     ledger: ComponentLedger | None = None,
     drain: Drain | None = None,
+    certificate: Certificate | None = None,
 ) -> ASGIApp:
     """Build the HTTP application.
 
@@ -94,6 +98,7 @@ def create_app(
         authenticators: authenticators of plugins, which `config` must name; None: there are none.
         ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
         drain: drain of the server, to which the application adds its work; None: a new one.
+        certificate: certificate of the server, to be read again on request; None: there is none.
 
     Raises:
         ConfigError: an API key or a key file is invalid.
@@ -106,7 +111,7 @@ def create_app(
     drain = drain or Drain()
     drain.add(services)
     ledger = ledger or ComponentLedger()
-    own = [*_routes(services, client, config, keys, drain), *metrics_routes(client, ledger)]
+    own = [*_routes(services, client, config, keys, drain, certificate), *metrics_routes(client, ledger)]
     limits = body_limits(config)
     state: dict[str, Any] = {
         "bodies": BodyReader(limits),
@@ -163,10 +168,18 @@ def _register(app: Litestar, plugin: str, path: str, ledger: ComponentLedger) ->
 
 
 def _routes(
-    services: Services, client: EngineClient, config: ServerConfig, keys: Keyring, drain: Drain
+    services: Services,
+    client: EngineClient,
+    config: ServerConfig,
+    keys: Keyring,
+    drain: Drain,
+    certificate: Certificate | None,
 ) -> list[ControllerRouterHandler]:
     """Return the API's own handlers."""
     live, strict = services.live, config.strict_params
+    files = {"API keys": keys.reload} if keys.has_files else {}
+    if certificate is not None:
+        files["certificate and key"] = certificate.reload
     return [
         *chat_routes(live.chat, strict=strict),
         *anthropic_routes(services.messages, strict=strict),
@@ -181,10 +194,10 @@ def _routes(
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
         *model_routes(services.description.card(), live.generator.is_named),
-        *lifecycle_routes(drain, strict=strict),
+        *lifecycle_routes(drain, Reloading(client, files), strict=strict),
         *health_routes(client, drain),
-        *about_routes(config.served_model_name, needs_key=keys.has_keys),
-        *openapi_routes(needs_key=keys.has_keys),
+        *about_routes(config.served_model_name, needs_key=keys.has_keys, root_path=config.root_path or ""),
+        *openapi_routes(needs_key=keys.has_keys, root_path=config.root_path or ""),
     ]
 
 
@@ -213,7 +226,8 @@ def _guarded(
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
     checked = AdminPaths(known, _for_admins(app, keys, others))
     plugins = wrapped(checked, middleware, outside_checks=True)
-    return CancelledRequests(Gate(plugins, drain), [add_request_id, AccessLog(redact).note])
+    whole = CancelledRequests(Gate(plugins, drain), [add_request_id, AccessLog(redact).note])
+    return RootPath(whole, config.root_path or "")
 
 
 def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:

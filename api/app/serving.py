@@ -11,7 +11,8 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from litestar.types import ASGIApp
@@ -21,10 +22,11 @@ from llmfw.api.access.keyring import Keyring
 from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.server.announcement import ready_text
 from llmfw.api.server.connections import ConnectionTable, watching
-from llmfw.api.server.forwarded import ForwardedAddress
+from llmfw.api.server.forwarded import behind_proxies
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
+from llmfw.api.server.tls import Certificate
 from llmfw.api.services.components import start_engine
 from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.observing import observed
@@ -95,6 +97,7 @@ class Server(uvicorn.Server):
         client: engine client, closed at shutdown to end the streams that still run.
         url: URL of the socket, for the log.
         ready: text to log once the server accepts connections.
+        certificate: certificate for TLS; None: connections are plain.
     """
 
     def __init__(
@@ -104,10 +107,13 @@ class Server(uvicorn.Server):
         client: SupervisedEngineClient,
         url: str,
         ready: str,
+        certificate: Certificate | None = None,
     ) -> None:
-        limits = connection_limits(server_config)
+        self._limits = limits = connection_limits(server_config)
         self._connections = ConnectionTable(limits.connections, limits.connections_per_address)
-        super().__init__(_uvicorn_config(app, protocol_factory(limits, self._connections)))
+        proxied = behind_proxies(app, server_config.trusted_proxy)
+        super().__init__(_uvicorn_config(proxied, protocol_factory(limits, self._connections)))
+        self._certificate = certificate
         self._app = app
         self._client = client
         self._url = url
@@ -122,11 +128,15 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server and log that it is ready. If the application cannot start, raise its exception."""
         try:
-            await super().startup(sockets)
+            await super().startup([])
         except SystemExit:
             if self._app.failure is None:
                 raise
             raise self._app.failure from self._app.failure.__cause__
+        for sock in sockets or []:
+            self.servers.append(await self._listen(sock))
+        if self._certificate is not None:
+            self._certificate.start()
         garbage.settle()
         logging.getLogger("uvicorn.error").info("Uvicorn running on %s (Press CTRL+C to quit)", self._url)
         logger.info("The server is fired up and ready to roll!")
@@ -136,6 +146,8 @@ class Server(uvicorn.Server):
         """Wait up to GRACE_S for running requests, then end the remaining ones by stopping the engine."""
         ending = asyncio.create_task(self._end_streams())
         try:
+            if self._certificate is not None:
+                await self._certificate.close()
             await super().shutdown(sockets)
         finally:
             ending.cancel()
@@ -144,6 +156,19 @@ class Server(uvicorn.Server):
         """Serve until `should_exit` is set, and check the connections' deadlines meanwhile."""
         with watching(self._connections):
             await super().main_loop()
+
+    async def _listen(self, sock: socket.socket) -> asyncio.Server:
+        """Start to accept connections. uvicorn's own call knows neither Unix sockets nor a limit for TLS handshakes."""
+        loop = asyncio.get_running_loop()
+        of_server = {"server_state": self.server_state, "app_state": self.lifespan.state}
+        protocol = partial(cast("Any", self.config.http_protocol_class), config=self.config, **of_server)
+        options: dict[str, Any] = {"sock": sock, "backlog": self.config.backlog}
+        if self._certificate is not None:
+            options["ssl"] = self._certificate.context
+            options["ssl_handshake_timeout"] = self._limits.header_timeout_s
+        if sock.family == socket.AF_UNIX:
+            return await loop.create_unix_server(protocol, **options)
+        return await loop.create_server(protocol, **options)
 
     def hurry(self) -> None:
         """Stop waiting for running requests."""
@@ -165,6 +190,7 @@ class Serving:
         observers: observers of the requests.
         middleware: middleware of plugins, from the outside inward.
         authenticators: authenticators of plugins.
+        certificate: certificate for TLS; None: connections are plain.
     """
 
     def __init__(
@@ -178,8 +204,10 @@ class Serving:
         observers: Observers,
         middleware: Sequence[Middleware] = (),
         authenticators: Authenticators | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         self._client = client
+        self._certificate = certificate
         self._observers = observers
         self._middleware = middleware
         self._authenticators = authenticators
@@ -207,7 +235,9 @@ class Serving:
             PluginError: code in this process cancelled the server's tasks.
         """
         try:
-            self._starting = asyncio.create_task(self._start(self._client, url_of(sock)))
+            self._starting = asyncio.create_task(
+                self._start(self._client, url_of(sock, is_tls=self._certificate is not None))
+            )
             signals.hand_over(self._on_signal)
             try:
                 self._server = await self._starting
@@ -271,8 +301,10 @@ class Serving:
             self._stopped_by = self._stopped_by or number
             self._stop()
         elif number == signal.SIGHUP:
-            logger.info("SIGHUP: reads the files of API keys again; other settings need a restart")
+            logger.info("SIGHUP: reads the files of API keys and of TLS again; other settings need a restart")
             self._keys.read_again()
+            if self._certificate is not None:
+                self._certificate.read_again()
         elif number == signal.SIGUSR1:
             logger.info(
                 "SIGUSR1: the stacks of the API process's threads are above; the engine writes its own"
@@ -306,6 +338,7 @@ class Serving:
             authenticators=self._authenticators if self._keys.has_others else None,
             ledger=registry.ledger,
             drain=self._drain,
+            certificate=self._certificate,
         )
         prepare_process(self._config, has_keys=self._keys.has_keys)
         _setup_uvicorn_logging()
@@ -317,7 +350,7 @@ class Serving:
             is_chat=bool(self._config.chat_template or components.tokenizer.chat_template),
             needs_key=self._keys.has_keys,
         )
-        return Server(startable, self._config, client, url, ready)
+        return Server(startable, self._config, client, url, ready, self._certificate)
 
 
 def _setup_uvicorn_logging() -> None:
@@ -336,7 +369,8 @@ def _setup_uvicorn_logging() -> None:
 
 def _uvicorn_config(app: ASGIApp, protocol: Callable[..., LimitedProtocol]) -> uvicorn.Config:
     return uvicorn.Config(
-        ForwardedAddress(app),
+        app,
+        proxy_headers=False,  # `forwarded` reads them
         http=protocol,  # type: ignore[arg-type]
         ws="none",  # a WebSocket protocol would take over connections without our limits
         log_config=None,

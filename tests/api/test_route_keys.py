@@ -116,6 +116,7 @@ TABLE = {
     "DELETE /admin/cache/pins/{pin_id}": ADMIN,
     "GET /admin/requests/{request_id}": ADMIN,
     "POST /admin/drain": ENDING,
+    "POST /admin/reload": ADMIN,
 }
 
 
