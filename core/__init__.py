@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from .base.control import FlushCache as FlushCache
     from .base.control import GetPolicy as GetPolicy
     from .base.control import GetTrace as GetTrace
+    from .base.control import LogLevelInfo as LogLevelInfo
     from .base.control import PinInfo as PinInfo
     from .base.control import PinPrefix as PinPrefix
     from .base.control import PolicyInfo as PolicyInfo
     from .base.control import PrefixInfo as PrefixInfo
     from .base.control import RequestTrace as RequestTrace
+    from .base.control import SetLogLevel as SetLogLevel
     from .base.control import SetPolicy as SetPolicy
     from .base.control import TraceEntry as TraceEntry
     from .base.control import UnpinPrefix as UnpinPrefix
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from .base.errors import ModelError as ModelError
     from .base.errors import ModelNotFoundError as ModelNotFoundError
     from .base.errors import NotFoundError as NotFoundError
+    from .base.errors import NotReadyError as NotReadyError
     from .base.errors import OverloadedError as OverloadedError
     from .base.errors import PluginError as PluginError
     from .base.errors import RequestError as RequestError
@@ -176,12 +179,14 @@ _HOMES = {
         "FlushCache",
         "GetPolicy",
         "GetTrace",
+        "LogLevelInfo",
         "PinInfo",
         "PinPrefix",
         "PolicyInfo",
         "RequestTrace",
         "TraceEntry",
         "PrefixInfo",
+        "SetLogLevel",
         "SetPolicy",
         "UnpinPrefix",
         "ViewCache",
@@ -205,6 +210,7 @@ _HOMES = {
         "MissingScopeError",
         "ModelNotFoundError",
         "NotFoundError",
+        "NotReadyError",
         "OverloadedError",
         "ComponentError",
         "ComponentFailedError",

@@ -21,9 +21,6 @@ MAX_BYTES = 16 * 2**20
 PIPE_S = 10.0
 """Seconds within which a pipe must be written and closed."""
 
-Signature = tuple[int, int, int, int]
-"""Inode, size, mtime and ctime of a file, of which at least one differs once the file has changed."""
-
 
 class KeyLines(msgspec.Struct, frozen=True):
     """The content of a key file.
@@ -35,15 +32,6 @@ class KeyLines(msgspec.Struct, frozen=True):
 
     keys: tuple[UserKey, ...]
     warnings: tuple[str, ...]
-
-
-def signature_of(path: Path) -> Signature | None:
-    """Return a file's signature; None if the file is not accessible."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:

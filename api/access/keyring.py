@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
+from llmfw.api.server.file_watch import FileWatch
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
 
-from .key_file import Signature, read_keys, signature_of
+from .key_file import read_keys
 from .key_table import ADMIN, Keys, UserKey
 from .key_text import digest_of
 from .principals import Known
 
 logger = logging.getLogger(__name__)
-
-LOOK_S = 1.0
-"""Seconds between checks of the files for changes. A removed key is refused soon after the next check."""
-SETTLE_S = 0.1
-"""Seconds for which a changed file must stay the same before it is read; an editor may write it in pieces."""
-MAX_SETTLE = 20
-"""Maximum number of waits of SETTLE_S for a file. If it still changes after that, it is read anyway."""
 
 
 class Keyring:
@@ -49,10 +42,9 @@ class Keyring:
         self.has_others = config.authenticators != "none"
         self.has_keys = bool(self._users or self._user_file) or self.has_others
         self.has_admin = bool(self._admins or self._admin_file)
-        self._signatures = self._look()
+        files = [path for path in (self._user_file, self._admin_file) if path is not None]
+        self._watch = FileWatch("API keys", files, partial(self._read, may_wait=False), self._use)
         self._keys = self._read()
-        self._watching: asyncio.Task[None] | None = None
-        self._is_due = asyncio.Event()
 
     @property
     def tenants(self) -> frozenset[str]:
@@ -68,6 +60,11 @@ class Keyring:
     def has_tenants(self) -> bool:
         """Whether some clients have a name, by their key or by an authenticator."""
         return any(self.tenants) or self.has_others
+
+    @property
+    def has_files(self) -> bool:
+        """Whether some keys are in files."""
+        return bool(self._watch.paths)
 
     def client_of(self, key: bytes) -> Known | None:
         """Return the client whose key this is, with its scopes; None if the key is not valid."""
@@ -97,69 +94,29 @@ class Keyring:
 
         If a file is invalid, log the error and keep the old keys.
         """
-        if self._files():
-            self._watching = asyncio.create_task(self._watch())
+        self._watch.start()
 
     def read_again(self) -> None:
         """Reload the key files even if they have not changed, and log the result.
 
         If the server is still starting, they are reloaded once it is ready.
         """
-        if self._files():
-            self._is_due.set()
+        if self._watch.paths:
+            self._watch.read_again()
         else:
             logger.info("There is no file of API keys to read again; the keys of the settings stay")
 
+    async def reload(self) -> None:
+        """Reload the key files now; raise ConfigError if one is invalid, and keep the old keys."""
+        await self._watch.reload()
+
     async def close(self) -> None:
         """Stop reloading the key files."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._watch.close()
 
-    async def _watch(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_due.wait(), LOOK_S)
-            is_due = self._is_due.is_set()
-            self._is_due.clear()
-            try:
-                await self._follow(is_due=is_due)
-            except Exception:
-                logger.exception("The files of API keys could not be looked at")
-
-    async def _follow(self, *, is_due: bool = False) -> None:
-        """Reload the key files if they have changed, after waiting for writes to finish.
-
-        Args:
-            is_due: whether to reload them even if they have not changed.
-        """
-        found = await asyncio.to_thread(self._look)
-        if found == self._signatures and not is_due:
-            return
-        for _ in range(MAX_SETTLE):
-            await asyncio.sleep(SETTLE_S)
-            before, found = found, await asyncio.to_thread(self._look)
-            if found == before:
-                break
-        keys = error = None
-        try:
-            keys = await asyncio.to_thread(self._read, may_wait=False)
-        except ConfigError as caught:
-            error = caught
-        if await asyncio.to_thread(self._look) != found:
-            return  # a file changed while it was read, which the next check will notice
-        self._signatures = found
-        if keys is None:
-            logger.error("The API keys stay as they were: %s", error)
-        else:
-            self._keys = keys
-            logger.info("Read the API keys again; tenants: %d", len(keys.tenants))
-
-    def _look(self) -> tuple[Signature | None, ...]:
-        return tuple(map(signature_of, self._files()))
-
-    def _files(self) -> list[Path]:
-        return [path for path in (self._user_file, self._admin_file) if path is not None]
+    def _use(self, keys: Keys) -> str:
+        self._keys = keys
+        return f"tenants: {len(keys.tenants)}"
 
     def _read(self, *, may_wait: bool = True) -> Keys:
         """Return the keys of the settings and of the key files together.

@@ -26,6 +26,9 @@ from llmfw.api.for_plugins.server_api import InProcessAPI
 from llmfw.api.for_plugins.services import CallerServices
 from llmfw.api.http.errors import EXCEPTION_HANDLERS
 from llmfw.api.http.query_names import QueryNames
+from llmfw.api.lifecycle.drain import Drain
+from llmfw.api.lifecycle.gate import Gate
+from llmfw.api.lifecycle.reloading import Reloading
 from llmfw.api.metrics.http_requests import HTTPRequests
 from llmfw.api.routes.about import about_routes
 from llmfw.api.routes.admin import admin_routes
@@ -36,6 +39,7 @@ from llmfw.api.routes.completions import completion_routes
 from llmfw.api.routes.embeddings import embedding_routes
 from llmfw.api.routes.files import file_routes
 from llmfw.api.routes.health import health_routes
+from llmfw.api.routes.lifecycle import lifecycle_routes
 from llmfw.api.routes.metrics import metrics_routes
 from llmfw.api.routes.models import model_routes
 from llmfw.api.routes.native import native_routes
@@ -47,6 +51,8 @@ from llmfw.api.routes.uploads import upload_routes
 from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
+from llmfw.api.server.root_path import RootPath
+from llmfw.api.server.tls import Certificate
 from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.services import ModelComponents, Services
 from llmfw.api.services.stores import Stores
@@ -64,7 +70,7 @@ from .plugin_routes import plugin_route, route_entry, shared_paths
 from .request_id import add_request_id
 from .trace_context import TraceContext
 
-OPEN_PATHS = frozenset({"/", "/health", "/health_generate", "/ping"})
+OPEN_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/health_generate", "/ping"})
 """Paths that need no API key."""
 
 
@@ -80,6 +86,8 @@ def create_app(
     authenticators: Authenticators | None = None,
     ledger: ComponentLedger | None = None,
     observers: Observers | None = None,
+    drain: Drain | None = None,
+    certificate: Certificate | None = None,
 ) -> ASGIApp:
     """Build the HTTP application.
 
@@ -94,6 +102,8 @@ def create_app(
         authenticators: authenticators of plugins, which `config` must name; None: there are none.
         ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
         observers: observers, for their metrics; None: there are none.
+        drain: drain of the server, to which the application adds its work; None: a new one.
+        certificate: certificate of the server, to be read again on request; None: there is none.
 
     Raises:
         ConfigError: an API key or a key file is invalid.
@@ -103,10 +113,12 @@ def create_app(
     config = _without_keys(config)
     client = KeyCaches(client) if config.prefix_cache_scope == "key" else client
     services = Services(client, components, stores, config, keys)
+    drain = drain or Drain()
+    drain.add(services)
     ledger = ledger or ComponentLedger()
     http = HTTPRequests()
     metrics = metrics_routes(client, ledger, services.batches, http, observers or Observers())
-    own = [*_routes(services, client, config, keys), *metrics]
+    own = [*_routes(services, client, config, keys, drain, certificate), *metrics]
     limits = body_limits(config)
     state: dict[str, Any] = {
         "bodies": BodyReader(limits),
@@ -127,7 +139,7 @@ def create_app(
     for plugin, path in plugin_routes:
         _register(app, plugin, path, ledger)
     inner = wrapped(HeadFollowsGet(app), middleware, outside_checks=False)
-    return _guarded(inner, config, keys, middleware, authenticators, http)
+    return _guarded(inner, config, keys, middleware, authenticators, drain, http)
 
 
 def _state_for_plugins(
@@ -163,10 +175,18 @@ def _register(app: Litestar, plugin: str, path: str, ledger: ComponentLedger) ->
 
 
 def _routes(
-    services: Services, client: EngineClient, config: ServerConfig, keys: Keyring
+    services: Services,
+    client: EngineClient,
+    config: ServerConfig,
+    keys: Keyring,
+    drain: Drain,
+    certificate: Certificate | None,
 ) -> list[ControllerRouterHandler]:
     """Return the API's own handlers."""
     live, strict = services.live, config.strict_params
+    files = {"API keys": keys.reload} if keys.has_files else {}
+    if certificate is not None:
+        files["certificate and key"] = certificate.reload
     return [
         *chat_routes(live.chat, strict=strict),
         *anthropic_routes(services.messages, strict=strict),
@@ -181,9 +201,10 @@ def _routes(
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
         *model_routes(services.description.card(), live.generator.is_named),
-        *health_routes(client),
-        *about_routes(config.served_model_name, needs_key=keys.has_keys),
-        *openapi_routes(needs_key=keys.has_keys),
+        *lifecycle_routes(drain, Reloading(client, files), strict=strict),
+        *health_routes(client, drain),
+        *about_routes(config.served_model_name, needs_key=keys.has_keys, root_path=config.root_path or ""),
+        *openapi_routes(needs_key=keys.has_keys, root_path=config.root_path or ""),
     ]
 
 
@@ -202,18 +223,20 @@ def _guarded(
     keys: Keyring,
     middleware: Sequence[Middleware],
     others: Authenticators | None,
+    drain: Drain,
     http: HTTPRequests,
 ) -> ASGIApp:
     """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, plugins' middleware that
-    stands before these checks, trace context, ids, access log, counts."""
+    stands before these checks, trace context, the drain, ids, access log, counts."""
     guarded = ApiKey(app, keys, OPEN_PATHS, others) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
     checked = AdminPaths(known, _for_admins(app, keys, others))
     plugins = wrapped(checked, middleware, outside_checks=True)
-    traced = TraceContext(plugins)
-    return CancelledRequests(traced, [add_request_id, AccessLog(redact).note, http.note])
+    gated = Gate(TraceContext(plugins), drain)
+    whole = CancelledRequests(gated, [add_request_id, AccessLog(redact).note, http.note])
+    return RootPath(whole, config.root_path or "")
 
 
 def _for_admins(app: ASGIApp, keys: Keyring, others: Authenticators | None) -> ASGIApp:

@@ -1,4 +1,4 @@
-"""Binds the server's port before the slow parts of a start. Errors say why the port cannot be bound."""
+"""Binds the server's port, or its Unix socket, before the slow parts of a start. Errors say why that cannot be done."""
 
 from __future__ import annotations
 
@@ -6,8 +6,43 @@ import contextlib
 import errno
 import os
 import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
 
+from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
+
+UNIX_MODE = 0o660
+"""Permissions of a Unix socket: its owner and group can connect."""
+
+
+@contextlib.contextmanager
+def listening(config: ServerConfig) -> Iterator[socket.socket]:
+    """Bind the socket that the settings choose; at the end of the block, close it and remove a Unix socket's file.
+
+    Raises:
+        ConfigError: it cannot be bound, or the settings choose a port and a Unix socket.
+    """
+    if config.uds is None:
+        with contextlib.closing(bind(config.host, config.port)) as sock:
+            yield sock
+        return
+    for field in ("host", "port"):
+        if (value := getattr(config, field)) != getattr(_DEFAULTS, field):
+            raise ConfigError(f"--uds is {config.uds!r}, and --{field} is {value!r}; give one of them")
+    path = Path(config.uds).expanduser()
+    with contextlib.closing(bind_unix(path)) as sock:
+        file = path.stat().st_ino
+        try:
+            yield sock
+        finally:
+            with contextlib.suppress(OSError):
+                if path.stat().st_ino == file:  # else another server has it
+                    path.unlink()
+
+
+_DEFAULTS = ServerConfig(served_model_name="")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -37,10 +72,56 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket) -> str:
-    """Return the URL under which a bound socket can be reached."""
+def bind_unix(path: Path) -> socket.socket:
+    """Return a Unix socket that is bound to a path and does not listen yet. Replaces the file of one that nobody uses.
+
+    Raises:
+        ConfigError: the path is in use, is another file's, or cannot be created.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if _is_left_over(path):
+            path.unlink()
+        old = os.umask(0o777 & ~UNIX_MODE)
+        try:
+            sock.bind(str(path))
+        finally:
+            os.umask(old)
+    except OSError as error:
+        sock.close()
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"cannot listen on {str(path)!r}: {reason}; choose another path with --uds"
+        ) from error
+    return sock
+
+
+def _is_left_over(path: Path) -> bool:
+    """Return whether a path is that of a socket on which no process listens.
+
+    Raises:
+        OSError: a process does, or another file is there.
+    """
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+    if not is_socket:
+        raise FileExistsError(errno.EEXIST, "another file is there")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def url_of(sock: socket.socket, *, is_tls: bool = False) -> str:
+    """Return the URL under which a bound socket can be reached; of a Unix socket, "unix:" and its path."""
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]
     with contextlib.suppress(ValueError):
         if sock.family == socket.AF_INET6:
             host = f"[{host}]"
-    return f"http://{host}:{port}"
+    return f"{'https' if is_tls else 'http'}://{host}:{port}"

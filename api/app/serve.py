@@ -6,12 +6,13 @@ imports Litestar in the meantime.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
 from llmfw.api.access.authenticators import build_authenticators
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.server.announcement import Given, settings_line
+from llmfw.api.server.edge_checks import check_edge
+from llmfw.api.server.tls import certificate_of
 from llmfw.api.services.middleware import build_middleware
 from llmfw.api.services.observing import observing
 from llmfw.api.services.option_checks import check_options
@@ -29,7 +30,7 @@ from llmfw.core.plugin.preparation import begin_to_prepare
 from .blame import ended_by
 from .event_loop import run_to_end
 from .lingering import Lingering
-from .listen import bind
+from .listen import listening
 from .signals import Signals
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ def serve(
         The exit code: 130 if Ctrl-C came before the server was ready, else 0.
 
     Raises:
-        ConfigError: the port, a store, the model, a component or an API key cannot be used; gives the reason.
+        ConfigError: the port, the certificate, a store, the model, a component or an API key cannot be used; gives the reason.
         EngineError: the engine could not be started.
         EngineLostError: the engine died too often to be restarted.
         PluginError: code in this process ended the server.
@@ -58,7 +59,9 @@ def serve(
         logger.info("%s", settings_line(engine_config, server_config, given or Given()))
         logger.debug("Resolved %s", settings_line(engine_config, server_config, Given()))
         keys = Keyring(server_config)  # first, so that an invalid key file is reported early
-        with contextlib.closing(bind(server_config.host, server_config.port)) as sock:
+        certificate = certificate_of(server_config)
+        check_edge(server_config)
+        with listening(server_config) as sock:
             limits = WatchdogLimits.of(server_config.watchdog_timeout)
             client = SupervisedEngineClient(
                 lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
@@ -81,6 +84,7 @@ def serve(
                             middleware=middleware,
                             authenticators=authenticators,
                             log=log,
+                            certificate=certificate,
                         )
                         code = await serving.run(sock, signals)
                 lingering.watch(code)

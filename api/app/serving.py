@@ -11,19 +11,22 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from litestar.types import ASGIApp
 
 from llmfw.api.access.authenticators import Authenticators
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.server.announcement import ready_text
 from llmfw.api.server.connections import ConnectionTable, watching
-from llmfw.api.server.forwarded import ForwardedAddress
+from llmfw.api.server.forwarded import behind_proxies
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
+from llmfw.api.server.tls import Certificate
 from llmfw.api.services.components import start_engine
 from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.observing import observed
@@ -50,7 +53,8 @@ _UNTOLD = ("Waiting for application startup.", "Application startup complete.", 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 plus the number of SIGINT, as in shells."""
 
-GRACE_S = 3.0  # seconds for running streams to finish when the server stops
+GRACE_S = 3.0
+"""Seconds after the drain for requests that it does not count, such as those of probes, and for connections to close."""
 
 
 class Startable:
@@ -86,13 +90,14 @@ class Startable:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server without its signal handlers. Streams that run longer than the grace period are ended.
+    """uvicorn's server without its signal handlers. What runs longer than the grace period is ended.
 
     Args:
         app: the application.
         client: engine client, closed at shutdown to end the streams that still run.
         url: URL of the socket, for the log.
         ready: text to log once the server accepts connections.
+        certificate: certificate for TLS; None: connections are plain.
     """
 
     def __init__(
@@ -102,10 +107,13 @@ class Server(uvicorn.Server):
         client: SupervisedEngineClient,
         url: str,
         ready: str,
+        certificate: Certificate | None = None,
     ) -> None:
-        limits = connection_limits(server_config)
+        self._limits = limits = connection_limits(server_config)
         self._connections = ConnectionTable(limits.connections, limits.connections_per_address)
-        super().__init__(_uvicorn_config(app, protocol_factory(limits, self._connections)))
+        proxied = behind_proxies(app, server_config.trusted_proxy)
+        super().__init__(_uvicorn_config(proxied, protocol_factory(limits, self._connections)))
+        self._certificate = certificate
         self._app = app
         self._client = client
         self._url = url
@@ -120,11 +128,15 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server and log that it is ready. If the application cannot start, raise its exception."""
         try:
-            await super().startup(sockets)
+            await super().startup([])
         except SystemExit:
             if self._app.failure is None:
                 raise
             raise self._app.failure from self._app.failure.__cause__
+        for sock in sockets or []:
+            self.servers.append(await self._listen(sock))
+        if self._certificate is not None:
+            self._certificate.start()
         garbage.settle()
         logging.getLogger("uvicorn.error").info("Uvicorn running on %s (Press CTRL+C to quit)", self._url)
         logger.info("The server is fired up and ready to roll!")
@@ -134,6 +146,8 @@ class Server(uvicorn.Server):
         """Wait up to GRACE_S for running requests, then end the remaining ones by stopping the engine."""
         ending = asyncio.create_task(self._end_streams())
         try:
+            if self._certificate is not None:
+                await self._certificate.close()
             await super().shutdown(sockets)
         finally:
             ending.cancel()
@@ -142,6 +156,19 @@ class Server(uvicorn.Server):
         """Serve until `should_exit` is set, and check the connections' deadlines meanwhile."""
         with watching(self._connections):
             await super().main_loop()
+
+    async def _listen(self, sock: socket.socket) -> asyncio.Server:
+        """Start to accept connections. uvicorn's own call knows neither Unix sockets nor a limit for TLS handshakes."""
+        loop = asyncio.get_running_loop()
+        of_server = {"server_state": self.server_state, "app_state": self.lifespan.state}
+        protocol = partial(cast("Any", self.config.http_protocol_class), config=self.config, **of_server)
+        options: dict[str, Any] = {"sock": sock, "backlog": self.config.backlog}
+        if self._certificate is not None:
+            options["ssl"] = self._certificate.context
+            options["ssl_handshake_timeout"] = self._limits.header_timeout_s
+        if sock.family == socket.AF_UNIX:
+            return await loop.create_unix_server(protocol, **options)
+        return await loop.create_server(protocol, **options)
 
     def hurry(self) -> None:
         """Stop waiting for running requests."""
@@ -164,6 +191,7 @@ class Serving:
         middleware: middleware of plugins, from the outside inward.
         authenticators: authenticators of plugins.
         log: where the log goes.
+        certificate: certificate for TLS; None: connections are plain.
     """
 
     def __init__(
@@ -178,9 +206,11 @@ class Serving:
         middleware: Sequence[Middleware] = (),
         authenticators: Authenticators | None = None,
         log: LogTarget | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         self._client = client
         self._log = log or LogTarget()
+        self._certificate = certificate
         self._observers = observers
         self._middleware = middleware
         self._authenticators = authenticators
@@ -189,6 +219,7 @@ class Serving:
         self._config = server
         self._plugins = plugins
         self._keys = keys
+        self._drain = Drain(server.drain_timeout)
         self._server: Server | None = None
         self._starting: asyncio.Task[Server] | None = None
         self._stopped_by: int | None = None
@@ -207,7 +238,9 @@ class Serving:
             PluginError: code in this process cancelled the server's tasks.
         """
         try:
-            self._starting = asyncio.create_task(self._start(self._client, url_of(sock)))
+            self._starting = asyncio.create_task(
+                self._start(self._client, url_of(sock, is_tls=self._certificate is not None))
+            )
             signals.hand_over(self._on_signal)
             try:
                 self._server = await self._starting
@@ -227,19 +260,38 @@ class Serving:
             await self._client.close()
 
     async def _serve(self, server: Server, sock: socket.socket) -> None:
-        """Serve until a signal stops the server. If the engine is lost, stop and raise the reason."""
+        """Serve until the server has drained. If the engine is lost, stop and raise the reason."""
         losing = asyncio.create_task(self._client.wait_lost())
         serving = asyncio.create_task(server.serve([sock]))
+        draining = asyncio.create_task(self._end_when_drained(server))
         try:
-            await asyncio.wait({losing, serving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({losing, serving, draining}, return_when=asyncio.FIRST_COMPLETED)
             if losing.done():
-                self._stop()
+                server.should_exit = True
+            elif draining.done():
+                draining.result()
             await serving
         finally:
             losing.cancel()
             serving.cancel()
+            draining.cancel()
         if losing.done():
             raise losing.result()
+
+    async def _end_when_drained(self, server: Server) -> None:
+        """Wait for the drain, then end the server, and with it what still runs."""
+        await self._drain.begun()
+        self._client.stop_restarting()
+        logger.info(
+            "Draining: %d requests run, for which the server waits up to %g s; new ones get a 503. A second "
+            "signal ends them at once",
+            self._drain.num_open,
+            self._drain.timeout_s,
+        )
+        if not await self._drain.run():
+            logger.warning("%d requests still run and are ended", self._drain.num_open)
+            server.hurry()
+        server.should_exit = True
 
     def _report_stop(self) -> int:
         """Log that a signal ended the start. Return the exit code: 130 after Ctrl-C, else 0."""
@@ -253,9 +305,11 @@ class Serving:
             self._stop()
         elif number == signal.SIGHUP:
             logger.info(
-                "SIGHUP: reads the files of API keys again, and opens moved log files anew; other settings need a restart"
+                "SIGHUP: reads the files of API keys and of TLS again, and opens moved log files anew; other settings need a restart"
             )
             self._keys.read_again()
+            if self._certificate is not None:
+                self._certificate.read_again()
         elif number == signal.SIGUSR1:
             logger.info(
                 "SIGUSR1: the stacks of the API process's threads are above; the engine writes its own"
@@ -265,17 +319,14 @@ class Serving:
             logger.warning("%s is ignored; send SIGTERM to stop the server", signal.Signals(number).name)
 
     def _stop(self) -> None:
-        """Stop the server, or its start.
-
-        Running requests get GRACE_S to finish; a second call ends them at once.
-        """
+        """Drain the server, or end its start; a second call ends running requests at once."""
         self._client.stop_restarting()
-        if self._server is not None:
-            if self._server.should_exit:
-                self._server.hurry()
-            self._server.should_exit = True
-        elif self._starting is not None and not self._starting.cancelling():
-            self._starting.cancel()
+        if self._server is None:
+            if self._starting is not None and not self._starting.cancelling():
+                self._starting.cancel()
+        elif not self._drain.begin():
+            self._drain.hurry()
+            self._server.hurry()
 
     async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
         """Start the engine, and build the application and its server."""
@@ -292,6 +343,8 @@ class Serving:
             authenticators=self._authenticators if self._keys.has_others else None,
             ledger=registry.ledger,
             observers=self._observers,
+            drain=self._drain,
+            certificate=self._certificate,
         )
         prepare_process(self._config, has_keys=self._keys.has_keys)
         _setup_uvicorn_logging(self._log)
@@ -303,7 +356,7 @@ class Serving:
             is_chat=bool(self._config.chat_template or components.tokenizer.chat_template),
             needs_key=self._keys.has_keys,
         )
-        return Server(startable, self._config, client, url, ready)
+        return Server(startable, self._config, client, url, ready, self._certificate)
 
 
 def _setup_uvicorn_logging(log: LogTarget) -> None:
@@ -321,7 +374,8 @@ def _setup_uvicorn_logging(log: LogTarget) -> None:
 
 def _uvicorn_config(app: ASGIApp, protocol: Callable[..., LimitedProtocol]) -> uvicorn.Config:
     return uvicorn.Config(
-        ForwardedAddress(app),
+        app,
+        proxy_headers=False,  # `forwarded` reads them
         http=protocol,  # type: ignore[arg-type]
         ws="none",  # a WebSocket protocol would take over connections without our limits
         log_config=None,

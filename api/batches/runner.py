@@ -61,6 +61,7 @@ class BatchRunner:
         ] = {}  # job → time of the last progress report, number of finished lines then
         self._tasks: list[asyncio.Task[None]] = []
         self._crashed = dict(context.marks.found)
+        self._closing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the background tasks, which first resume the jobs that earlier processes left."""
@@ -70,7 +71,15 @@ class BatchRunner:
         ]
 
     async def close(self) -> None:
-        """Abort all lines in flight and release the jobs, so that another process can continue them."""
+        """Abort all lines in flight and release the jobs, so that another process can continue them.
+
+        Further calls wait for the first one.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         jobs = [task for _, task in self._jobs.values()]
         for task in (*self._tasks, *jobs):
             task.cancel()

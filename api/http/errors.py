@@ -26,6 +26,7 @@ from llmfw.core.base.errors import (
     MissingScopeError,
     ModelNotFoundError,
     NotFoundError,
+    NotReadyError,
     OverloadedError,
     RequestError,
     StorageDamagedError,
@@ -102,7 +103,8 @@ def body_of(error: Exception) -> ErrorBody:
     elif isinstance(error, TenantLimitError):
         detail = ErrorDetail(message=str(error), type="rate_limit_error", code="tenant_limit")
     elif isinstance(error, OverloadedError):
-        detail = ErrorDetail(message=str(error), type="server_error", code="overloaded")
+        code = error.code if isinstance(error, NotReadyError) else "overloaded"
+        detail = ErrorDetail(message=str(error), type="server_error", code=code)
     elif isinstance(error, DeadlineError):
         detail = ErrorDetail(message=str(error), type="timeout_error", code="request_timeout")
     elif isinstance(error, ComponentFailedError | ComponentError):

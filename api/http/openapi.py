@@ -23,12 +23,13 @@ _REFERENCE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(?P<name>\w+)}")
 
 
-def openapi_document(app: Litestar, *, needs_key: bool) -> dict[str, Any]:
+def openapi_document(app: Litestar, *, needs_key: bool, root_path: str = "") -> dict[str, Any]:
     """Return the OpenAPI document of an application's routes.
 
     Args:
         app: application with all routes registered.
         needs_key: whether clients must send an API key. Each route then names the scope that it needs.
+        root_path: path below which clients reach the routes; "": none.
     """
     found = list(_operations(app))
     types = [kind for _, _, operation in found for kind in _types_of(operation)]
@@ -46,6 +47,8 @@ def openapi_document(app: Litestar, *, needs_key: bool) -> dict[str, Any]:
         "paths": dict(sorted(paths.items())),
         "components": {"schemas": components},
     }
+    if root_path:
+        document["servers"] = [{"url": root_path}]
     if needs_key:
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]

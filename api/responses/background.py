@@ -101,6 +101,11 @@ class Background:
         await asyncio.gather(task, return_exceptions=True)
         return job
 
+    async def finished(self) -> None:
+        """Wait until no job runs or is queued."""
+        while self._running:
+            await asyncio.wait([task for _, task in self._running.values()])
+
     async def close(self) -> list[Job]:
         """Cancel all tasks and wait for them; return their jobs."""
         jobs = await asyncio.gather(*map(self.stop, list(self._running)))

@@ -66,6 +66,10 @@ class ResponseService:
         self._logs = EventLogs()
         self._loads = Loads()
 
+    async def finished(self) -> None:
+        """Wait until no background response runs or is queued."""
+        await self._background.finished()
+
     async def close(self) -> None:
         """Stop the background responses and mark them as failed."""
         for job in await self._background.close():

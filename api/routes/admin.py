@@ -11,13 +11,13 @@ from litestar.types import ASGIApp
 
 from llmfw.api.admin.service import AdminService
 from llmfw.api.http.body import decode_checked, report_ignored
-from llmfw.api.schemas.admin import CacheReply, NoFields, PinRequest, PolicyRequest, TraceReply
+from llmfw.api.schemas.admin import CacheReply, PinRequest, PolicyRequest, TraceReply
 from llmfw.api.server.limits import SMALL_BODY_BYTES
 from llmfw.core.base.control import PinInfo, PolicyInfo
 from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.operation import describe
 
-from .respond import json_response, read_json, while_connected
+from .respond import json_response, read_json, read_nothing, while_connected
 
 MOST_PREFIXES, DEFAULT_PREFIXES = 1000, 50
 
@@ -79,7 +79,7 @@ def _cache_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
         ),
     )
     async def flush_cache(request: Request[Any, Any, Any]) -> ASGIApp:
-        headers = await _read_nothing(request, strict)
+        headers = await read_nothing(request, strict)
         return json_response(await admin.flush(), headers)
 
     @route(
@@ -91,7 +91,7 @@ def _cache_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
         ),
     )
     async def flush_idle_cache(request: Request[Any, Any, Any]) -> ASGIApp:
-        headers = await _read_nothing(request, strict)
+        headers = await read_nothing(request, strict)
         left = await admin.flush(only_idle=True)
         text = f"Cache flushed; {left.num_tokens} pinned tokens are left.\n"
         return ASGIResponse(body=text.encode(), media_type="text/plain", headers=headers)
@@ -121,18 +121,6 @@ def _pin_routes(admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
         return json_response(await admin.unpin(pin_id))
 
     return [pin_prefix, unpin_prefix]
-
-
-async def _read_nothing(request: Request[Any, Any, Any], strict: bool) -> dict[str, str]:
-    """Read the body of a request that needs none; return the header that names its fields.
-
-    Raises:
-        RequestError: the body is neither empty nor a JSON object; or it has fields, and `strict` is true.
-    """
-    raw = await read_json(request, any_type=True)
-    if not raw.strip():
-        return {}
-    return report_ignored(sorted(decode_checked(raw, NoFields)[1]), strict)
 
 
 def _read_most(text: str | None) -> int:

@@ -1,4 +1,7 @@
-"""GET /health and /health_generate, GET and POST /ping: report whether the server can answer requests."""
+"""Routes of probes: /health and those below it, /health_generate and /ping.
+
+Liveness says whether a restart of the server would help, readiness whether the server takes requests.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,41 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp
 
 from llmfw.api.health.probe import Probe
+from llmfw.api.lifecycle.drain import Drain
 from llmfw.core.base.errors import EngineDeadError, EngineRestartingError
 from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.operation import describe
 
 
-def health_routes(client: EngineClient) -> list[HTTPRouteHandler]:
-    """Return the route handlers of `/health`, `/health_generate` and SageMaker's `/ping`."""
+def health_routes(client: EngineClient, drain: Drain) -> list[HTTPRouteHandler]:
+    """Return the route handlers of `/health`, those below it, `/health_generate` and SageMaker's `/ping`."""
+    return [*_probes(client, drain), *_checks_of_the_engine(client)]
+
+
+def _probes(client: EngineClient, drain: Drain) -> list[HTTPRouteHandler]:
+    @get(
+        "/health/live",
+        opt=describe("Report whether the server need not be restarted.", scope="", reply=dict[str, str]),
+    )
+    async def live() -> ASGIApp:
+        if client.failure is not None:
+            raise EngineDeadError(client.failure)
+        return _ok()
+
+    @get(
+        "/health/ready",
+        opt=describe("Report whether the server takes new requests now.", scope="", reply=dict[str, str]),
+    )
+    async def ready() -> ASGIApp:
+        if drain.refusal is not None:
+            raise drain.refusal
+        _check(client)
+        return _ok()
+
+    return [live, ready]
+
+
+def _checks_of_the_engine(client: EngineClient) -> list[HTTPRouteHandler]:
     probe = Probe(client)
 
     @get(

@@ -12,8 +12,10 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive
 
+from llmfw.api.http.body import decode_checked, report_ignored
 from llmfw.api.http.reply_encoding import encode_reply
 from llmfw.api.http.sse import EventStreamResponse
+from llmfw.api.schemas.admin import NoFields
 from llmfw.api.server.bodies import CLIENT_CLOSED_REQUEST, BodyReader, check_encoding
 from llmfw.api.server.memory import Memory
 from llmfw.api.text.terms import key_name
@@ -50,6 +52,18 @@ async def read_json(request: Request[Any, Any, Any], *, any_type: bool = False) 
         )
     except InternalServerException as error:
         raise HTTPException("the client closed the request", status_code=CLIENT_CLOSED_REQUEST) from error
+
+
+async def read_nothing(request: Request[Any, Any, Any], strict: bool) -> dict[str, str]:
+    """Read the body of a request that needs none; return the header that names its fields.
+
+    Raises:
+        RequestError: the body is neither empty nor a JSON object; or it has fields, and `strict` is true.
+    """
+    raw = await read_json(request, any_type=True)
+    if not raw.strip():
+        return {}
+    return report_ignored(sorted(decode_checked(raw, NoFields)[1]), strict)
 
 
 def json_response(

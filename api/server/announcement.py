@@ -14,8 +14,8 @@ from llmfw.core.plugin.component_options import option_text
 
 _PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
 _KEYS = ("api_key", "admin_api_key")
-_REACHABLE = {"http://0.0.0.0:": "http://127.0.0.1:", "http://[::]:": "http://[::1]:"}
-"""URL with a wildcard address → URL that a client on this machine can use."""
+_REACHABLE = {"://0.0.0.0:": "://127.0.0.1:", "://[::]:": "://[::1]:"}
+"""Part of a URL with a wildcard address → that of a URL that a client on this machine can use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,18 @@ def ready_text(url: str, model: str, *, task: str, is_chat: bool, needs_key: boo
     """
     for every, one in _REACHABLE.items():
         url = url.replace(every, one)
+    to_socket = ""
+    where = f"at {url}/v1 (the base URL for OpenAI clients)"
+    if url.startswith("unix:"):
+        to_socket, url = f"--unix-socket {shlex.quote(url.removeprefix('unix:'))} ", "http://localhost"
+        where = "on the Unix socket"
     path, body = _example(task, is_chat)
     headers = "-H 'Content-Type: application/json'"
     if needs_key:
         headers += ' -H "Authorization: Bearer $LLMFW_API_KEY"'
     data = shlex.quote(msgspec.json.encode({"model": model} | body).decode())
-    command = f"curl {shlex.quote(f'{url}/v1/{path}')} {headers} -d {data}"
-    return f"Model {model!r} is ready at {url}/v1 (the base URL for OpenAI clients). Try it:\n{command}"
+    command = f"curl {to_socket}{shlex.quote(f'{url}/v1/{path}')} {headers} -d {data}"
+    return f"Model {model!r} is ready {where}. Try it:\n{command}"
 
 
 def _example(task: str, is_chat: bool) -> tuple[str, dict[str, Any]]:

@@ -195,7 +195,7 @@ def has_left(transport: asyncio.Transport) -> bool:
     of bytes that the client sent before; the server then notices when it reads them.
     """
     sock = transport.get_extra_info("socket")
-    if sock is None or not hasattr(socket, "TCP_INFO"):
+    if sock is None or sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
         return False
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != TCP_ESTABLISHED
 

@@ -1,21 +1,41 @@
-"""Checks the client address that a trusted proxy sends in `x-forwarded-for`.
+"""Reads which client a proxy speaks for: `x-forwarded-for` and `x-forwarded-proto`, from trusted proxies alone.
 
-uvicorn uses the header's text as the client's address without checking it. The address is logged, and decides
-what a client may do.
+uvicorn's middleware reads the headers. It uses the text of `x-forwarded-for` as the client's address without checking
+it, and knows no proxies on a Unix socket. The address is logged, and decides what a client may do.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
+import uuid
+from collections.abc import Sequence
+from typing import Any, cast
 
-from litestar.types import Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 UNKNOWN = "unknown"
 """Replaces an invalid address.
 
 The proxy's address is not used instead, because the server may trust the proxy more than the proxy's clients.
 """
+
+THIS_MACHINE = ("127.0.0.0/8", "::1")
+
+_UNIX = f"unix-{uuid.uuid4().hex}"
+"""Stands for the address of a client on a Unix socket, so that no text of `x-forwarded-for` is equal to it."""
+
+
+def behind_proxies(app: ASGIApp, trusted: Sequence[str] = ()) -> ASGIApp:
+    """Wrap an application so that it sees the clients of trusted proxies.
+
+    Proxies on this machine are trusted: on its loopback addresses and on a Unix socket.
+
+    Args:
+        trusted: addresses or networks of further proxies, such as "10.0.0.0/8".
+    """
+    proxies = [*THIS_MACHINE, _UNIX, *trusted]
+    return _NamedPeer(ProxyHeadersMiddleware(cast("Any", ForwardedAddress(app)), proxies))
 
 
 class ForwardedAddress:
@@ -32,6 +52,22 @@ class ForwardedAddress:
         if client := scope.get("client"):
             host, port = client
             scope["client"] = (host if _is_address(host) else UNKNOWN, port if 0 <= port < 2**16 else 0)
+            if host == _UNIX:
+                scope["client"] = None
+        await self._app(scope, receive, send)
+
+
+class _NamedPeer:
+    """ASGI middleware that gives clients on a Unix socket an address, by which they are known as trusted proxies."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        server = scope.get("server")
+        if scope.get("client") is None and server is not None and server[1] is None:
+            scope["client"] = (_UNIX, 0)
         await self._app(scope, receive, send)
 
 

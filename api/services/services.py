@@ -179,6 +179,18 @@ class Services:
         self._file_expiry.start()
         await self.batches.start()
 
+    async def hand_back(self) -> None:
+        """Release the batches, so that the next server, or another one with the same stores, continues them."""
+        await self.batches.close()
+
+    async def finished(self) -> None:
+        """Wait until no background response runs or is queued."""
+        await self.live.responses.finished()
+
+    async def end(self) -> None:
+        """End the background responses, and store them as failed."""
+        await self.live.responses.close()
+
     async def close(self) -> None:
         """Stop background work, and close the stores."""
         await self.batches.close()

@@ -13,7 +13,6 @@ PROGRAMS = ("vLLM", "SGLang", "llama-server")
 _ONE_GPU = "not supported: a server uses one GPU"
 _ADAPTERS = "not supported: merge the adapter into the weights"
 _FOLDER = "not supported: edit a copy of the model's folder"
-_PROXY = "not supported: put a reverse proxy in front"
 _IMAGES = "not supported: prompts are text"
 _REQUEST = "a field of each request, or of the model's generation_config.json"
 _DRAFTER = "--drafter prompt-lookup; draft models are not supported"
@@ -50,7 +49,6 @@ _ROWS = (
     ("vLLM", "--limit-mm-per-prompt --mm-processor-kwargs", _IMAGES),
     ("vLLM", "--chat-template-content-format", "not needed: the template decides"),
     ("vLLM", "--allowed-origins", "--allow-origin; a proxy sets CORS headers"),
-    ("vLLM", "--ssl-keyfile --ssl-certfile --root-path", _PROXY),
     ("vLLM", "--disable-log-requests --disable-log-stats", "--log-level warning"),
     ("vLLM", "--enable-log-requests", "--trace-requests N for decisions; prompts are never logged"),
     ("vLLM", "--otlp-traces-endpoint", "--otlp-endpoint, of a collector that takes OTLP over HTTP"),
@@ -101,7 +99,8 @@ _ROWS = (
     ("llama-server", "--context-shift", "not supported: a sequence ends at --context-length"),
     ("llama-server", "--reranking --rerank", "not needed: /rerank works, except with a classifier of several labels"),
     ("llama-server", "--tensor-split --split-mode", _ONE_GPU),
-    ("llama-server", "--ssl-key-file --ssl-cert-file", _PROXY),
+    ("llama-server", "--ssl-key-file", "--tls-key"),
+    ("llama-server", "--ssl-cert-file", "--tls-cert"),
 )  # fmt: skip
 
 

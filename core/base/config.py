@@ -182,6 +182,22 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[str, Setting("Address to listen on.", group="Server")] = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535), Setting(
         "TCP port to listen on; 0 picks a free one.")] = 30000
+    uds: Annotated[str | None, Setting(
+        "Listen on this Unix socket in place of a port. Its owner and group can connect.",
+        unset="listen on --host and --port", metavar="PATH")] = None
+    tls_cert: Annotated[str | None, Setting(
+        "PEM file with the certificate for HTTPS, and after it those of its authorities; read again when it changes.",
+        aliases=("--ssl-certfile",), unset="speak plain HTTP", metavar="FILE")] = None
+    tls_key: Annotated[str | None, Setting(
+        "PEM file with the private key of --tls-cert, not encrypted; read again when it changes.",
+        aliases=("--ssl-keyfile",), unset="it is in the file of --tls-cert", metavar="FILE")] = None
+    root_path: Annotated[str | None, Setting(
+        "Answer requests below this path, too, as in /llm/v1/models, for proxies that pass it on.",
+        unset="none", metavar="PATH")] = None
+    trusted_proxy: Annotated[tuple[str, ...], Setting(
+        "Believe this proxy, an address or a network, which client it speaks for (X-Forwarded-For and -Proto); "
+        "repeatable.",
+        unset="proxies on this machine alone", metavar="ADDRESS")] = ()
     served_model_name: Annotated[str, Setting(
         "Name of the model for clients.", unset="MODEL; for a folder, its last part")]
     strict_params: Annotated[bool, Setting(
@@ -194,6 +210,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     watchdog_timeout: Annotated[float, msgspec.Meta(ge=0), Setting(
         "Kill an engine that takes longer than this for one step, or that gives no sign of life for 10 seconds (for this "
         "time if it is shorter). 0 turns the watchdog off.", metavar="SECONDS")] = 300.0
+    drain_timeout: Annotated[float, msgspec.Meta(ge=0), Setting(
+        "Time for running requests to end when the server stops. New ones get a 503 meanwhile.",
+        metavar="SECONDS")] = 30.0
     observers: Annotated[str, Setting(
         "Tell these components what happens to each request, separated by commas; auto: request-metrics.",
         kind="observer", words=("auto", "none"))] = "auto"

@@ -6,6 +6,8 @@ The `ControlAnswer` has the same number.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -207,5 +209,26 @@ class RequestTrace(msgspec.Struct, frozen=True, tag="trace"):
     num_left_out: int = 0
 
 
-Command = GetPolicy | SetPolicy | ViewCache | FlushCache | PinPrefix | UnpinPrefix | GetTrace
-Answer = PolicyInfo | CacheView | PinInfo | RequestTrace
+class SetLogLevel(msgspec.Struct, frozen=True, tag="set_log_level"):
+    """Log messages of this level and of more severe ones from now on. The answer is a `LogLevelInfo`.
+
+    Attributes:
+        level: least severe level.
+    """
+
+    level: Literal["debug", "info", "warning", "error"]
+
+
+class LogLevelInfo(msgspec.Struct, frozen=True, tag="log_level"):
+    """The level of the engine's log."""
+
+    level: str
+
+
+EngineCommand = GetPolicy | SetPolicy | ViewCache | FlushCache | PinPrefix | UnpinPrefix | GetTrace
+"""Commands that an engine carries out."""
+
+Command = EngineCommand | SetLogLevel
+"""All commands. Those that are no `EngineCommand` concern the process of the engine."""
+
+Answer = PolicyInfo | CacheView | PinInfo | RequestTrace | LogLevelInfo

@@ -19,7 +19,8 @@
     │   ├── StorageDamagedError  a store's own files are damaged
     │   └── ContentLostError   the content of a stored file is gone or damaged
     ├── OverloadedError        the server cannot take the request now; a retry may succeed
-    │   └── TenantLimitError   one key or user has reached its limit of requests
+    │   ├── TenantLimitError   one key or user has reached its limit of requests
+    │   └── NotReadyError      an operator has made the server take no requests
     ├── DeadlineError          a request's own timeout has passed
     ├── ComponentFailedError        a component raised an unexpected exception while it served a request
     └── EngineError            the engine failed on a request that it had accepted
@@ -173,6 +174,18 @@ class OverloadedError(LLMFWError):
 
 class TenantLimitError(OverloadedError):
     """A tenant has reached its limit of requests."""
+
+
+class NotReadyError(OverloadedError):
+    """An operator has made the server take no requests for now.
+
+    Args:
+        code: a short machine-readable reason.
+    """
+
+    def __init__(self, message: str, *, code: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.code = code
 
 
 class DeadlineError(LLMFWError):

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 
 import msgspec
 
-from llmfw.core.base.control import Answer, Command, PinPrefix, SetPolicy
+from llmfw.core.base.control import Answer, Command, PinPrefix, SetLogLevel, SetPolicy
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import (
     CrashingRequestError,
@@ -74,6 +74,7 @@ class SupervisedEngineClient(EngineClient):
         self._num_waiting = 0
         self._info: EngineInfo | None = None
         self._policy_set = PolicyMemory()
+        self._log_level: SetLogLevel | None = None
         self._has_pins = False
         self._outage: str | None = None
         self._failure: str | None = None
@@ -155,6 +156,8 @@ class SupervisedEngineClient(EngineClient):
         answer = await self._life_now().control(command)
         if isinstance(command, SetPolicy):
             self._policy_set.remember(command)
+        elif isinstance(command, SetLogLevel):
+            self._log_level = command
         self._has_pins = self._has_pins or isinstance(command, PinPrefix)
         return answer
 
@@ -316,10 +319,12 @@ class SupervisedEngineClient(EngineClient):
         )
 
     async def _restore(self, life: ProcessEngineClient) -> None:
-        """Apply the policy that an administrator set on an earlier engine to a new one (see `PolicyMemory`).
+        """Apply what an administrator set on an earlier engine to a new one: log level and policy (see `PolicyMemory`).
 
         Pinned prefixes are lost.
         """
+        if self._log_level is not None:
+            await life.control(self._log_level)
         if (command := self._policy_set.command) is not None:
             await life.control(command)
         if self._has_pins:

@@ -358,11 +358,12 @@ def _is_installed(module: str) -> bool:
         return True
     if spec is None:
         return False
-    folders: Iterable[str] | None = spec.submodule_search_locations or []
+    folders = list(spec.submodule_search_locations or [])
     for depth in range(len(inner)):
-        folders = _folders_of(".".join([top, *inner[: depth + 1]]), folders)
-        if folders is None:
+        found = _folders_of(".".join([top, *inner[: depth + 1]]), folders)
+        if found is None:
             return False
+        folders = found
     return True
 
 

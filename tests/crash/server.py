@@ -170,10 +170,15 @@ class ServerProcess:
         self._signal(signal.SIGKILL)
         self._gone()
 
+    def signal(self, number: int) -> None:
+        """Send a signal to the API process alone."""
+        assert self._popen is not None
+        self._popen.send_signal(number)
+
     def stop(self) -> int:
         """End it as a user would, and return the exit status."""
         assert self._popen is not None
-        self._popen.send_signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
         status = self._popen.wait(END_TIMEOUT_S)
         self._gone()
         return status

@@ -22,6 +22,7 @@ OTHERS = {
     "api/commands/batch/submit.py": {"--completion-window"},  # the name of OpenAI's field
     "api/llmfw_engine.py": {"--yes"},  # pip's
     "api/settings/other_servers_flags.py": {flag for flags, _ in foreign_flags() for flag in flags},
+    "api/server/announcement.py": {"--unix-socket"},  # curl's
     "core/model/tokenizer_files.py": {"--local-dir"},  # that of `hf download`, and the next three
     "core/model/weight_choice.py": {"--local-dir"},
     "core/plugin/model_name.py": {"--local-dir", "--revision"},

@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.base.control import Answer, Command, GetPolicy, PolicyInfo
+from llmfw.core.base.control import Answer, EngineCommand, GetPolicy, PolicyInfo
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ConfigError, ContextLengthError, RequestError
 from llmfw.core.base.request import EmbedRequest, FinishReason, TokenEvent
@@ -249,7 +249,7 @@ class EmbeddingEngine:
             component_uses=self._ledger.uses(),
         )
 
-    def control(self, command: Command) -> Answer:
+    def control(self, command: EngineCommand) -> Answer:
         """Answer GetPolicy with first come, first served; raise RequestError for any other command."""
         if isinstance(command, GetPolicy):
             return PolicyInfo(self.info.policy)

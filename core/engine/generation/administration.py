@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmfw.core.base.control import (
     Answer,
-    Command,
+    EngineCommand,
     FlushCache,
     GetPolicy,
     GetTrace,
@@ -43,7 +43,7 @@ class Administration:
         self._keeper = keeper
         self._decisions = decisions
 
-    def answer(self, command: Command) -> Answer:
+    def answer(self, command: EngineCommand) -> Answer:
         """Carry out a command.
 
         Raises:

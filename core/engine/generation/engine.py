@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import torch
 
-from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.control import Answer, EngineCommand
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ComponentFailedError, RequestError
 from llmfw.core.base.request import Request, TokenEvent
@@ -166,7 +166,7 @@ class Engine:
         self._scheduler.abort(request_id)
         self._admission_control.leave(request_id)
 
-    def control(self, command: Command) -> Answer:
+    def control(self, command: EngineCommand) -> Answer:
         """Carry out an administrator's command.
 
         Raises:

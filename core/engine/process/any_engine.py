@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.control import Answer, EngineCommand
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.request import TokenEvent
 
@@ -62,7 +62,7 @@ class AnyEngine(Protocol):
     def stats(self) -> EngineStats:
         """Return the statistics of the engine."""
 
-    def control(self, command: Command) -> Answer:
+    def control(self, command: EngineCommand) -> Answer:
         """Carry out an administrator's command.
 
         Raises:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from llmfw.core.base.control import Answer, Command, LogLevelInfo, SetLogLevel
 from llmfw.core.base.engine_info import ControlAnswer, EngineStats
 from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.base.request import Abort, Control, EmbedRequest, Request, ToEngine, TokenEvent
@@ -38,11 +39,18 @@ def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | 
 
 def _control(engine: AnyEngine, asked: Control) -> ControlAnswer:
     try:
-        return ControlAnswer(asked.number, engine.control(asked.command))
+        return ControlAnswer(asked.number, _carried_out(engine, asked.command))
     except Exception as error:  # a command must not end the engine
         if not isinstance(error, LLMFWError):
             logger.exception("%s failed", type(asked.command).__name__)
         return ControlAnswer(asked.number, failure=failure_of(error))
+
+
+def _carried_out(engine: AnyEngine, command: Command) -> Answer:
+    if isinstance(command, SetLogLevel):
+        logging.getLogger().setLevel(command.level.upper())
+        return LogLevelInfo(command.level)
+    return engine.control(command)
 
 
 def _add(engine: AnyEngine, request: Request | EmbedRequest) -> TokenEvent | None:

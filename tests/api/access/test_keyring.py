@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from llmfw.api.access import key_file
-from llmfw.api.access import keyring as module
 from llmfw.api.access.key_file import read_keys
 from llmfw.api.access.key_table import ADMIN
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.principals import Known
+from llmfw.api.server import file_watch as module
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
 

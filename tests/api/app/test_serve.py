@@ -212,18 +212,19 @@ def test_a_killed_engine_is_replaced(process: Process) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_streams_and_processes_within_seconds(echoing: Process, number: int) -> None:
-    echoing.wait_for(READY)
-    engine = echoing.engine_pid()
-    with sdk_of(echoing) as sdk:
-        stream = sdk.completions.create(model="tiny", prompt=[65, WAIT], stream=True)
-        started = time.monotonic()
-        assert echoing.end(number) == 0
-        assert time.monotonic() - started < 20
-        with pytest.raises(openai.APIError, match="closed"):
-            list(stream)
-    assert "Traceback" not in echoing.log
-    assert not Path(f"/proc/{engine}").exists()
+def test_a_signal_ends_streams_and_processes_within_seconds(model: Path, number: int) -> None:
+    with running(sys.executable, serve_echo.__file__, str(model), "--drain-timeout", "1") as echoing:
+        echoing.wait_for(READY)
+        engine = echoing.engine_pid()
+        with sdk_of(echoing) as sdk:
+            stream = sdk.completions.create(model="tiny", prompt=[65, WAIT], stream=True)
+            started = time.monotonic()
+            assert echoing.end(number) == 0
+            assert time.monotonic() - started < 20
+            with pytest.raises(openai.APIError, match="closed"):
+                list(stream)
+        assert "Traceback" not in echoing.log
+        assert not Path(f"/proc/{engine}").exists()
 
 
 def test_running_requests_finish_after_sigterm(echoing: Process) -> None:
@@ -242,7 +243,7 @@ def test_a_second_signal_does_not_wait_for_streams(echoing: Process) -> None:
     with sdk_of(echoing) as sdk:
         stream = sdk.completions.create(model="tiny", prompt=[WAIT], stream=True)
         echoing.popen.send_signal(signal.SIGINT)
-        echoing.wait_for("Shutting down")
+        echoing.wait_for("Draining")
         echoing.popen.send_signal(signal.SIGINT)
         started = time.monotonic()
         with pytest.raises(openai.APIError, match="closed"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from llmfw.api.server.forwarded import UNKNOWN, ForwardedAddress
+from llmfw.api.server.forwarded import UNKNOWN, ForwardedAddress, behind_proxies
 
 FORGED = b'10.0.0.9:1 - "DELETE /v1/files/file-1 HTTP/1.1" 200 OK tenant=bob'
 
@@ -44,3 +44,39 @@ async def test_a_forwarded_address_is_an_address(forwarded: bytes, client: tuple
 
 async def test_only_a_trusted_proxy_names_its_client() -> None:
     assert await client_of(b"10.0.0.9", peer="10.1.1.1") == ("10.1.1.1", 5)
+
+
+async def seen_of(peer: Any, forwarded: bytes | None, trusted: tuple[str, ...] = ()) -> tuple[Any, str]:
+    """Return client and scheme that an application sees; the peer of a Unix socket is None."""
+    seen = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["client"], scope["scheme"]))
+
+    headers = [] if forwarded is None else [(b"x-forwarded-for", forwarded), (b"x-forwarded-proto", b"https")]
+    server = ("/run/llmfw.sock", None) if peer is None else ("10.0.0.1", 80)
+    scope: Any = {"type": "http", "client": peer, "server": server, "scheme": "http", "headers": headers}
+    await behind_proxies(app, trusted)(scope, None, None)  # type: ignore[arg-type]
+    return seen[0]
+
+
+@pytest.mark.parametrize(
+    ("peer", "trusted", "client"),
+    [
+        ("127.0.0.1", (), "10.0.0.9"),
+        ("::1", (), "10.0.0.9"),
+        ("10.1.1.1", (), "10.1.1.1"),
+        ("10.1.1.1", ("10.1.0.0/16",), "10.0.0.9"),
+        ("10.2.1.1", ("10.1.0.0/16",), "10.2.1.1"),
+    ],
+)
+async def test_named_proxies_are_believed(peer: str, trusted: tuple[str, ...], client: str) -> None:
+    (host, _), scheme = await seen_of((peer, 5), b"10.0.0.9", trusted)
+    assert (host, scheme) == (client, "https" if client == "10.0.0.9" else "http")
+
+
+async def test_a_proxy_on_a_unix_socket_is_believed() -> None:
+    """Otherwise all of its clients would be on this machine, for which /admin is open without keys."""
+    assert await seen_of(None, b"10.0.0.9") == (("10.0.0.9", 0), "https")
+    assert await seen_of(None, None) == (None, "http")
+    assert (await seen_of(None, b"unix"))[0] == (UNKNOWN, 0)

@@ -109,7 +109,7 @@ def test_the_client_s_span_is_the_parent(collector: Collector) -> None:
     assert (root.trace_id.hex(), root.parent_span_id.hex()) == (TRACE, PARENT)
 
 
-def test_what_the_client_does_not_sample_is_not_sent(collector: Collector) -> None:
+def test_traces_that_clients_leave_out_are_kept_back(collector: Collector) -> None:
     observer = traces(collector)
     observer.observe(ended(traceparent=f"00-{TRACE}-{PARENT}-00"))
     assert collector.spans == []

@@ -1,0 +1,122 @@
+"""The drain of a server that is to end: running requests finish, and batches go back to their store.
+
+Does not depend on HTTP, and does not end the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from llmfw.core.base.errors import NotReadyError
+
+RETRY_S = 5.0
+"""Seconds after which a refused client should ask again: a new server may have taken over by then."""
+
+LAST_WORDS_S = 2.0
+"""Longest time to store what is left, in seconds, if the drain ends early."""
+
+
+class Work(Protocol):
+    """Work of a server that no open request shows."""
+
+    async def hand_back(self) -> None:
+        """Stop the work that another server can continue, and store how far it is."""
+
+    async def finished(self) -> None:
+        """Wait until no other work runs."""
+
+    async def end(self) -> None:
+        """End the other work, and store why."""
+
+
+class Drain:
+    """Counts the open requests, and waits for their end once it has begun.
+
+    Args:
+        timeout_s: longest time to wait, in seconds.
+
+    Attributes:
+        timeout_s: as in the arguments.
+        num_open: number of requests that run.
+    """
+
+    def __init__(self, timeout_s: float = 0.0) -> None:
+        self.timeout_s = timeout_s
+        self.num_open = 0
+        self._work: list[Work] = []
+        self._begun = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def refusal(self) -> NotReadyError | None:
+        """Error for new requests; None before the drain."""
+        if not self._begun.is_set():
+            return None
+        return NotReadyError(
+            "the server is about to end and takes no new requests; send this one to another server, or again later",
+            code="draining",
+            retry_after_s=RETRY_S,
+        )
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request as open in the `with` block."""
+        self.num_open += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.num_open -= 1
+            if not self.num_open:
+                self._idle.set()
+
+    def add(self, work: Work) -> None:
+        """Include further work in the drain."""
+        self._work.append(work)
+
+    def begin(self) -> bool:
+        """Refuse new requests from now on. Return whether the drain had not begun before."""
+        is_first = not self._begun.is_set()
+        self._begun.set()
+        return is_first
+
+    def hurry(self) -> None:
+        """Do not wait for what still runs."""
+        self._hurried.set()
+
+    async def begun(self) -> None:
+        """Wait until the drain has begun."""
+        await self._begun.wait()
+
+    async def run(self) -> bool:
+        """Wait until everything has ended. Return False if something still runs after `timeout_s`, or after `hurry`.
+
+        Work that no open request shows has ended in any case.
+        """
+        is_done = await self._wait()
+        if not is_done:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await asyncio.gather(*(work.end() for work in self._work))
+        return is_done
+
+    async def _wait(self) -> bool:
+        ending = asyncio.create_task(self._end())
+        hurried = asyncio.create_task(self._hurried.wait())
+        try:
+            await asyncio.wait({ending, hurried}, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            return ending.done()
+        finally:
+            ending.cancel()
+            hurried.cancel()
+            await asyncio.gather(ending, hurried, return_exceptions=True)
+
+    async def _end(self) -> None:
+        await asyncio.gather(*(work.hand_back() for work in self._work))
+        await self._idle.wait()
+        await asyncio.gather(*(work.finished() for work in self._work))

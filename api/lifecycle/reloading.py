@@ -1,0 +1,58 @@
+"""Reads files of a running server again, and changes the level of its log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from llmfw.api.schemas.lifecycle import ReloadReply, ReloadRequest
+from llmfw.core.base.control import SetLogLevel
+from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.client.client import EngineClient
+
+logger = logging.getLogger(__name__)
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class Reloading:
+    """What an administrator can reload.
+
+    Args:
+        client: client of the engine, whose log has a level, too.
+        files: functions that read files again by what the files are; they raise ConfigError for invalid ones.
+    """
+
+    def __init__(self, client: EngineClient, files: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
+        self._client = client
+        self._files = files
+
+    async def reload(self, body: ReloadRequest) -> ReloadReply:
+        """Read all files again, and set the log level if the request has one.
+
+        Raises:
+            RequestError: a field is wrong, or files are not valid. Invalid ones are not used; all others are.
+            EngineDeadError: the engine does not run, so that its log level cannot be set.
+        """
+        if body.log_level is not None and body.log_level not in LEVELS:
+            raise RequestError(
+                f"log_level is {body.log_level[:100]!r}; it must be one of {', '.join(LEVELS)}",
+                param="log_level",
+            )
+        problems = []
+        for what, read_again in self._files.items():
+            try:
+                await read_again()
+            except ConfigError as error:
+                problems.append(f"{what} stay as they were: {error}")
+        if body.log_level is not None:
+            await self._set_level(body.log_level)
+        if problems:
+            raise RequestError("; ".join(problems), code="reload_failed")
+        return ReloadReply(reloaded=list(self._files), log_level=body.log_level)
+
+    async def _set_level(self, level: str) -> None:
+        await self._client.control(SetLogLevel(cast("Any", level)))  # `reload` has checked it
+        logging.getLogger().setLevel(level.upper())
+        logger.info("The log level is %s", level)
