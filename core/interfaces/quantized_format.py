@@ -86,7 +86,7 @@ class QuantizedFormat(ABC):
 
     @abstractmethod
     def weight(self, layer: StoredLayer, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return the weight of a layer, dequantized: [out_features, in_features] in float32, on the CPU.
+        """Return the weight of a layer, dequantized, in a new tensor: [out_features, in_features] in float32, on the CPU.
 
         llmfw rounds it to the dtype that serves. Called once for each layer that the model needs, in an order that
         the model decides, one call at a time.

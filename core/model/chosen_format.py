@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from llmfw.core.interfaces.quantized_format import QuantizedFormat, StoredLayer
 from llmfw.core.interfaces.weight_loader import StoredTensor
@@ -44,6 +45,7 @@ class ChosenFormat:
     ) -> None:
         self.entry = entry
         self._guard = guard
+        self._places: dict[int, tuple[StorageWeakRef, str]] = {}
         with guard.asking("__init__()"):
             self._format = component(settings)
             note: Any = self._format.note
@@ -83,8 +85,19 @@ class ChosenFormat:
         with self._guard.asking(f"weight() of layer {layer.name!r:.200}"), torch.no_grad():
             found: Any = self._format.weight(layer, tensors)
             check_tensor(found, weight_of(layer), "the weight is")
+            self._check_new(layer, found)
             weight: torch.Tensor = found.detach()
         return weight
+
+    def _check_new(self, layer: StoredLayer, weight: torch.Tensor) -> None:
+        """Raise WrongReturnError if a weight lies where that of another layer does, which is still in use."""
+        place = weight.data_ptr()
+        storage, owner = self._places.get(place, (None, ""))
+        if storage is not None and not storage.expired() and owner != layer.name:
+            raise WrongReturnError(
+                f"it returned the memory of the weight of {owner!r:.200} again; it must return a new tensor for each layer"
+            )
+        self._places[place] = StorageWeakRef(weight.untyped_storage()), layer.name
 
     def module(self, layer: StoredLayer, linear: nn.Linear, read: Callable[[str], torch.Tensor]) -> nn.Module:
         """Return the module that replaces a linear layer.

@@ -19,8 +19,8 @@ from llmfw.core.plugin.registry import Entry
 
 from .declared import declared
 
-SHAPES = ((64, 128), (128, 64), (256, 384))
-"""Sizes of weights: [out_features, in_features]."""
+SHAPES = ((64, 128), (128, 64), (256, 384), (64, 128))
+"""Sizes of weights: [out_features, in_features]. Two layers have the same size."""
 NAMES = tuple(f"model.layers.{i}.mlp.down_proj" for i in range(len(SHAPES)))
 PLAIN = {
     "model.norm.weight": torch.ones(64),
@@ -84,6 +84,15 @@ class QuantizedFormatTests:
             assert f"{name}.weight" in layers, f"layers() lacks {name}"
             found = chosen.weight(layers[f"{name}.weight"], stored.__getitem__)
             torch.testing.assert_close(found, examples[name].weight, rtol=2e-7, atol=0)
+
+    def test_weights_share_no_memory(self, quantized_format: type[QuantizedFormat], example: Make) -> None:
+        """A weight keeps its numbers when those of other layers, also of the same size, are read."""
+        examples, stored = checkpoint(example)
+        chosen = chosen_format(quantized_format, examples[NAMES[0]].settings)
+        layers = chosen.layers(formats(stored))
+        found = {name: chosen.weight(layers[f"{name}.weight"], stored.__getitem__) for name in NAMES}
+        for name, weight in found.items():
+            torch.testing.assert_close(weight, examples[name].weight, rtol=2e-7, atol=0)
 
     def test_other_tensors_are_left_alone(
         self, quantized_format: type[QuantizedFormat], example: Make

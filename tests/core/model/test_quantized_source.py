@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -168,3 +168,20 @@ def test_refusals_of_plugins_are_passed_on(pair: tuple[Path, Path]) -> None:
     text = refusal(pair[0], entry(RefusesWeights))
     assert "cannot be loaded: model.layers.0." in text
     assert text.endswith("(quantized format 'row-codes' of plugin 'ext')")
+
+
+class OneBuffer(RowCodes):
+    """Returns all weights of a size in the same memory."""
+
+    buffers: ClassVar[dict[Any, torch.Tensor]] = {}
+
+    def weight(self, layer: StoredLayer, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        shape = layer.out_features, layer.in_features
+        return self.buffers.setdefault(shape, torch.empty(shape)).copy_(super().weight(layer, tensors))
+
+
+def test_weights_in_the_same_memory_are_refused(pair: tuple[Path, Path]) -> None:
+    with pytest.raises(
+        ComponentError, match=r"'row-codes' of plugin 'ext'.* must return a new tensor for each layer"
+    ):
+        logits(pair[0], entry(OneBuffer))

@@ -393,6 +393,7 @@ QUANTIZED_FORMATS = {
     "ReturnsHalf": "test_weights_are_what_tensors_stand_for",
     "Transposes": "test_weights_are_what_tensors_stand_for",
     "SkipsLargeLayers": "test_weights_are_what_tensors_stand_for",
+    "ReusesABuffer": "test_weights_share_no_memory",
 }
 MODEL_ADAPTERS = {
     "ForgetsTheScale": "test_the_logits_of_several_sequences_stay_the_same",
