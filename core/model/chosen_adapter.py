@@ -58,7 +58,7 @@ class ChosenAdapter:
         before = _weights(model)
         for config in (model.config, text_config):
             config._attn_implementation = IMPLEMENTATION
-        relay_step(model)
+        relay_step(model, self.entry)
         with _errors(self.entry, "adapt()"), keeping_torch_state(lambda: f"calling {self.entry}"):
             returned: Any = self._adapter.adapt(model, attend_relayed)
             if returned is not None:

@@ -22,6 +22,7 @@ from transformers.modeling_utils import AttentionInterface
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.plugin.registry import Entry
 from llmfw.core.plugin.returned import WrongReturnError
 
 from .mask_rules import MaskFunction, MaskMarkers
@@ -34,7 +35,7 @@ Layers = Sequence[LayerSpec] | Mapping[int, LayerSpec]
 """Attention layers, by position among all layers of a model. A mapping if some layers have no attention."""
 
 _markers: ContextVar[MaskMarkers | None] = ContextVar("mask_markers", default=None)
-_relayed: ContextVar[Step | None] = ContextVar("relayed_step", default=None)
+_relayed: ContextVar[RelayedStep | None] = ContextVar("relayed_step", default=None)
 
 
 class Step(Protocol):
@@ -139,6 +140,38 @@ class AttentionStep:
         return self._states.mix(call)
 
 
+class RelayedStep:
+    """Passes the calls of an adapted model's layers on to a step. Implements `Step`.
+
+    Args:
+        step: handles the calls.
+
+    Attributes:
+        called: position among all layers of the model, of each call.
+    """
+
+    __slots__ = ("_step", "called")
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self.called: list[int] = []
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Return the step's output."""
+        index = module.layer_idx
+        assert isinstance(index, int)
+        self.called.append(index)
+        return self._step.attend(module, query, key, value, attention_mask, **kwargs)
+
+
 def _wrong_output(output: object, shape: tuple[int, ...], dtype: torch.dtype) -> WrongReturnError:
     if not isinstance(output, torch.Tensor):
         return WrongReturnError(f"forward() returned {type(output).__name__} in place of a tensor")
@@ -186,22 +219,41 @@ def attend_relayed(
     return attend(module, query, key, value, attention_mask, **kwargs)[0]
 
 
-def relay_step(model: nn.Module) -> None:
+def relay_step(model: nn.Module, entry: Entry) -> None:
     """Make a model accept `llmfw_step`, and provide the step to its attention calls during each forward pass.
 
-    The layers of an adapted model need not pass the step on.
+    The layers of an adapted model need not pass the step on. A pass raises WrongReturnError if other layers call
+    attention than in the first pass, because keys and values would be missing then.
+
+    Args:
+        entry: registry entry of the model adapter.
     """
     forward = model.forward
+    expected: list[int] = []
 
     @functools.wraps(forward)
     def relaying(*args: Any, llmfw_step: Step | None = None, **kwargs: Any) -> Any:
-        token = _relayed.set(llmfw_step)
+        relayed = None if llmfw_step is None else RelayedStep(llmfw_step)
+        token = _relayed.set(relayed)
         try:
-            return forward(*args, **kwargs)
+            output = forward(*args, **kwargs)
         finally:
             _relayed.reset(token)
+        if relayed is not None:
+            called = sorted(relayed.called)
+            expected[:] = expected or called
+            if called != expected:
+                raise WrongReturnError(_other_calls(called, expected), entry)
+        return output
 
     model.forward = relaying
+
+
+def _other_calls(called: Sequence[int], expected: Sequence[int]) -> str:
+    return (
+        f"its layers called attend() {len(called)} times in a step, and {len(expected)} times in the first one; each layer "
+        "must call it exactly once in each step"
+    )
 
 
 def make_no_mask(

@@ -9,9 +9,12 @@ import functools
 import types
 import typing
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import msgspec
+
+if TYPE_CHECKING:
+    from .registry import Entry
 
 Check = Callable[[Any], None]
 """Raises WrongReturnError if a value has the wrong type."""
@@ -20,7 +23,15 @@ _SCALARS = (int, float, bytes)
 
 
 class WrongReturnError(Exception):
-    """A component returned a value of the wrong type; the message describes both."""
+    """A component returned a value of the wrong type, or broke its interface otherwise; the message says how.
+
+    Args:
+        entry: registry entry of the component, where the place of the error does not show it.
+    """
+
+    def __init__(self, message: str, entry: Entry | None = None) -> None:
+        super().__init__(message)
+        self.entry = entry
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """Finds which component made a step fail, and whether the engine can continue.
 
 The attention backend, and the modules that passes, quantization schemes and model adapters have inserted, belong to
-plugins and run inside transformers' own code. The traceback shows whose code raised the exception. A wrong output of the attention
-backend raises WrongReturnError, in llmfw's code. Independent of sequences.
+plugins and run inside transformers' own code. The traceback shows whose code raised the exception. WrongReturnError is raised in
+llmfw's code: for a wrong output of the attention backend, unless it names another component. Independent of sequences.
 """
 
 from __future__ import annotations
@@ -69,6 +69,6 @@ class StepFaults:
         """Return the component whose code was running, the innermost if several; None if no component's code
         was."""
         if isinstance(error, WrongReturnError):
-            return self._registry.find("attention", self._attention)
+            return error.entry or self._registry.find("attention", self._attention)
         components = [entry for kind in KINDS for entry in self._registry.entries(kind)]
         return component_at_fault(error, components)

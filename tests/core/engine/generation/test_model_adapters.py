@@ -45,9 +45,29 @@ def fragile(module: nn.Module, attend: Attend) -> Any:
     return attn
 
 
-def build(folder: Path) -> Engine:
+class Forgetful(ModelAdapter):
+    """Its layers leave out attention in steps of one token."""
+
+    model_types = ("gptj",)
+
+    def adapt(self, model: nn.Module, attend: Attend) -> None:
+        for module in model.modules():
+            if hasattr(module, "_attn"):
+                module._attn = forgetful(module, attend)
+
+
+def forgetful(module: nn.Module, attend: Attend) -> Any:
+    def attn(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> Any:
+        if query.shape[2] == 1:
+            return torch.zeros_like(query), None
+        return attend(module, query, key, value, mask).transpose(1, 2), None
+
+    return attn
+
+
+def build(folder: Path, component: type[ModelAdapter] = Fragile) -> Engine:
     installed = registry()
-    path = f"{Fragile.__module__}:{Fragile.__name__}"
+    path = f"{component.__module__}:{component.__name__}"
     entry = Entry("model_adapter", "fragile", path, "ext", "ext", "1.0")
     others = [each for kind in INTERFACES if kind != "model_adapter" for each in installed.entries(kind)]
     config = EngineConfig(
@@ -67,3 +87,11 @@ def test_an_adapter_failing_in_steps_is_blamed(tmp_path: Path, caplog: pytest.Lo
     [outcome] = generate(engine, [Request(id="good", prompt=[5] * 12, sampling=SAMPLING)])
     assert outcome.end.error is None
     assert outcome.token_ids
+
+
+def test_layers_that_leave_attention_out_are_blamed(tmp_path: Path) -> None:
+    engine = build(save_checkpoint(tiny_config("gptj"), tmp_path), Forgetful)
+    [outcome] = generate(engine, [Request(id="a", prompt=[5] * 12, sampling=SAMPLING)])
+    assert outcome.end.error is not None
+    assert outcome.end.error.startswith("model adapter 'fragile' of plugin 'ext' failed on this request")
+    assert len(outcome.token_ids) == 1  # that of the prompt
