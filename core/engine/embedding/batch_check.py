@@ -81,7 +81,9 @@ def _run(
 ) -> torch.Tensor:
     """Return a model's logits if it has a head, else its hidden states, with given positions."""
     given = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-    output: Any = module(**{name: tensor.to(module.device) for name, tensor in given.items()})
+    output: Any = module(
+        **{name: tensor.to(module.device) for name, tensor in given.items()}, return_dict=True
+    )
     found: torch.Tensor = output.logits if hasattr(output, "logits") else output.last_hidden_state
     return found
 

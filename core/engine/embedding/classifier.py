@@ -112,7 +112,7 @@ class Classifier:
             for row, kinds in enumerate(types):
                 token_types[row, : len(kinds)] = torch.tensor(kinds, dtype=torch.long, device="cpu")
             inputs["token_type_ids"] = token_types.to(device)
-        logits: torch.Tensor = self.module(**inputs).logits
+        logits: torch.Tensor = self.module(**inputs, return_dict=True).logits
         return list(logits.float().cpu())
 
     def check(self) -> None:

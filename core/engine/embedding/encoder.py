@@ -115,7 +115,7 @@ class Encoder:
         ids, mask = padded(prompts)
         device = self.module.device
         mask = mask.to(device)
-        output = self.module(input_ids=ids.to(device), attention_mask=mask)
+        output = self.module(input_ids=ids.to(device), attention_mask=mask, return_dict=True)
         return [v.cpu() for v in self.pooling(output.last_hidden_state, mask, list(dimensions))]
 
 
@@ -171,7 +171,9 @@ def _check_outputs(module: PreTrainedModel) -> int:
     inputs = ", ".join(inputs_of(module.config)) or "text"
     with refusing(module, f"running it on text alone (it reads {inputs})"), torch.inference_mode():
         hidden = getattr(
-            module(input_ids=ids, attention_mask=torch.ones_like(ids)), "last_hidden_state", None
+            module(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True),
+            "last_hidden_state",
+            None,
         )
     if not isinstance(hidden, torch.Tensor) or hidden.dim() != 3 or hidden.shape[:2] != ids.shape:
         raise refused(module, "it does not give a hidden state for each token of a text")

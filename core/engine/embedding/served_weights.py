@@ -68,7 +68,7 @@ def _is_poisoned(module: Any, tensors: Iterable[torch.Tensor]) -> bool:
         tensor.data.fill_(torch.nan)
     ids = torch.arange(NUM_TOKENS, device=module.device).unsqueeze(0)
     try:
-        output = module(input_ids=ids, attention_mask=torch.ones_like(ids))
+        output = module(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True)
         return not bool(output.last_hidden_state.isfinite().all())
     finally:
         for tensor, before in saved:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -305,3 +306,11 @@ def test_an_encoder_refuses_generation_commands(tmp_path, command):
     with pytest.raises(RequestError, match="this engine embeds") as caught:
         engine.control(command)
     assert caught.value.code == "unsupported_operation"
+
+
+def test_a_config_that_asks_for_tuples_is_served(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path)
+    expected = embed(build(folder), [[5, 3, 4]])
+    config = json.loads((tmp_path / "config.json").read_text())
+    write(tmp_path / "config.json", config | {"return_dict": False, "use_cache": False})
+    assert torch.equal(embed(build(folder), [[5, 3, 4]]), expected)
