@@ -36,7 +36,7 @@ def config_of(file: Path, header: Header) -> dict[str, Any]:
     config["head_dim"] = _head_size(file, header)
     for name in ("bos", "eos", "pad"):
         config.setdefault(f"{name}_token_id", None)  # a default of the class would be of another vocabulary
-    _add_attention(config, header)
+    _add_attention(file, config, header)
     _add_llama3_scaling(file, header, config)
     return config
 
@@ -87,11 +87,19 @@ def _head_size(file: Path, header: Header) -> int:
     return int(size)
 
 
-def _add_attention(config: dict[str, Any], header: Header) -> None:
-    """Add what transformers leaves out: sliding windows, soft caps and the scale of Gemma's attention."""
+def _add_attention(file: Path, config: dict[str, Any], header: Header) -> None:
+    """Add what transformers leaves out: sliding windows, soft caps and the scale of Gemma's attention.
+
+    Raises:
+        ModelError: the file has a sliding window, and its model has none.
+    """
     prefix, metadata = architecture_of(header), header.metadata
     if prefix in ("phi3", "llama"):
-        config["sliding_window"] = metadata.get(f"{prefix}.attention.sliding_window")
+        config["sliding_window"] = window = metadata.get(f"{prefix}.attention.sliding_window")
+        if window and config["model_type"] == "llama":
+            raise ModelError(
+                f"{file} has a sliding window of {window!r:.40} tokens, and Llama has none; take the safetensors checkpoint"
+            )
     for name in ("attn_logit_softcapping", "final_logit_softcapping"):
         if (cap := metadata.get(f"{prefix}.{name}")) is not None:
             config[name] = cap

@@ -73,6 +73,9 @@ def test_a_changed_byte_is_read_or_refused(tmp_path: Path, whole: bytes, at: int
         ("m.gguf", {"general__type": "adapter"}, "holds a adapter"),
         ("m.gguf", {"llama__expert_count": 8}, "mixture of experts"),
         ("m.gguf", {"llama__rope__scaling__type": "yarn"}, "by 'yarn'"),
+        ("m.gguf", {"llama__attention__scale": 3.0}, "attention.scale 3.0"),
+        ("m.gguf", {"llama__logit_scale": 0.5}, "logit_scale 0.5"),
+        ("m.gguf", {"llama__final_logit_softcapping": 30.0}, "softcapping 30.0"),
     ],
 )
 def test_other_files_are_refused_by_name(
