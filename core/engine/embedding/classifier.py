@@ -16,9 +16,9 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
 from llmfw.core.model.checked_load import load_checked, read_config
 from llmfw.core.model.devices import gigabytes
+from llmfw.core.model.dtype_choice import choose_dtype
 from llmfw.core.model.format_choice import dequantizing, format_names
 from llmfw.core.model.load_failure import not_finite, refused, refusing
-from llmfw.core.model.models import choose_dtype
 from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
 from llmfw.core.model.quantization.quantize import QuantizedSize, check_quantizable, quantize
 from llmfw.core.model.weight_choice import choose_weights

@@ -17,11 +17,12 @@ from transformers.utils import logging as transformers_logging
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, ModelError
 from llmfw.core.model.checked_load import load_checked, read_config
+from llmfw.core.model.context_length import choose_context_length
 from llmfw.core.model.devices import gigabytes
+from llmfw.core.model.dtype_choice import choose_dtype
 from llmfw.core.model.format_choice import dequantizing, format_names
 from llmfw.core.model.load_failure import not_finite, refused, refusing, why_not
 from llmfw.core.model.model_kind import inputs_of
-from llmfw.core.model.models import choose_context_length, choose_dtype
 from llmfw.core.model.pack import pack_linears
 from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
 from llmfw.core.model.quantization.quantize import QuantizedSize, check_quantizable, quantize
