@@ -79,8 +79,7 @@ class Loading:
         weights = choose_weights(config, registry)
         hf_config = read_config(config.model, format_names(registry))
         auto_class = class_for(hf_config)
-        text_config = hf_config.get_text_config(decoder=True)
-        dtype = choose_dtype(config.dtype, getattr(text_config, "dtype", None), device)
+        dtype = choose_dtype(config.dtype, _stored_dtype(hf_config), device)
         check_quantizable(scheme, hf_config, config.model, device, dtype)
         weights, hf_config = dequantizing(weights, hf_config, registry)
         return cls(config.model, hf_config, auto_class, weights, dtype, device, scheme)
@@ -92,6 +91,12 @@ class Loading:
     def blaming_scheme(self) -> AbstractContextManager[None]:
         """Return a context that blames the scheme for a ModelError that one of its modules has caused."""
         return nullcontext() if self.scheme is None else self.scheme.blamed()
+
+
+def _stored_dtype(hf_config: Any) -> Any:
+    """Return the dtype that a config names for its text or, as Gemma 3's do, for the whole; None if it names none."""
+    parts = (hf_config.get_text_config(decoder=True), hf_config)
+    return next((found for part in parts if (found := getattr(part, "dtype", None))), None)
 
 
 def quiet_transformers() -> None:
