@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from llmfw.core.model.hf_attention import IMPLEMENTATION, register_with_transformers
 from llmfw.core.model.loading import Loading, load_module
 
+from ...models.tiny_config import tiny_config
 from ..engine.generation.tiny_models import SERVABLE, save_random_model
 
 
@@ -28,11 +29,19 @@ class HostTensors(TorchDispatchMode):
 
 
 def drawn(folder: Path, dtype: torch.dtype, device: str) -> Any:
-    """Return a model of the folder's config with random weights."""
+    """Return a decoder of the folder's config with random weights."""
     register_with_transformers()
     hf_config = AutoConfig.from_pretrained(folder)
     loading = Loading(str(folder), hf_config, AutoModelForCausalLM, None, dtype, torch.device(device))
     return load_module(loading, attn_implementation=IMPLEMENTATION)[0]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert", "xlm-roberta", "distilbert"])
+def test_dummy_weights_of_encoders_are_drawn_on_their_device(family: str) -> None:
+    loading = Loading("m", tiny_config(family), AutoModel, None, torch.bfloat16, torch.device("meta"))
+    module, differences = load_module(loading)
+    assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
+    differences.refuse_any("m")
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma 2 (soft cap)", "mixtral"])
