@@ -20,8 +20,9 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
 from llmfw.core.plugin.registry import Registry
 
-from .checked_load import Differences, load_checked, read_config
+from .checked_load import load_checked, read_config
 from .devices import available_memory, gigabytes
+from .differences import Differences
 from .dtype_choice import choose_dtype
 from .format_choice import dequantizing, format_names
 from .load_failure import why_not
