@@ -65,21 +65,36 @@ def thinking_of(
     opening, closing = (messages.opening, messages.closing) if messages else (parser.opening, parser.closing)
     if prompt.rstrip().endswith(parser.closing):  # the template closed it: no thinking follows
         return None
-    begin = tokenizer.marker(opening) if opening else ()
-    end = tokenizer.marker(closing)
-    if begin is None or end is None:
-        asked = budget_param if budget is not None else grammar_param
-        raise RequestError(
-            f"{asked} cannot be enforced for a model that may think: {closing!r} is not a token of this tokenizer",
-            param=asked,
-            code="unsupported_parameter",
-        )
+    asked = budget_param if budget is not None else grammar_param
+    begin, end = _marker_tokens(opening, closing, tokenizer, asked)
     if messages:
         is_open = prompt.endswith(messages.opening)
     else:
         is_open = is_thinking(parser, prompt) or _thinks_first(parser)
     spaces = () if messages else _single_tokens(parser.spaces, closing, end, tokenizer)
     return Thinking(begin=begin, end=end, is_open=is_open, budget=budget, space=spaces)
+
+
+def _marker_tokens(
+    opening: str | None, closing: str, tokenizer: Tokenizer, asked: str | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the token ids of the markers that open and close the thinking; () if nothing opens it.
+
+    Args:
+        asked: request field that needs them.
+
+    Raises:
+        RequestError: the tokenizer has no tokens for the markers.
+    """
+    begin = tokenizer.marker(opening) if opening else ()
+    end = tokenizer.marker(closing)
+    if begin is None or end is None:
+        raise RequestError(
+            f"{asked} cannot be enforced for a model that may think: {closing!r} is not a token of this tokenizer",
+            param=asked,
+            code="unsupported_parameter",
+        )
+    return begin, end
 
 
 def _single_tokens(

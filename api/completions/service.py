@@ -14,8 +14,7 @@ from msgspec import UNSET
 from llmfw.api.http.sse import DONE, comment_on
 from llmfw.api.schemas.completions import DEFAULT_MAX_TOKENS, Completion, CompletionChoice, CompletionRequest
 from llmfw.api.text.extras import extras_of
-from llmfw.api.text.generation import Generator, Output
-from llmfw.api.text.given_ids import given_ids, is_constrained
+from llmfw.api.text.generation import Generator
 from llmfw.api.text.prompt_values import check_prompt_values
 from llmfw.api.text.stops import stops_of
 from llmfw.api.text.structured import structure_of
@@ -25,6 +24,7 @@ from llmfw.api.text.truncation import Truncation
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec, SamplingParams
 
+from .asked import Asked
 from .chunks import CompletionChunks
 from .prompts import Prompt, encode_fill_in, encode_prompts
 from .run import CompletionGeneration
@@ -62,9 +62,7 @@ class CompletionService:
             EngineDeadError: the engine has died.
         """
         self._generator.check(body.model)
-        n, best_of = _numbers_of_choices(body)
-        num_top = _num_top(body)
-        given = given_ids(body.logprob_token_ids, self._generator.info, has_logprobs=num_top is not None)
+        asked = Asked.of(body, self._generator)
         sampling, scores_only = _sampling(body, self._generator, default_max_tokens)
         extras = extras_of(body)
         stops = await stops_of(
@@ -73,27 +71,20 @@ class CompletionService:
         terms = terms_of(body)
         grammar = await self._grammar(body, terms.tenant)
         prompts, sampling = await self._prompts(body, sampling)
-        _check_number(len(prompts), best_of)
-        _check_prompt_values(prompts, n, extras.prompt_logprobs, num_top if body.echo else None)
+        _check_number(len(prompts), asked.best_of)
+        _check_prompt_values(prompts, asked.n, extras.prompt_logprobs, asked.num_echoed)
         skip = body.skip_special_tokens is not False
-        _check_given(given, scores_only=scores_only)
-        output = Output(
-            logprobs=0 if given or (num_top is None and best_of > n) else num_top,
-            logprob_token_ids=given,
-            prompt_logprobs=_larger(extras.prompt_logprobs, num_top if body.echo else None),
-            constrained_logprobs=is_constrained(body.constrained_logprobs, has_logprobs=num_top is not None),
-            grammar=grammar,
-        )
+        _check_given(asked.given, scores_only=scores_only)
+        output = asked.output(extras.prompt_logprobs, grammar)
         make_text = self._generator.plain_text(
             sampling, skip_special_tokens=skip, logprobs=output.logprobs is not None, stops=stops
         )
-
         generation = self._generator.start(
             "cmpl-",
             [prompt.token_ids for prompt in prompts],
             sampling,
             make_text,
-            n=best_of,
+            n=asked.best_of,
             priority=body.priority or 0,
             terms=terms,
             output=output,
@@ -103,9 +94,9 @@ class CompletionService:
             generation,
             self._generator.tokenizer,
             prompts,
-            n=n,
-            echo=bool(body.echo),
-            num_top=num_top,
+            n=asked.n,
+            echo=asked.echo,
+            num_top=asked.num_top,
             scores_only=scores_only,
             skip_special_tokens=skip,
             slices=self._generator.slices,
@@ -207,20 +198,6 @@ class CompletionService:
         )
 
 
-def _numbers_of_choices(body: CompletionRequest) -> tuple[int, int]:
-    """Return how many choices per prompt to return, and how many to generate."""
-    n = body.n or 1
-    best_of = n if body.best_of is None else body.best_of
-    if best_of < n:
-        raise RequestError(f"best_of is {best_of}; it must be at least n ({n})", param="best_of")
-    if best_of > n and body.stream:
-        raise RequestError(
-            f"best_of is {best_of} and n is {n}; in a stream all choices are sent, so they must be equal",
-            param="best_of",
-        )
-    return n, best_of
-
-
 def _check_given(given: Sequence[int], *, scores_only: bool) -> None:
     """Raise RequestError for named tokens in a request that generates none."""
     if given and scores_only:
@@ -257,21 +234,6 @@ def _check_whole(body: CompletionRequest) -> None:
             "truncated: leave one of them out",
             param="truncate_prompt_tokens",
         )
-
-
-def _larger(one: int | None, other: int | None) -> int | None:
-    """Return the larger of two numbers, ignoring None; None if both are None."""
-    given = [each for each in (one, other) if each is not None]
-    return max(given) if given else None
-
-
-def _num_top(body: CompletionRequest) -> int | None:
-    """Return the number of most likely tokens to report at each position; None: no log probabilities."""
-    if body.logprobs is True:
-        raise RequestError(
-            "logprobs is true; for a completion it must be a number from 0 to 20", param="logprobs"
-        )
-    return None if body.logprobs is False else body.logprobs
 
 
 def _sampling(

@@ -27,6 +27,11 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
     Args:
         strict: whether to reject requests with fields that would be ignored.
     """
+    return [*_part_routes(uploads, strict=strict), *_end_routes(uploads, strict=strict)]
+
+
+def _part_routes(uploads: UploadService, *, strict: bool) -> list[HTTPRouteHandler]:
+    """Return the handlers that start an upload and take its parts."""
 
     @post(
         "/v1/uploads",
@@ -57,6 +62,12 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
         check_length(request, form, MAX_PART_BYTES)
         return json_response(await uploads.add_part(upload_id, form))
 
+    return [create_upload, add_part]
+
+
+def _end_routes(uploads: UploadService, *, strict: bool) -> list[HTTPRouteHandler]:
+    """Return the handlers that complete or cancel an upload."""
+
     @post(
         "/v1/uploads/{upload_id:str}/complete",
         status_code=200,
@@ -81,4 +92,4 @@ def upload_routes(uploads: UploadService, *, strict: bool = False) -> list[HTTPR
     async def cancel_upload(upload_id: str) -> ASGIApp:
         return json_response(await uploads.cancel(upload_id))
 
-    return [create_upload, add_part, complete_upload, cancel_upload]
+    return [complete_upload, cancel_upload]

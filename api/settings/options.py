@@ -70,12 +70,6 @@ _SPECIAL: dict[str, Callable[[], dict[str, Any]]] = {
     "adopt_unowned": lambda: {"type": TENANT},
     "device": lambda: {"type": DEVICE},
     "chat_template": lambda: {"type": Name("chat_template", or_file=True)},
-    "module_passes": lambda: {"type": Names("module_pass", also=("auto", "none"))},
-    "logits_processors": lambda: {"type": Names("logits_processor", also=("none",))},
-    "observers": lambda: {"type": Names("observer", also=("auto", "none"))},
-    "authenticators": lambda: {"type": Names("authenticator", also=("none",))},
-    "middleware": lambda: {"type": Names("middleware", also=("none",))},
-    "request_fields": lambda: {"type": Names("request_field", also=("none",))},
     "chunked_prefill_size": lambda: {"type": ChunkSize(min=-1)},
     "log_level": lambda: {"is_eager": True, "callback": _debug},
     "options": lambda: {"type": Assignment(), "callback": collect},
@@ -161,7 +155,10 @@ def _type_of(each: Declared, values: Values) -> click.ParamType[Any, Any]:
         return WholeNumber(int(values.least), None if values.most is None else int(values.most))
     if values.type is float:
         return FiniteRange(values.least, values.most, min_open=values.is_open)
-    return Name(each.setting.kind, also=each.setting.words) if each.setting.kind else TEXT
+    if not each.setting.kind:
+        return TEXT
+    named = Names if each.setting.several else Name
+    return named(each.setting.kind, also=each.setting.words)
 
 
 def model_option() -> SettingOption:

@@ -19,7 +19,7 @@ _ROWS = (
     ("reasoning_parser", "openai_gptoss gpt-oss", "use gpt_oss"),
     ("quantization", "awq awq_marlin gptq gptq_marlin fp8 compressed-tensors", _CHECKPOINT),
     ("load_format", "safetensors", "use auto, which reads safetensors"),
-    ("load_format", "gguf", "GGUF files are not supported; serve the original checkpoint, with --quantization int4 for a similar size"),
+    ("load_format", "gguf", "use auto, and give the GGUF file as MODEL"),
 )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         aliases=("--attention-backend",), kind="attention", words=("auto",), group="Components")] = "auto"
     module_passes: Annotated[str, Setting(
         "Passes that replace modules of the model by faster ones, separated by commas; auto: all that work on the "
-        "device.", kind="module_pass", words=("auto", "none"))] = "auto"
+        "device.", kind="module_pass", words=("auto", "none"), several=True)] = "auto"
     policy: Annotated[str, Setting(
         "Order in which waiting requests are admitted.", aliases=("--schedule-policy",), kind="policy")] = "lpm"
     drafter: Annotated[str, Setting(
@@ -95,7 +95,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         unset="16 on a CPU, 256 on a GPU")] = None
     logits_processors: Annotated[str, Setting(
         "Let requests ask for these changes of their logits, separated by commas, in this order. dry: repeat less. "
-        "xtc: leave out the most likely tokens at random.", kind="logits_processor", words=("none",))] = "none"
+        "xtc: leave out the most likely tokens at random.", kind="logits_processor", words=("none",), several=True)] = "none"
     grammar: Grammar = "auto"
 
     mem_fraction_static: Annotated[Annotated[float, msgspec.Meta(gt=0, le=1)] | None, Setting(
@@ -215,16 +215,16 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         metavar="SECONDS")] = 30.0
     observers: Annotated[str, Setting(
         "Tell these components what happens to each request, separated by commas; auto: request-metrics.",
-        kind="observer", words=("auto", "none"))] = "auto"
+        kind="observer", words=("auto", "none"), several=True)] = "auto"
     otlp_endpoint: Annotated[str | None, Setting(
         "Send a trace of each request to this collector of OpenTelemetry, by OTLP over HTTP: the observer otel, in addition "
         "to --observers.", unset="no traces are sent", metavar="URL")] = None
     middleware: Annotated[str, Setting(
         "Pass HTTP requests through these components, from the outside inward, separated by commas.",
-        kind="middleware", words=("none",))] = "none"
+        kind="middleware", words=("none",), several=True)] = "none"
     request_fields: Annotated[str, Setting(
         "Read these fields of plugins in request bodies, separated by commas, in addition to those that the "
-        "chosen components need.", kind="request_field", words=("none",))] = "none"
+        "chosen components need.", kind="request_field", words=("none",), several=True)] = "none"
 
     api_key: Annotated[tuple[tuple[str, str], ...], Setting(
         "Require this bearer token from clients; repeatable. Each name is a tenant.",
@@ -244,7 +244,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         unset="none is read", metavar="FILE")] = None
     authenticators: Annotated[str, Setting(
         "Ask these components, in this order, who sends a request that has no valid API key; separated by commas.",
-        kind="authenticator", words=("none",))] = "none"
+        kind="authenticator", words=("none",), several=True)] = "none"
     authentication_timeout: Annotated[AboveZero, Setting(
         "Reply 503 if an authenticator takes longer than this.", metavar="SECONDS")] = 5.0
     adopt_unowned: Annotated[str | None, Setting(

@@ -27,6 +27,7 @@ class Setting:
         unset: text that says what happens without the option; empty: the field's default applies.
         kind: kind of the component that the value names.
         words: allowed values in addition to the names of components, such as "auto".
+        several: whether the value may name several components, separated by commas.
         metavar: placeholder of the value in the help; empty: derived from the type.
         group: heading in the help that starts at this option.
         turns_off: whether the option is a flag that sets the field to False.
@@ -40,6 +41,7 @@ class Setting:
     unset: str = ""
     kind: str = ""
     words: tuple[str, ...] = ()
+    several: bool = False
     metavar: str = ""
     group: str = ""
     turns_off: bool = False

@@ -7,18 +7,16 @@ import enum
 import logging
 import queue
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import ControlAnswer, EngineInfo, EngineStats
-from llmfw.core.base.errors import EngineDeadError
-from llmfw.core.base.request import Abort, EmbedRequest, Request, StatsQuery, ToEngine, TokenEvent
+from llmfw.core.base.request import Abort, EmbedRequest, Request, ToEngine, TokenEvent
 from llmfw.core.engine.generation.stream_interval import StreamInterval
 from llmfw.core.engine.process.intake import take_in
 
-from .answers import ControlAnswers
+from .answers import ControlAnswers, StatsAnswers
 from .client import EngineClient
 from .streams import EventStreams
 
@@ -46,7 +44,7 @@ class InprocEngineClient(EngineClient):
         self._engine = engine
         self._inbox: queue.SimpleQueue[ToEngine | Signal] = queue.SimpleQueue()
         self._streams = EventStreams(self._inbox.put)
-        self._stats: deque[asyncio.Future[EngineStats]] = deque()
+        self._stats = StatsAnswers(self._inbox.put)
         self._answers = ControlAnswers(self._inbox.put)
         self._interval = StreamInterval(1)
         self._worker = threading.Thread(target=self._work, name="llmfw-engine", daemon=True)
@@ -71,12 +69,7 @@ class InprocEngineClient(EngineClient):
         return await self._streams.embed(request)
 
     async def stats(self) -> EngineStats:
-        if self.failure is not None:
-            raise EngineDeadError(self.failure)
-        answer: asyncio.Future[EngineStats] = self._loop.create_future()
-        self._stats.append(answer)
-        self._inbox.put(StatsQuery())
-        return await answer
+        return await self._stats.ask()
 
     async def control(self, command: Command) -> Answer:
         return await self._answers.ask(command)
@@ -116,21 +109,13 @@ class InprocEngineClient(EngineClient):
             elif answer is None and isinstance(message, Request | EmbedRequest):
                 self._interval.begin(message)
             if isinstance(answer, EngineStats):
-                self._loop.call_soon_threadsafe(self._answer_stats, answer)
+                self._loop.call_soon_threadsafe(self._stats.take, answer)
             elif isinstance(answer, ControlAnswer):
                 self._loop.call_soon_threadsafe(self._answers.take, answer)
             elif answer is not None:
                 self._loop.call_soon_threadsafe(self._streams.deliver, [answer])
 
-    def _answer_stats(self, stats: EngineStats) -> None:
-        answer = self._stats.popleft()
-        if not answer.done():
-            answer.set_result(stats)
-
     def _fail(self, reason: str) -> None:
         self._streams.fail(reason)
         self._answers.fail(reason)
-        for answer in self._stats:
-            if not answer.done():
-                answer.set_exception(EngineDeadError(reason))
-        self._stats.clear()
+        self._stats.fail(reason)

@@ -15,14 +15,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import ControlAnswer, EngineFailed, EngineInfo, EngineStats
 from llmfw.core.base.errors import EngineDeadError, EngineError
-from llmfw.core.base.request import EmbedRequest, EventBatch, Request, StatsQuery, ToEngine, TokenEvent
+from llmfw.core.base.request import EmbedRequest, EventBatch, Request, ToEngine, TokenEvent
 from llmfw.core.engine.process.heartbeat import HeartbeatReader, Reading, new_page
 from llmfw.core.ipc.child import start_child
 from llmfw.core.ipc.environment import child_environment
@@ -37,7 +36,7 @@ from llmfw.core.ipc.wire import (
     write_launch,
 )
 
-from .answers import ControlAnswers
+from .answers import ControlAnswers, StatsAnswers
 from .client import EngineClient
 from .streams import EventStreams
 from .watchdog import LOOK_S, Hang, Watchdog, WatchdogLimits, state_of
@@ -91,7 +90,7 @@ class ProcessEngineClient(EngineClient):
         self._limits = watchdog
         self.was_ended_from_outside = False
         self._streams = EventStreams(self._send)
-        self._stats: deque[asyncio.Future[EngineStats]] = deque()
+        self._stats = StatsAnswers(self._send)
         self._answers = ControlAnswers(self._send)
         self._info: EngineInfo | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -176,12 +175,7 @@ class ProcessEngineClient(EngineClient):
         return await self._streams.embed(request)
 
     async def stats(self) -> EngineStats:
-        if self.failure is not None:
-            raise EngineDeadError(self.failure)
-        answer: asyncio.Future[EngineStats] = self._loop.create_future()
-        self._stats.append(answer)
-        self._send(StatsQuery())
-        return await answer
+        return await self._stats.ask()
 
     async def control(self, command: Command) -> Answer:
         return await self._answers.ask(command)
@@ -287,9 +281,7 @@ class ProcessEngineClient(EngineClient):
         if isinstance(message, EventBatch):
             self._streams.deliver(message.events)
         elif isinstance(message, EngineStats):
-            answer = self._stats.popleft()
-            if not answer.done():
-                answer.set_result(message)
+            self._stats.take(message)
         elif isinstance(message, ControlAnswer):
             self._answers.take(message)
         elif isinstance(message, EngineInfo):
@@ -307,10 +299,7 @@ class ProcessEngineClient(EngineClient):
     def _fail(self, error: Exception) -> None:
         self._streams.fail(str(error))
         self._answers.fail(str(error))
-        for answer in self._stats:
-            if not answer.done():
-                answer.set_exception(error)
-        self._stats.clear()
+        self._stats.fail(str(error))
         self._dead.set()
         if not self._ready.done():
             self._ready.set_exception(error)

@@ -11,14 +11,18 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from .devices import has_fast_bfloat16
 from .module_trial import is_plain
 
 
 def pack_linears(model: nn.Module) -> int:
     """Replace each plain `nn.Linear` that can be packed with a `PackedLinear`; return the number of replaced
-    layers."""
+    layers.
+
+    oneDNN packs nothing on a CPU without instructions for bfloat16.
+    """
     packed = 0
-    if not torch.backends.mkldnn.is_available():
+    if not (torch.backends.mkldnn.is_available() and has_fast_bfloat16()):
         return packed
     for module in list(model.modules()):
         for name, child in list(module.named_children()):

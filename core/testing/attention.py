@@ -12,6 +12,7 @@ from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.kv_dtype import as_bytes
 
 from .attention_case import AttentionCase, make_layer
+from .tensors import TensorTests
 
 RAGGED = [(0, 1), (1, 1), (15, 1), (16, 1), (200, 1), (0, 7), (0, 33), (16, 5), (31, 40), (3, 2)]
 """(cached tokens, new tokens) of each sequence: lengths just below, at and above multiples of the page size
@@ -46,7 +47,7 @@ LAYERS: dict[str, dict[str, Any]] = {
 FP8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 
-class AttentionBackendTests:
+class AttentionBackendTests(TensorTests):
     """Conformance tests of an attention backend.
 
     Derive from this class and override the fixture `backend`, and other fixtures if their defaults do not
@@ -57,17 +58,6 @@ class AttentionBackendTests:
     def backend(self) -> type[AttentionBackend]:
         """Return the class of the backend under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture backend")
-
-    @pytest.fixture
-    def device(self) -> str:
-        """Return the device to run on."""
-        return "cpu"
-
-    @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
-    def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
-        """Return the dtype of queries, keys and values."""
-        dtype: torch.dtype = request.param
-        return dtype
 
     @pytest.fixture
     def head_dim(self) -> int:

@@ -101,11 +101,7 @@ class AttentionCase:
         num_rows = len(self.lengths) + 2
         rows = rng.permutation(num_rows)[: len(self.lengths)] if rows is None else rows
         table = np.zeros((num_rows, max(counts) + 1), dtype=np.int32)
-        stray = min(STRAY, torch.finfo(self._stored_as).max)
-        keys, values = (
-            torch.full((num_pages * page_size, spec.num_kv_heads, size), stray, dtype=self._stored_as)
-            for size in (spec.head_dim, spec.v_head_dim)
-        )
+        keys, values = self._stray(num_pages * page_size)
         self.used = torch.zeros(num_pages * page_size, dtype=torch.bool)
         self._sequences, self._places, slots = [], list[npt.NDArray[np.int64]](), []
         for (stored, new), row, mine in zip(self.lengths, rows, pages, strict=True):
@@ -124,13 +120,26 @@ class AttentionCase:
         )
         self.storage.keys[0].copy_(keys.view(self.storage.keys[0].shape))
         self.storage.values[0].copy_(values.view(self.storage.values[0].shape))
-        self.query, self.key, self.value = (
-            torch.cat(
-                [drawn[i][stored:] for drawn, (stored, _) in zip(self._sequences, self.lengths, strict=True)]
-            )
-            for i in range(3)
-        )
+        self.query, self.key, self.value = self._new_tokens()
         self.batch = self._batch(np.concatenate(slots), rows, table, page_size)
+
+    def _stray(self, num_slots: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values of slots that no sequence has, [slots, kv_heads, …] each."""
+        stray = min(STRAY, torch.finfo(self._stored_as).max)
+        shapes = (
+            (num_slots, self.spec.num_kv_heads, size) for size in (self.spec.head_dim, self.spec.v_head_dim)
+        )
+        keys, values = (torch.full(shape, stray, dtype=self._stored_as) for shape in shapes)
+        return keys, values
+
+    def _new_tokens(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the queries, keys and values of the new tokens, packed: [T, heads, …] each."""
+        new = [
+            [part[stored:] for part in drawn]
+            for drawn, (stored, _) in zip(self._sequences, self.lengths, strict=True)
+        ]
+        query, key, value = (torch.cat(parts) for parts in zip(*new, strict=True))
+        return query, key, value
 
     def _batch(
         self,

@@ -22,6 +22,8 @@ from llmfw.core.model.positions import check_positions
 from llmfw.core.model.probe import probe
 from llmfw.core.plugin.registry import Entry
 
+from .tensors import TensorTests
+
 LENGTHS = (1, 40, 7, 19)
 """Lengths of the sequences that are packed into one row."""
 PIECES = (1, 9, 1, 1, 14, 1, 1)
@@ -31,7 +33,7 @@ TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 Config = dict[str, Any]
 
 
-class ModelAdapterTests:
+class ModelAdapterTests(TensorTests):
     """Conformance tests of a model adapter.
 
     Derive from this class and override the fixtures `adapter` and `configs`, and others if their defaults do not fit.
@@ -57,17 +59,6 @@ class ModelAdapterTests:
         The models must take sequences of 64 tokens.
         """
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture configs")
-
-    @pytest.fixture
-    def device(self) -> str:
-        """Return the device of the models."""
-        return "cpu"
-
-    @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
-    def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
-        """Return the dtype of the models."""
-        dtype: torch.dtype = request.param
-        return dtype
 
     def test_each_model_type_has_a_config(
         self, adapter: type[ModelAdapter], configs: Sequence[Mapping[str, Any]]

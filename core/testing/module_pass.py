@@ -13,6 +13,7 @@ from llmfw.core.interfaces.module_pass import ModulePass
 from llmfw.core.model.fuse import merge_projections
 
 from .module_pass_models import FAMILIES, Unusual, build_model, logits_of, parameters_of, unusual_kinds
+from .tensors import TensorTests
 
 STEPS = ([1], [1], [2, 1], [2, 1])
 """Lengths of the sequences in each step that a model runs. Each step has different tokens."""
@@ -20,7 +21,7 @@ SHORT = [2, 1]
 LARGE = [700, *[1] * 150, *[2] * 75]
 
 
-class ModulePassTests:
+class ModulePassTests(TensorTests):
     """Conformance tests of a module pass.
 
     Derive from this class and override the fixture `module_pass`, and other fixtures if their defaults do not
@@ -32,17 +33,6 @@ class ModulePassTests:
     def module_pass(self) -> type[ModulePass]:
         """Return the class of the pass under test."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture module_pass")
-
-    @pytest.fixture
-    def device(self) -> str:
-        """Return the device of the models."""
-        return "cpu"
-
-    @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
-    def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
-        """Return the dtype of the models."""
-        dtype: torch.dtype = request.param
-        return dtype
 
     @pytest.fixture
     def tolerance(self, dtype: torch.dtype) -> float:

@@ -19,6 +19,7 @@ from llmfw.core.model.quantization.quantize import planned_size, quantize
 from llmfw.core.plugin.registry import Entry
 
 from .module_pass_models import build_model, logits_of
+from .tensors import TensorTests
 from .weight_loaders import anonymous_bytes
 
 SHAPES = ((64, 64), (1, 96), (33, 50), (130, 48), (48, 7), (256, 320))
@@ -74,7 +75,7 @@ class ExampleLayer:
         return float((moved / squares.sqrt().clamp_min(1e-300)).square().mean().sqrt())
 
 
-class QuantizationSchemeTests:
+class QuantizationSchemeTests(TensorTests):
     """Conformance tests of a quantization scheme.
 
     Derive from this class and override the fixture `scheme`, and other fixtures if their defaults do not fit. Tests
@@ -86,17 +87,6 @@ class QuantizationSchemeTests:
     def scheme(self) -> QuantizationScheme:
         """Return the scheme under test, built with its options."""
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture scheme")
-
-    @pytest.fixture
-    def device(self) -> str:
-        """Return the device of the weights."""
-        return "cpu"
-
-    @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
-    def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:
-        """Return the dtype of the weights."""
-        dtype: torch.dtype = request.param
-        return dtype
 
     @pytest.fixture
     def supported(self, scheme: QuantizationScheme, device: str, dtype: torch.dtype) -> QuantizationScheme:

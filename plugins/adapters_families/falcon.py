@@ -10,6 +10,7 @@ from transformers.models.falcon.modeling_falcon import FalconAttention, apply_ro
 
 from llmfw.core import Attend, ModelAdapter
 
+from .attention_forward import AttentionForward
 from .small_configs import small_configs
 
 
@@ -28,20 +29,11 @@ class FalconAdapter(ModelAdapter):
         """Replace the `forward` of the attention modules."""
         for module in model.modules():
             if isinstance(module, FalconAttention):
-                module.forward = AttentionForward(module, attend)
+                module.forward = FalconForward(module, attend)
 
 
-class AttentionForward:
-    """Computes a Falcon attention module.
-
-    Args:
-        module: the module, whose projections are used.
-        attend: llmfw's attention.
-    """
-
-    def __init__(self, module: Any, attend: Attend) -> None:
-        self._module = module
-        self._attend = attend
+class FalconForward(AttentionForward):
+    """Computes a Falcon attention module."""
 
     def __call__(
         self,

@@ -19,6 +19,7 @@ from transformers.models.llama4.modeling_llama4 import (
 
 from llmfw.core import Attend, ModelAdapter
 
+from .attention_forward import AttentionForward
 from .small_configs import small_configs
 
 
@@ -34,7 +35,7 @@ class Llama4Adapter(ModelAdapter):
             if isinstance(module, Llama4TextDecoderLayer):
                 module.forward = PositionsPassedOn(module)
             elif isinstance(module, Llama4TextAttention):
-                module.forward = AttentionForward(module, attend)
+                module.forward = Llama4Forward(module, attend)
 
 
 class PositionsPassedOn:
@@ -53,17 +54,8 @@ class PositionsPassedOn:
         return output
 
 
-class AttentionForward:
-    """Computes a Llama 4 attention module.
-
-    Args:
-        module: the module, whose projections are used.
-        attend: llmfw's attention.
-    """
-
-    def __init__(self, module: Any, attend: Attend) -> None:
-        self._module = module
-        self._attend = attend
+class Llama4Forward(AttentionForward):
+    """Computes a Llama 4 attention module."""
 
     def __call__(
         self,

@@ -35,6 +35,14 @@ def test_suggested_parsers_exist() -> None:
             assert here.removeprefix("use ") in registry.names(field)
 
 
+def test_suggested_load_formats_exist() -> None:
+    """Those that load GGUF files from vLLM's option are told how to serve them here."""
+    choices = next(option.type.choices for option in serve_command.params if option.name == "load_format")
+    for field, value, here in foreign_values():
+        if field == "load_format":
+            assert here.removeprefix("use ").partition(",")[0] in choices, value
+
+
 def test_a_foreign_value_of_the_environment_suggests_ours() -> None:
     error = error_of("serve", "demo", environment={"LLMFW_TOOL_PARSER": "qwen25"})
     assert re.search("LLMFW_TOOL_PARSER: unknown tool parser 'qwen25'.*; use hermes$", error)

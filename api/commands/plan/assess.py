@@ -144,48 +144,19 @@ def describe(model: Model, settings: Settings, device: Device, lengths: tuple[in
         "free_bytes", "tokens" and "requests". If the model or a sequence of the whole context does not fit,
         also "reason" and "would_help".
     """
-    numbers, context = model.numbers, model.context(settings)
-    found: dict[str, Any] = {
-        "model": {
-            "folder": str(numbers.folder),
-            "architecture": numbers.architecture,
-            "weight_bytes": model.weights[settings.dtype],
-            "weights_known_from": model.source,
-            "kv_bytes_per_token": numbers.kv_elements * KV_BYTES[settings.kv_dtype],
-            "layers": numbers.layers,
-            "heads": numbers.heads,
-            "kv_heads": numbers.kv_heads,
-            "head_dim": numbers.head_dim,
-            "v_head_dim": numbers.v_head_dim,
-        },
+    context = model.context(settings)
+    about: dict[str, Any] = {
+        "model": _describe_model(model, settings),
         "device": {"name": device.name, "bytes": device.num_bytes},
-        "settings": {
-            "dtype": settings.dtype,
-            "quantization": settings.quantization,
-            "kv_cache_dtype": settings.kv_dtype,
-            "mem_fraction_static": settings.fraction,
-            "max_running_requests": settings.max_running,
-            "chunked_prefill_size": settings.chunk,
-            "cuda_graph_max_bs": settings.graphs,
-            "context_length": context,
-        },
+        "settings": _describe_settings(settings, context),
         "notes": _notes(model, settings),
     }
     try:
         plan = model.plan(settings, device)
     except ConfigError as error:
         helps = help_for(model, settings, device, 2)
-        return found | {"fits": False, "reason": str(error), "would_help": helps}
-    shown = [n for n in lengths or LENGTHS if n <= plan.num_tokens and (context is None or n <= context)]
-    found |= {
-        "fits": True,
-        "items": [{"what": what, "bytes": size} for what, size in plan.items],
-        "free_bytes": plan.num_free_bytes,
-        "tokens": plan.num_tokens,
-        "requests": [
-            {"tokens": n, "at_once": min(plan.num_requests(n), settings.max_running)} for n in shown
-        ],
-    }
+        return about | {"fits": False, "reason": str(error), "would_help": helps}
+    found = about | {"fits": True} | _describe_plan(plan, settings, context, lengths or LENGTHS)
     if context is not None and plan.num_tokens < context:
         found["reason"] = (
             f"a sequence of the whole context of {context:,} tokens does not fit; longer ones than "
@@ -193,6 +164,50 @@ def describe(model: Model, settings: Settings, device: Device, lengths: tuple[in
         )
         found["would_help"] = help_for(model, settings, device, context)
     return found
+
+
+def _describe_model(model: Model, settings: Settings) -> dict[str, Any]:
+    numbers = model.numbers
+    return {
+        "folder": str(numbers.folder),
+        "architecture": numbers.architecture,
+        "weight_bytes": model.weights[settings.dtype],
+        "weights_known_from": model.source,
+        "kv_bytes_per_token": numbers.kv_elements * KV_BYTES[settings.kv_dtype],
+        "layers": numbers.layers,
+        "heads": numbers.heads,
+        "kv_heads": numbers.kv_heads,
+        "head_dim": numbers.head_dim,
+        "v_head_dim": numbers.v_head_dim,
+    }
+
+
+def _describe_settings(settings: Settings, context: int | None) -> dict[str, Any]:
+    return {
+        "dtype": settings.dtype,
+        "quantization": settings.quantization,
+        "kv_cache_dtype": settings.kv_dtype,
+        "mem_fraction_static": settings.fraction,
+        "max_running_requests": settings.max_running,
+        "chunked_prefill_size": settings.chunk,
+        "cuda_graph_max_bs": settings.graphs,
+        "context_length": context,
+    }
+
+
+def _describe_plan(
+    plan: MemoryPlan, settings: Settings, context: int | None, lengths: tuple[int, ...]
+) -> dict[str, Any]:
+    """Return the use of the memory, and how many requests of each length fit, as far as one fits at all."""
+    shown = [n for n in lengths if n <= plan.num_tokens and (context is None or n <= context)]
+    return {
+        "items": [{"what": what, "bytes": size} for what, size in plan.items],
+        "free_bytes": plan.num_free_bytes,
+        "tokens": plan.num_tokens,
+        "requests": [
+            {"tokens": n, "at_once": min(plan.num_requests(n), settings.max_running)} for n in shown
+        ],
+    }
 
 
 def _notes(model: Model, settings: Settings) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,21 +13,14 @@ from transformers.models.auto.modeling_auto import AutoModelForSequenceClassific
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
-from llmfw.core.model.checked_load import load_checked, read_config
-from llmfw.core.model.devices import gigabytes
-from llmfw.core.model.format_choice import dequantizing, format_names
 from llmfw.core.model.load_failure import not_finite, refused, refusing
-from llmfw.core.model.models import choose_dtype
+from llmfw.core.model.loading import Loading, load_module, log_loaded, quiet_transformers, weight_bytes
 from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
-from llmfw.core.model.quantization.quantize import QuantizedSize, check_quantizable, quantize
-from llmfw.core.model.weight_choice import choose_weights
 from llmfw.core.plugin.registry import Registry
 
 from .batch import padded
 from .batch_check import TRIAL, check_batches, check_long_texts
-from .encoder import max_length, quiet_transformers, random_module
-
-logger = logging.getLogger(__name__)
+from .encoder import max_length
 
 ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity", "Softmax": "softmax"}
 
@@ -71,8 +63,12 @@ class Classifier:
             ComponentError: the weight loader or the scheme is faulty.
         """
         started = time.perf_counter()
-        module = _load_module(config, device, registry, scheme)
-        quantized = QuantizedSize() if scheme is None else quantize(module, scheme)
+        quiet_transformers()
+        loading = Loading.of(config, device, registry, scheme, partial(_class_for, config.model))
+        module, differences = load_module(loading)
+        differences.refuse_any(config.model)
+        _refuse_decoder(config.model, module)
+        quantized = loading.quantize(module)
         types = getattr(module.config, "type_vocab_size", None) or 0
         classifier = cls(
             module,
@@ -80,14 +76,9 @@ class Classifier:
             activation_of(config.model, module.config),
             has_types=types > 1,
         )
-        with nullcontext() if scheme is None else scheme.blamed():
+        with loading.blaming_scheme():
             classifier.check()
-        logger.info(
-            "Load weight end. type=%s, dtype=%s, quantization=%s, mem usage=%s, elapsed=%.2f s",
-            *(type(module).__name__, module.dtype, config.quantization),
-            gigabytes(quantized.num_bytes + sum(p.nbytes for p in module.parameters())),
-            time.perf_counter() - started,
-        )
+        log_loaded(loading, module, weight_bytes(module, quantized), started)
         return classifier
 
     @torch.inference_mode()
@@ -166,33 +157,21 @@ def activation_of(model: str, config: Any) -> str:
     return kinds[config.problem_type]
 
 
-def _load_module(
-    config: EngineConfig, device: torch.device, registry: Registry, scheme: ChosenScheme | None
-) -> PreTrainedModel:
-    quiet_transformers()
-    weights = choose_weights(config, registry)
-    hf_config = read_config(config.model, format_names(registry))
+def _class_for(model: str, hf_config: Any) -> Any:
+    """Return transformers' class for a model with its head; raise ModelError if it is no encoder with one."""
     if getattr(hf_config, "is_encoder_decoder", False):
-        raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw classifies with encoders")
+        raise ModelError(f"model {model!r} is an encoder-decoder; llmfw classifies with encoders")
     if type(hf_config) not in AutoModelForSequenceClassification._model_mapping:
         raise ModelError(
-            f"model {config.model!r} ({hf_config.model_type}) has no class for sequence classification in transformers; "
+            f"model {model!r} ({hf_config.model_type}) has no class for sequence classification in transformers; "
             "use --task embed"
         )
-    dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
-    check_quantizable(scheme, hf_config, config.model, device, dtype)
-    weights, hf_config = dequantizing(weights, hf_config, registry)
-    module: PreTrainedModel
-    if weights is None:
-        module = random_module(AutoModelForSequenceClassification, config.model, hf_config, dtype).to(device)
-    else:
-        module, differences = load_checked(
-            AutoModelForSequenceClassification, weights, hf_config, device, dtype=dtype
-        )
-        differences.refuse_any(config.model)
+    return AutoModelForSequenceClassification
+
+
+def _refuse_decoder(model: str, module: PreTrainedModel) -> None:
     if any(getattr(child, "is_causal", False) is True for child in module.modules()):
         raise ModelError(
-            f"model {config.model!r} ({type(module).__name__}) is a decoder with a classification head; llmfw classifies "
+            f"model {model!r} ({type(module).__name__}) is a decoder with a classification head; llmfw classifies "
             "with encoders, such as BERT's and RoBERTa's"
         )
-    return module.eval().requires_grad_(False)

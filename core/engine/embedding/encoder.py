@@ -5,27 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import AutoModel
-from transformers.utils import logging as transformers_logging
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, ModelError
-from llmfw.core.model.checked_load import load_checked, read_config
-from llmfw.core.model.devices import gigabytes
-from llmfw.core.model.format_choice import dequantizing, format_names
-from llmfw.core.model.load_failure import not_finite, refused, refusing, why_not
+from llmfw.core.model.context_length import choose_context_length
+from llmfw.core.model.load_failure import not_finite, refused, refusing
+from llmfw.core.model.loading import Loading, load_module, log_loaded, quiet_transformers, weight_bytes
 from llmfw.core.model.model_kind import inputs_of
-from llmfw.core.model.models import choose_context_length, choose_dtype
 from llmfw.core.model.pack import pack_linears
 from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
-from llmfw.core.model.quantization.quantize import QuantizedSize, check_quantizable, quantize
-from llmfw.core.model.weight_choice import choose_weights
 from llmfw.core.plugin.registry import Registry
 
 from .batch import padded
@@ -75,23 +70,23 @@ class Encoder:
         """
         pooling = load_pooling(config.model)
         started = time.perf_counter()
-        module = _load_module(config, device, registry, scheme)
+        quiet_transformers()
+        loading = Loading.of(config, device, registry, scheme, partial(_class_for, config.model))
+        module, differences = load_module(loading)
+        with refusing(module, "running it on a few tokens"):
+            differences = served_differences(module, differences)
+        differences.refuse_any(config.model)
         if not pooling.is_given:
             _check_guess(config.model, module)
-        quantized = QuantizedSize() if scheme is None else quantize(module, scheme)
-        with nullcontext() if scheme is None else scheme.blamed():
+        quantized = loading.quantize(module)
+        with loading.blaming_scheme():
             size = _check_outputs(module)
         if pooling.size not in (None, size):
             raise ModelError(
                 f"model {config.model!r}: its pooling is for vectors of {pooling.size} dimensions, and its weights give {size}; "
                 "correct word_embedding_dimension, or take the files of one model"
             )
-        logger.info(
-            "Load weight end. type=%s, dtype=%s, quantization=%s, mem usage=%s, elapsed=%.2f s",
-            *(type(module).__name__, module.dtype, config.quantization),
-            gigabytes(quantized.num_bytes + sum(p.nbytes for p in module.parameters())),
-            time.perf_counter() - started,
-        )
+        log_loaded(loading, module, weight_bytes(module, quantized), started)
         pack_linears(module)
         encoder = cls(module, pooling, max_length(config, module, pooling.max_length))
         check_batches(module, lambda texts: encoder.encode(texts, [None] * len(texts)))
@@ -119,45 +114,15 @@ class Encoder:
         return [v.cpu() for v in self.pooling(output.last_hidden_state, mask, list(dimensions))]
 
 
-def quiet_transformers() -> None:
-    """Turn off what transformers prints while it loads a model."""
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-
-
-def _load_module(
-    config: EngineConfig, device: torch.device, registry: Registry, scheme: ChosenScheme | None
-) -> PreTrainedModel:
-    quiet_transformers()
-    weights = choose_weights(config, registry)
-    hf_config = read_config(config.model, format_names(registry))
+def _class_for(model: str, hf_config: Any) -> Any:
+    """Return transformers' class for a model without a head; raise ModelError if it is no encoder of text."""
     if getattr(hf_config, "is_encoder_decoder", False):
-        raise ModelError(f"model {config.model!r} is an encoder-decoder; llmfw embeds with encoders")
+        raise ModelError(f"model {model!r} is an encoder-decoder; llmfw embeds with encoders")
     if (inputs := inputs_of(hf_config)) and "text" not in inputs:
         raise ModelError(
-            f"model {config.model!r} ({hf_config.model_type}) reads {', '.join(inputs)} and no text; llmfw embeds text"
+            f"model {model!r} ({hf_config.model_type}) reads {', '.join(inputs)} and no text; llmfw embeds text"
         )
-    dtype = choose_dtype(config.dtype, getattr(hf_config, "dtype", None), device)
-    check_quantizable(scheme, hf_config, config.model, device, dtype)
-    weights, hf_config = dequantizing(weights, hf_config, registry)
-    module: PreTrainedModel
-    if weights is None:
-        module = random_module(AutoModel, config.model, hf_config, dtype).to(device)
-    else:
-        module, differences = load_checked(AutoModel, weights, hf_config, device, dtype=dtype)
-        with refusing(module, "running it on a few tokens"):
-            differences = served_differences(module, differences)
-        differences.refuse_any(config.model)
-    return module.eval().requires_grad_(False)
-
-
-def random_module(auto_class: Any, model: str, hf_config: Any, dtype: torch.dtype) -> Any:
-    """Return a model with random weights. Raises ModelError if its config cannot be used."""
-    torch.manual_seed(0)
-    try:
-        return auto_class.from_config(hf_config, dtype=dtype)
-    except Exception as error:
-        raise ModelError(f"model {model!r} cannot be built: {why_not(model, hf_config, error)}") from error
+    return AutoModel
 
 
 def _check_outputs(module: PreTrainedModel) -> int:

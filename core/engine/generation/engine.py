@@ -19,21 +19,18 @@ from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.containment import contained
-from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.constraint import Constraint, constraint_of
 from llmfw.core.schedule.plan import BatchPlan
-from llmfw.core.schedule.sequence_pages import SequencePages
-from llmfw.core.schedule.speculation import Speculation
 from llmfw.core.step.processors.isolated_processor import IsolatedProcessor
 from llmfw.core.step.processors.processor_rows import asked_processors
 from llmfw.core.step.sampling.randomness import derive_seed
 
 from ..admission.admission_control import AdmissionControl
 from ..admission.request_check import check_request
-from .administration import Administration
 from .grammars import Grammars
 from .kv_prefaulter import KVPrefaulter
 from .loops import Loop, LoopContext
+from .planning import Planning
 
 logger = logging.getLogger(__name__)
 
@@ -43,16 +40,13 @@ class Engine:
 
     Args:
         info: description of the engine.
-        context: objects that the loop uses, such as the scheduler.
+        context: objects that the loop uses.
         loop: runs the scheduler's plans.
-        pages: pages of all sequences.
+        planning: the scheduler, and the other objects that plan steps.
         grammars: compiles the grammars of requests.
-        keeper: keeper of the prefix cache.
-        administration: carries out administrators' commands.
         admission_control: tracks open requests, from their arrival to their end.
         ledger: record of the calls of components.
         kv_prefaulter: allocates memory of keys and values in advance.
-        speculation: the scheduler's source of drafts; None: no drafts.
         processors: logits processors that requests may ask for.
         random_seed: seed from which the seeds of requests without one are derived.
     """
@@ -62,33 +56,30 @@ class Engine:
         info: EngineInfo,
         context: LoopContext,
         loop: Loop,
-        pages: SequencePages,
+        planning: Planning,
         grammars: Grammars,
-        keeper: CacheKeeper,
-        administration: Administration,
         admission_control: AdmissionControl,
         ledger: ComponentLedger,
         kv_prefaulter: KVPrefaulter,
-        speculation: Speculation | None = None,
         processors: Sequence[IsolatedProcessor] = (),
         *,
         random_seed: int,
     ) -> None:
         self.info = info
-        self._scheduler = context.scheduler
+        self._scheduler = planning.scheduler
         self._executor = context.executor
         self._deferrable_budget = context.deferrable_budget
         self._piece_budget = context.piece_budget
         self._meter = context.meter
         self._loop = loop
-        self._pages = pages
+        self._pages = planning.pages
         self._grammars = grammars
-        self._keeper = keeper
-        self._administration = administration
+        self._keeper = planning.keeper
+        self._administration = planning.administration
         self._admission_control = admission_control
         self._ledger = ledger
         self._kv_prefaulter = kv_prefaulter
-        self._speculation = speculation
+        self._speculation = planning.speculation
         self._processors = processors
         self._random_seed = random_seed
         self._num_added = 0

@@ -20,7 +20,7 @@ from llmfw.core.model.models import load_model
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.step.recording import RecordedStep, RecordingHeader, damaged, read_recording
 
-from .build import build_executor
+from .built_executor import build_executor
 from .capacity import Capacity, missing_memory
 
 MAX_ROWS = 1_000_000

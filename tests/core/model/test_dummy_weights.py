@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from llmfw.core.base.config import EngineConfig
 from llmfw.core.model.hf_attention import IMPLEMENTATION, register_with_transformers
-from llmfw.core.model.models import _load_module
+from llmfw.core.model.loading import Loading, load_module
 
+from ...models.tiny_config import tiny_config
 from ..engine.generation.tiny_models import SERVABLE, save_random_model
 
 
@@ -28,37 +28,32 @@ class HostTensors(TorchDispatchMode):
         return made
 
 
+def drawn(folder: Path, dtype: torch.dtype, device: str) -> Any:
+    """Return a decoder of the folder's config with random weights."""
+    register_with_transformers()
+    hf_config = AutoConfig.from_pretrained(folder)
+    loading = Loading(str(folder), hf_config, AutoModelForCausalLM, None, dtype, torch.device(device))
+    return load_module(loading, attn_implementation=IMPLEMENTATION)[0]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert", "xlm-roberta", "distilbert"])
+def test_dummy_weights_of_encoders_are_drawn_on_their_device(family: str) -> None:
+    loading = Loading("m", tiny_config(family), AutoModel, None, torch.bfloat16, torch.device("meta"))
+    module, differences = load_module(loading)
+    assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
+    differences.refuse_any("m")
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma 2 (soft cap)", "mixtral"])
 def test_dummy_weights_are_drawn_on_their_device(family: str, tmp_path: Path) -> None:
-    register_with_transformers()
     folder = save_random_model(tmp_path, *SERVABLE[family])
-    config = EngineConfig(model=str(folder), load_format="dummy")
     with HostTensors() as host:
-        module = _load_module(
-            config,
-            None,
-            AutoModelForCausalLM,
-            AutoConfig.from_pretrained(folder),
-            torch.bfloat16,
-            torch.device("meta"),
-            IMPLEMENTATION,
-        )
+        module = drawn(folder, torch.bfloat16, "meta")
     assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
     assert host.num_found == 0
 
 
 def test_dummy_weights_are_normal(tmp_path: Path) -> None:
-    register_with_transformers()
-    folder = save_random_model(tmp_path, *SERVABLE["llama"])
-    config = EngineConfig(model=str(folder), load_format="dummy")
-    module = _load_module(
-        config,
-        None,
-        AutoModelForCausalLM,
-        AutoConfig.from_pretrained(folder),
-        torch.float32,
-        torch.device("cpu"),
-        IMPLEMENTATION,
-    )
+    module = drawn(save_random_model(tmp_path, *SERVABLE["llama"]), torch.float32, "cpu")
     matrices = [p.detach() for p in module.parameters() if p.dim() == 2]
     assert [float(weight.std()) for weight in matrices] == pytest.approx([0.02] * len(matrices), rel=0.1)

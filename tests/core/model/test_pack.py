@@ -10,9 +10,10 @@ from llmfw.core.model.devices import has_fast_bfloat16
 from llmfw.core.model.fuse import merge_projections
 from llmfw.core.model.pack import PackedLinear, pack_linears
 
-pytestmark = pytest.mark.skipif(not has_fast_bfloat16(), reason="without instructions for bfloat16")
+needs_bfloat16 = pytest.mark.skipif(not has_fast_bfloat16(), reason="without instructions for bfloat16")
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("shape", [(1, 48), (3, 48), (1, 70, 48), (513, 48)])
 def test_packed_products_are_bit_identical(shape: tuple[int, ...], bias: bool) -> None:
@@ -24,11 +25,13 @@ def test_packed_products_are_bit_identical(shape: tuple[int, ...], bias: bool) -
         assert torch.equal(PackedLinear(linear)(strided), linear(strided.contiguous()))
 
 
+@needs_bfloat16
 def test_the_packed_weight_can_be_read() -> None:
     linear = nn.Linear(48, 80, dtype=torch.bfloat16)
     assert torch.equal(PackedLinear(linear).weight, linear.weight)
 
 
+@needs_bfloat16
 def test_merged_projections_are_packed_too() -> None:
     layer = nn.ModuleDict(
         {name: nn.Linear(48, 16, dtype=torch.bfloat16) for name in ("gate_proj", "up_proj")}
@@ -57,3 +60,11 @@ def test_float32_and_subclasses_are_not_packed() -> None:
 
     model = nn.Sequential(nn.Linear(8, 8), Other(8, 8, dtype=torch.bfloat16))
     assert pack_linears(model) == 0
+
+
+def test_nothing_is_packed_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN refuses to pack on such CPUs, and `--dtype bfloat16` is served with torch's own layers."""
+    monkeypatch.setattr("llmfw.core.model.pack.has_fast_bfloat16", lambda: False)
+    layers = nn.Sequential(nn.Linear(48, 80, dtype=torch.bfloat16))
+    assert pack_linears(layers) == 0
+    assert type(layers[0]) is nn.Linear

@@ -1,0 +1,133 @@
+"""Builds what computes steps: storage, attention backend, sampler, logits processors, executor and graphs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.interfaces.kv_dtype import choose_kv_dtype, dtype_name
+from llmfw.core.interfaces.kv_storage import KVStorage
+from llmfw.core.model.devices import gigabytes
+from llmfw.core.model.kv_scales import choose_scales
+from llmfw.core.model.models import LoadedModel
+from llmfw.core.plugin.registry import Registry
+from llmfw.core.step.device.page_table import PageTable
+from llmfw.core.step.device.staging import Staging
+from llmfw.core.step.device.step_clock import StepClock
+from llmfw.core.step.executor import Executor
+from llmfw.core.step.graphs import Graph, cuda_graphs
+from llmfw.core.step.processors.isolated_processor import IsolatedProcessor
+from llmfw.core.step.processors.processor_rows import ProcessorRows
+from llmfw.core.step.sampling.sampler import Sampler
+
+from .attention_choice import choose_attention
+from .capacity import Capacity
+from .memory_plan import graph_sizes
+from .processors import build_processors
+from .states import state_storage
+from .step_faults import StepFaults
+
+logger = logging.getLogger(__name__)
+
+MakeGraph = Callable[[], Graph]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltExecutor:
+    """An executor, and what was built with it.
+
+    Attributes:
+        executor: executor of steps.
+        attention: name of the attention backend.
+        storage: storage of keys and values.
+        faults: finds the cause of a failed step.
+        processors: logits processors that requests may ask for.
+    """
+
+    executor: Executor
+    attention: str
+    storage: KVStorage
+    faults: StepFaults
+    processors: Sequence[IsolatedProcessor]
+
+
+def build_executor(
+    config: EngineConfig,
+    registry: Registry,
+    model: LoadedModel,
+    capacity: Capacity,
+    device: torch.device,
+    make_graph: MakeGraph | None = None,
+    clock: StepClock | None = None,
+) -> BuiltExecutor:
+    """Allocate storage, build the attention backend, the sampler, the logits processors and the executor, and
+    capture graphs if they are used.
+
+    Args:
+        capacity: capacity of the engine.
+        make_graph: function that creates a graph, which captures a step; None: CUDA graphs on a CUDA device,
+            else none.
+        clock: measures all steps.
+
+    Raises:
+        ComponentError: no attention backend can serve the model, or a logits processor cannot be built.
+        ModelError: the checkpoint's scales of keys and values cannot be used.
+    """
+    if make_graph is None and device.type == "cuda":
+        make_graph = cuda_graphs()
+    # If host and device share their memory and no step is captured, neither copies nor padding are needed.
+    is_shared = make_graph is None
+    storage = _storage(config, model, capacity, device, num_padding=0 if is_shared else 1)
+    name, backend = choose_attention(config, registry, model, device, storage)
+    staging = Staging(device, packs=not is_shared)
+    page_table = _page_table(config, capacity, staging, device, is_shared=is_shared)
+    sampler = Sampler(capacity.max_running, model.vocab_size, device, staging)
+    faults = StepFaults(registry, device, name)
+    processors = build_processors(config, registry, model.vocab_size, device)
+    rows = ProcessorRows(processors, capacity.max_running, staging, device) if processors else None
+    states = state_storage(model, capacity, device)
+    executor = Executor(
+        model, backend, sampler, page_table, staging, device, clock, faults.users, rows, states
+    )
+    if make_graph is not None and capacity.max_graph_size:
+        reason = backend.graph_unsupported()
+        if reason is None:
+            sizes = graph_sizes(capacity.max_graph_size)
+            executor.use_graphs(make_graph, sizes, capture_all=config.cuda_graph == "on")
+        else:
+            logger.info("No CUDA graphs: attention backend %s: %s", name, reason)
+    return BuiltExecutor(executor, name, storage, faults, processors)
+
+
+def _page_table(
+    config: EngineConfig, capacity: Capacity, staging: Staging, device: torch.device, *, is_shared: bool
+) -> PageTable:
+    return PageTable(
+        capacity.max_running,
+        -(-capacity.max_model_len // config.page_size),
+        config.page_size,
+        staging,
+        device,
+        padding_page=0 if is_shared else capacity.num_pages,
+    )
+
+
+def _storage(
+    config: EngineConfig, model: LoadedModel, capacity: Capacity, device: torch.device, *, num_padding: int
+) -> KVStorage:
+    stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
+    scales = choose_scales(model.weights, model.layers, stored_as)
+    num_pages = capacity.num_pages + num_padding
+    storage = KVStorage(
+        model.layers, num_pages, config.page_size, model.dtype, device, stored_as=stored_as, scales=scales
+    )
+    keys, values = storage.num_bytes
+    logger.info(
+        "KV Cache is allocated. #tokens: %d, dtype: %s, K size: %s, V size: %s",
+        *(capacity.num_pages * config.page_size, dtype_name(stored_as), gigabytes(keys), gigabytes(values)),
+    )
+    return storage

@@ -1,0 +1,47 @@
+"""Chooses the maximum length of a sequence: `--context-length`, within the limits of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llmfw.core.base.errors import ConfigError
+
+from .long_rope import has_long_factors
+
+ORIGINAL_LIMIT_TYPES = ("dynamic", "longrope")
+"""Kinds of rotary embeddings whose frequencies depend on the longest sequence of a batch if it exceeds the
+original limit, unless the long factors are used for all sequences."""
+
+
+def choose_context_length(asked: int | None, text_config: Any, *, long_factors: bool = False) -> int:
+    """Return the maximum sequence length in tokens. The default is the model's own limit.
+
+    Args:
+        asked: length that the user asks for; None: the default.
+        text_config: config of the model's text part.
+        long_factors: whether the model will use its long rotary factors for a length above the original one (see
+            `long_rope`). If not, the original length is the limit.
+
+    Raises:
+        ConfigError: `asked` is too small or exceeds the model's limit, or the model has no limit and `asked`
+            is None.
+    """
+    limit = getattr(text_config, "max_position_embeddings", None)
+    if limit is not None and limit < 1:  # XLNet's says -1 for "any"
+        limit = None
+    rope = getattr(text_config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ORIGINAL_LIMIT_TYPES and not (long_factors and has_long_factors(text_config)):
+        limit = rope.get("original_max_position_embeddings") or limit
+    if "chunked_attention" in (getattr(text_config, "layer_types", None) or ()):
+        chunk = getattr(text_config, "attention_chunk_size", None)
+        limit = min(
+            filter(None, (limit, chunk)), default=None
+        )  # within its first chunk, a token sees all before it
+    if limit is None and asked is None:
+        raise ConfigError("the model's config names no longest sequence; give --context-length")
+    if asked is None:
+        assert limit is not None
+        return int(limit)
+    if asked < 2 or (limit is not None and asked > limit):
+        raise ConfigError(f"--context-length is {asked}; this model can be served with 2 to {limit} tokens")
+    return asked

@@ -1,0 +1,130 @@
+"""Loads a decoder of text, and makes of it what llmfw serves, before any module pass.
+
+The model is adapted to llmfw's attention, reduced to what computes with text, quantized if requested, and its
+projections are merged.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ModelError
+from llmfw.core.plugin.registry import Registry
+
+from .adapter_choice import choose_adapter
+from .chosen_adapter import ChosenAdapter
+from .context_length import choose_context_length
+from .devices import gigabytes
+from .fuse import merge_projections
+from .hf_attention import IMPLEMENTATION
+from .isolation import check_cache
+from .layer_types import check_layer_types
+from .load_failure import refusing
+from .loading import Loading, load_module
+from .long_rope import take_long_factors
+from .model_kind import inputs_of
+from .quantization.chosen_scheme import choose_scheme
+from .quantization.quantize import QuantizedSize
+from .state_probe import find_states
+from .text_class import class_for_text
+from .text_part import keep_text_part
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLoading:
+    """How a decoder is loaded and served. Decided before any weights are read.
+
+    Attributes:
+        loading: what is loaded of the checkpoint.
+        adapter: adapter that makes the model use llmfw's attention; None: transformers does.
+        num_layers: number of layers in the model's config.
+        vocab_size: width of the logits.
+        context_length: maximum length of a sequence in tokens.
+    """
+
+    loading: Loading
+    adapter: ChosenAdapter | None
+    num_layers: int
+    vocab_size: int
+    context_length: int
+
+    @classmethod
+    def of(cls, config: EngineConfig, device: torch.device, registry: Registry) -> DecoderLoading:
+        """Decide how to load the config's model. Reads the model's config, and no weights.
+
+        Raises:
+            ModelError: the model has no usable config, or cannot be served.
+            ConfigError: the dtype, context length, load format, weight loader, model adapter or quantization scheme
+                does not fit the model.
+            ComponentError: the weight loader, the model adapter or the quantization scheme is faulty.
+        """
+        scheme = choose_scheme(config, registry)
+        loading = Loading.of(config, device, registry, scheme, partial(_class_for, config.model))
+        hf_config = loading.hf_config
+        text_config = hf_config.get_text_config(decoder=True)
+        context_length = choose_context_length(config.context_length, text_config, long_factors=True)
+        adapter = choose_adapter(config.model_adapter, registry, hf_config)
+        num_layers, vocab_size = (_number(hf_config, name) for name in ("num_hidden_layers", "vocab_size"))
+        return cls(loading, adapter, num_layers, vocab_size, context_length)
+
+
+def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize]:
+    """Load a decoder, adapt it, keep what computes with text, quantize it if requested, and merge its projections.
+
+    Returns:
+        The model in evaluation mode, and the size of its quantized weights.
+
+    Raises:
+        ModelError: the model cannot be loaded or served.
+        ComponentError: the weight loader, the model adapter or the quantization scheme is faulty.
+    """
+    loading = decoder.loading
+    module, differences = load_module(
+        loading, attn_implementation=IMPLEMENTATION if decoder.adapter is None else "eager"
+    )
+    differences.refuse_any(loading.model)
+    with refusing(module, "choosing its rotary factors"), torch.inference_mode():
+        take_long_factors(module, loading.hf_config.get_text_config(decoder=True), decoder.context_length)
+    if decoder.adapter is not None:
+        decoder.adapter.apply(module, decoder.num_layers, decoder.vocab_size)
+    check_cache(module, find_states(module, decoder.vocab_size))
+    _drop_other_inputs(module, decoder.vocab_size)
+    quantized = loading.quantize(module)
+    with refusing(module, "merging its projections"):
+        merge_projections(module)
+    return module.eval().requires_grad_(False), quantized
+
+
+def _class_for(model: str, hf_config: Any) -> Any:
+    """Return transformers' class for a model; raise ModelError if llmfw serves no such models or layers."""
+    auto_class = class_for_text(model, hf_config)
+    check_layer_types(hf_config.model_type, hf_config.get_text_config(decoder=True))
+    return auto_class
+
+
+def _number(hf_config: Any, name: str) -> int:
+    """Return a field of the text's config that must be a positive integer; otherwise raise ModelError."""
+    found = getattr(hf_config.get_text_config(decoder=True), name, None)
+    if not isinstance(found, int) or found < 1:
+        raise ModelError(f"{hf_config.model_type} cannot be served: {name} is {found} in its config")
+    return found
+
+
+def _drop_other_inputs(module: nn.Module, vocab_size: int) -> None:
+    """Drop what a model needs for other inputs than text, if it has other inputs."""
+    if not (others := [name for name in inputs_of(module.config) if name != "text"]):
+        return
+    freed = keep_text_part(module, vocab_size)
+    logger.info(
+        "%s also reads %s; llmfw serves its text alone and frees %s of other weights",
+        *(type(module).__name__, " and ".join(others), gigabytes(freed)),
+    )

@@ -1,0 +1,163 @@
+"""Says what is loaded of a checkpoint and how, and loads that as a module of transformers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import ModelError
+from llmfw.core.plugin.registry import Registry
+
+from .checked_load import load_checked, read_config
+from .devices import available_memory, gigabytes
+from .differences import Differences
+from .dtype_choice import choose_dtype
+from .format_choice import dequantizing, format_names
+from .load_failure import why_not
+from .quantization.chosen_scheme import ChosenScheme
+from .quantization.quantize import QuantizedSize, check_quantizable, quantize
+from .weight_choice import choose_weights
+from .weight_source import WeightSource
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What is loaded of a checkpoint, and how. Decided before any weights are read.
+
+    Attributes:
+        model: the model's folder or hub id.
+        hf_config: the model's config.
+        auto_class: class of transformers that loads the model, such as `AutoModelForCausalLM`.
+        weights: where the weights are read from; None: they are random.
+        dtype: dtype of the weights before they are quantized.
+        device: target device.
+        scheme: quantization scheme; None: the weights stay as they are.
+    """
+
+    model: str
+    hf_config: Any
+    auto_class: Any
+    weights: WeightSource | None
+    dtype: torch.dtype
+    device: torch.device
+    scheme: ChosenScheme | None = None
+
+    @classmethod
+    def of(
+        cls,
+        config: EngineConfig,
+        device: torch.device,
+        registry: Registry,
+        scheme: ChosenScheme | None,
+        class_for: Callable[[Any], Any],
+    ) -> Loading:
+        """Decide what to load of the config's model. Reads the model's config, and no weights.
+
+        Args:
+            scheme: quantization scheme; None: the weights stay as they are.
+            class_for: function that returns the auto class for a model's config. Raises ModelError if the model
+                cannot be served.
+
+        Raises:
+            ModelError: the model has no usable config, or cannot be served.
+            ConfigError: the dtype, load format, weight loader or scheme does not fit the model.
+            ComponentError: the weight loader or the scheme is faulty.
+        """
+        weights = choose_weights(config, registry)
+        hf_config = read_config(config.model, format_names(registry))
+        auto_class = class_for(hf_config)
+        dtype = choose_dtype(config.dtype, _stored_dtype(hf_config), device)
+        check_quantizable(scheme, hf_config, config.model, device, dtype)
+        weights, hf_config = dequantizing(weights, hf_config, registry)
+        return cls(config.model, hf_config, auto_class, weights, dtype, device, scheme)
+
+    def quantize(self, module: Any) -> QuantizedSize:
+        """Quantize a loaded module if a scheme is chosen; return the size of what was quantized."""
+        return QuantizedSize() if self.scheme is None else quantize(module, self.scheme)
+
+    def blaming_scheme(self) -> AbstractContextManager[None]:
+        """Return a context that blames the scheme for a ModelError that one of its modules has caused."""
+        return nullcontext() if self.scheme is None else self.scheme.blamed()
+
+
+def _stored_dtype(hf_config: Any) -> Any:
+    """Return the dtype that a config names for its text or, as Gemma 3's do, for the whole; None if it names none."""
+    parts = (hf_config.get_text_config(decoder=True), hf_config)
+    return next((found for part in parts if (found := getattr(part, "dtype", None))), None)
+
+
+def quiet_transformers() -> None:
+    """Turn off what transformers prints while it loads a model, except its progress on a terminal."""
+    transformers_logging.set_verbosity_error()
+    if not sys.stderr.isatty():
+        transformers_logging.disable_progress_bar()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def load_module(loading: Loading, **options: Any) -> tuple[PreTrainedModel, Differences]:
+    """Load a module, or draw its weights at random; return it, and its differences from the files.
+
+    Args:
+        options: further arguments of transformers' `from_pretrained` and `from_config`.
+
+    Returns:
+        The module in evaluation mode, on its device, and the differences, which the caller judges.
+
+    Raises:
+        ModelError: the model cannot be loaded or built, or its weights contain NaN or infinity.
+        ComponentError: the weight loader is faulty.
+    """
+    options = {"dtype": loading.dtype, **options}
+    if loading.weights is None:
+        module, differences = _random_module(loading, options), Differences()
+    else:
+        module, differences = load_checked(
+            loading.auto_class, loading.weights, loading.hf_config, loading.device, **options
+        )
+    return module.eval().requires_grad_(False), differences
+
+
+def _random_module(loading: Loading, options: dict[str, Any]) -> PreTrainedModel:
+    """Draw weights at random on the device, so that none of them passes through the host."""
+    try:
+        torch.manual_seed(0)
+        with torch.device(loading.device):
+            module: PreTrainedModel = loading.auto_class.from_config(loading.hf_config, **options)
+        return module.to(loading.device)
+    except Exception as error:
+        reason = why_not(loading.model, loading.hf_config, error)
+        raise ModelError(f"model {loading.model!r} cannot be built: {reason}") from error
+
+
+def weight_bytes(module: nn.Module, quantized: QuantizedSize) -> int:
+    """Return the size of a module's weights in bytes, with those that are quantized."""
+    return quantized.num_bytes + sum(parameter.nbytes for parameter in module.parameters())
+
+
+def log_loaded(loading: Loading, module: nn.Module, num_bytes: int, started: float) -> None:
+    """Log that a model is loaded.
+
+    Args:
+        num_bytes: size of its weights in bytes.
+        started: when loading started, as `time.perf_counter` gives it.
+    """
+    logger.info(
+        "Load weight end. type=%s, dtype=%s, quantization=%s, avail mem=%s, mem usage=%s, elapsed=%.2f s",
+        *(type(module).__name__, loading.dtype, loading.scheme and loading.scheme.entry.name),
+        *(gigabytes(available_memory(loading.device)), gigabytes(num_bytes)),
+        time.perf_counter() - started,
+    )
