@@ -15,6 +15,7 @@ from litestar.types import HTTPScope, Message
 
 from llmfw.api.text.terms import key_name
 from llmfw.core.base.json_log import with_fields
+from llmfw.core.client.trace_context import traceparent
 
 from .redaction import Redaction
 
@@ -41,6 +42,8 @@ class AccessLog:
         request_id = dict(message["headers"]).get(b"x-request-id", b"").decode("latin-1")  # type: ignore[typeddict-item]
         status: int = message["status"]  # type: ignore[typeddict-item]
         fields = access_fields(scope, status, key_name.get(), request_id, self._redact)
+        if parent := traceparent.get():
+            fields["trace_id"] = parent.split("-")[1]
         logger.info("%s", _line(fields), extra=with_fields(fields))
 
 

@@ -15,7 +15,15 @@ def build_family() -> Metric:
     labels = {
         "version": version(),
         "python": platform.python_version(),
-        "torch": metadata.version("torch"),
-        "transformers": metadata.version("transformers"),
+        "torch": _version_of("torch"),
+        "transformers": _version_of("transformers"),
     }
     return InfoMetricFamily("llmfw_build", "Versions, as labels; the value is always 1.", labels)
+
+
+def _version_of(package: str) -> str:
+    """Return the version of an installed package; "none" if only the engine's machine has it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"

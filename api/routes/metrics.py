@@ -30,7 +30,9 @@ from llmfw.core.interfaces.operation import describe
 from llmfw.core.plugin.calls import ComponentLedger
 
 PATH = "/metrics"
-PATIENCE_S = 5.0  # seconds to wait for the statistics of an engine, which may be in a long step
+PATIENCE_S = 3.0
+"""Seconds to wait for the statistics of an engine, which may be in a long step. Less than Prometheus waits for a scrape:
+otherwise a silent engine looks like a silent server."""
 
 
 def metrics_routes(

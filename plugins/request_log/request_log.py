@@ -31,6 +31,8 @@ Field = Literal[
     "error_kind",
     "error",
     "restarts",
+    "model",
+    "trace_id",
 ]
 FIELDS: tuple[Field, ...] = (
     "time",
@@ -149,4 +151,6 @@ def _values(event: RequestEnded) -> dict[str, Any]:
         "error_kind": event.error_kind,
         "error": event.error,
         "restarts": event.restarts,
+        "model": started.model,
+        "trace_id": started.traceparent[3:35],
     }

@@ -144,7 +144,10 @@ class RequestMetrics(RequestObserver):
                 self._started.labels(*labels).inc()
 
     def metrics(self) -> Iterable[Metric]:
-        return self._registry.collect()
+        for family in self._registry.collect():
+            # When a series was created; it would double the number of series, and no query needs it.
+            family.samples = [each for each in family.samples if not each.name.endswith("_created")]
+            yield family
 
     def _begin(self, labels: tuple[str, str]) -> None:
         """Create the series of a model and class at 0: Prometheus cannot see a counter's first increase otherwise."""

@@ -12,11 +12,17 @@ import httpx
 from ..crash.server import ServerProcess, echo_server, wait_until
 
 PROMPT = "a secret prompt"
+MEMBERS = ("method", "path", "status", "tenant", "logger", "trace_id")
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 def ask(server: ServerProcess, request_id: str) -> None:
     body = {"model": "echo", "prompt": PROMPT}
-    headers = {"x-request-id": request_id, "authorization": "Bearer key-of-alice-0123456789abcdef"}
+    headers = {
+        "x-request-id": request_id,
+        "authorization": "Bearer key-of-alice-0123456789abcdef",
+        "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01",
+    }
     httpx.post(f"{server.url}/v1/completions", json=body, headers=headers, timeout=60).raise_for_status()
 
 
@@ -39,13 +45,14 @@ def test_rotation_loses_no_line(tmp_path: Path) -> None:
     assert any("SIGHUP" in each["message"] for each in after)
     for lines, request_id in ((before, "first"), (after, "second")):
         [access] = [each for each in lines if each.get("request_id") == request_id]
-        members = {name: access[name] for name in ("method", "path", "status", "tenant", "logger")}
+        members = {name: access[name] for name in MEMBERS}
         assert members == {
             "method": "POST",
             "path": "/v1/completions",
             "status": 200,
             "tenant": "alice",
             "logger": "llmfw.access",
+            "trace_id": TRACE,
         }
     assert all({"time", "level", "logger", "pid", "message"} <= each.keys() for each in before + after)
     text = moved.read_text() + log.read_text()

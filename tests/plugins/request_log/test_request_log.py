@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from llmfw.core import ConfigError
+from llmfw.core import ConfigError, RequestEnded
 from llmfw.core.testing import RequestObserverTests
 from llmfw.core.testing.observers import in_a_thread, interleaved, request_events
 from llmfw.plugins.request_log import request_log
@@ -63,6 +63,19 @@ def test_the_fields_can_be_chosen(tmp_path: Path) -> None:
         log_to(tmp_path / "log", fields=("finish", "error", "id")), [list(request_events("a", "error"))]
     )
     assert (tmp_path / "log").read_text() == '{"finish":"error","error":"it failed","id":"a"}\n'
+
+
+def test_the_client_s_trace_can_be_named(tmp_path: Path) -> None:
+    *_, end = request_events("a", "stop")
+    assert isinstance(end, RequestEnded)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    started = msgspec.structs.replace(end.started, model="m", traceparent=f"00-{trace}-00f067aa0ba902b7-01")
+    log = log_to(tmp_path / "log", fields=("model", "trace_id"))
+    in_a_thread(log, [[msgspec.structs.replace(end, started=started), end]])
+    assert lines_of(tmp_path / "log") == [
+        {"model": "m", "trace_id": trace},
+        {"model": "", "trace_id": ""},
+    ]
 
 
 def test_unknown_fields_are_refused() -> None:

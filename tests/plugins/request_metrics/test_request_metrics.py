@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from prometheus_client.registry import Collector
 
 from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFirstToken, RequestStarted
 from llmfw.core.testing import RequestObserverTests
@@ -139,6 +145,25 @@ def test_tenants_are_bounded_and_no_client_names_one() -> None:
         if name == "llmfw_tenant_requests_total"
     }
     assert found == {"a": 2, "b": 1, "other": 2, "none": 2}
+
+
+@pytest.mark.parametrize(
+    ("encode", "parse"), [(generate_latest, parse_text), (openmetrics.generate_latest, parse_openmetrics)]
+)
+def test_both_formats_have_the_same_samples(encode: Any, parse: Any) -> None:
+    observer = metrics(max_tenants=2)
+    observer.observe(list(served(interleaved(50, 1))))
+    registry = CollectorRegistry()
+    registry.register(Families(list(observer.metrics())))
+    parsed = parse(encode(registry).decode())
+    found = {(s.name, frozenset(s.labels.items())): s.value for f in parsed for s in f.samples}
+    assert found == values(observer)
+    assert not any(name.endswith("_created") for name, _ in found)
+
+
+class Families(Collector):
+    def __init__(self, families: list[Metric]) -> None:
+        self.collect = lambda: families  # type: ignore[method-assign]
 
 
 def test_without_the_option_no_metric_has_a_tenant() -> None:
