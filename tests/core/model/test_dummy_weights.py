@@ -37,7 +37,7 @@ def drawn(folder: Path, dtype: torch.dtype, device: str) -> Any:
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "modernbert", "xlm-roberta", "distilbert"])
-def test_dummy_weights_of_encoders_are_drawn_on_their_device(family: str) -> None:
+def test_random_encoders_are_drawn_on_their_device(family: str) -> None:
     loading = Loading("m", tiny_config(family), AutoModel, None, torch.bfloat16, torch.device("meta"))
     module, differences = load_module(loading)
     assert {parameter.device.type for parameter in module.parameters()} == {"meta"}

@@ -29,7 +29,7 @@ def dtype_of(folder: Path, config: dict[str, Any], asked: str = "auto") -> torch
 
 
 @pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
-def test_a_dtype_of_the_whole_is_that_of_its_text(name: str, tmp_path: Path) -> None:
+def test_a_dtype_of_the_whole_counts(name: str, tmp_path: Path) -> None:
     """Gemma 3's configs name the dtype once, beside the text's and the image encoder's configs."""
     assert dtype_of(tmp_path, {**GEMMA_3, name: "bfloat16"}) is torch.bfloat16
 
@@ -39,6 +39,6 @@ def test_a_dtype_of_the_text_comes_first(tmp_path: Path) -> None:
     assert dtype_of(tmp_path, {**GEMMA_3, "dtype": "bfloat16", "text_config": text}) is torch.float16
 
 
-def test_a_checkpoint_without_a_dtype_is_loaded_in_float32(tmp_path: Path) -> None:
+def test_a_checkpoint_without_dtype_takes_float32(tmp_path: Path) -> None:
     assert dtype_of(tmp_path, GEMMA_3) is torch.float32
     assert dtype_of(tmp_path, GEMMA_3, asked="float16") is torch.float16
