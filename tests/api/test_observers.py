@@ -30,7 +30,7 @@ LOG = "observer.request-log.path"
         ("request-log", {"observer.request-log.fields": '["prompt"]'}, "observer.request-log.fields is"),
         ("request-log", {LOG: "/no/such/folder/log"}, "cannot write '/no/such/folder/log'"),
         ("request-log,request-log", {}, "named twice"),
-        ("request-lo", {}, "unknown observer 'request-lo'; known: request-log, request-metrics"),
+        ("request-lo", {}, "unknown observer 'request-lo'; known: otel, request-log, request-metrics"),
     ],
 )
 async def test_what_cannot_work_is_refused(observers: str, options: dict[str, Any], why: str) -> None:
