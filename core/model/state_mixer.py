@@ -35,6 +35,7 @@ class Part:
         num_tokens: number of tokens T of each sequence.
         slots: slot of each sequence's states: [N]; None: the states are not kept.
         continues: whether the sequences have states; if not, they start.
+        copied_to: slot to which the state after the part is copied, too; only for a single sequence. [1]
     """
 
     tokens: slice | torch.Tensor
@@ -42,6 +43,7 @@ class Part:
     num_tokens: int
     slots: torch.Tensor | None = None
     continues: bool = False
+    copied_to: torch.Tensor | None = None
 
 
 class StateCall:
