@@ -30,6 +30,11 @@ FAMILIES = [
 ]
 
 
+LOOSE = 1e-3
+"""Tolerance for log probabilities of any prompts. Random models of Qwen3.5-MoE are 4.3e-4 off in float32, in the same
+places without a prefix cache."""
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     return Family(request.param, tmp_path_factory.mktemp("model"))
@@ -70,7 +75,7 @@ def test_hits_of_any_length_answer_as_transformers(
             for i, prompt in enumerate(prompts)
         ]
         for prompt, outcome in zip(prompts, generate(engine, requests, seed=turn), strict=True):
-            family.check(prompt, outcome)
+            family.check(prompt, outcome, LOOSE)
             num_hits += cached(outcome) > 0
             texts.append(prompt + outcome.token_ids)
     assert num_hits >= 3
@@ -94,7 +99,7 @@ def test_retracted_requests_answer_as_transformers(family: Family, overlap: bool
     outcomes = generate(engine, requests)
     assert engine.stats().num_retractions > 0
     for prompt, outcome in zip(prompts, outcomes, strict=True):
-        family.check(prompt, outcome)
+        family.check(prompt, outcome, LOOSE)
 
 
 @pytest.mark.parametrize("overlap", [True, *also([False])])
@@ -106,7 +111,7 @@ def test_choices_compute_their_prompt_once(family: Family, overlap: bool) -> Non
     outcomes = generate(engine, requests)
     assert [cached(outcome) for outcome in outcomes] == [0, 59, 59]
     for outcome in outcomes:
-        family.check(prompt, outcome)
+        family.check(prompt, outcome, LOOSE)
 
 
 @pytest.mark.parametrize("overlap", [True, *also([False])])
@@ -121,7 +126,7 @@ def test_aborted_requests_leave_right_states(family: Family, overlap: bool) -> N
             tokens += [token for event in engine.step() for token in event.token_ids]
         engine.abort("gone")
         for further in (prompt, prompt + tokens + draw(rng, 5)):
-            family.check(further, answer(engine, further))
+            family.check(further, answer(engine, further), LOOSE)
 
 
 def test_the_third_request_hits_a_shared_prefix(family: Family) -> None:
@@ -131,7 +136,7 @@ def test_the_third_request_hits_a_shared_prefix(family: Family) -> None:
     outcomes = [answer(engine, prompt) for prompt in prompts]
     assert [cached(outcome) for outcome in outcomes] == [0, 0, 50, 50]
     for prompt, outcome in zip(prompts, outcomes, strict=True):
-        family.check(prompt, outcome)
+        family.check(prompt, outcome, LOOSE)
 
 
 def test_the_next_turn_starts_where_the_answer_ended(family: Family) -> None:
@@ -140,7 +145,7 @@ def test_the_next_turn_starts_where_the_answer_ended(family: Family) -> None:
     for turn in range(3):
         outcome = answer(engine, prompt)
         assert cached(outcome) == (len(prompt) - 1 - 6 if turn else 0)
-        family.check(prompt, outcome)
+        family.check(prompt, outcome, LOOSE)
         prompt = prompt + outcome.token_ids + draw(rng, 6)
 
 
@@ -185,7 +190,7 @@ def test_mamba_1_keeps_no_snapshots_unless_asked(tmp_path: Path) -> None:
         answer(engine, prompt)
         outcome = answer(engine, prompt)
         assert cached(outcome) == num_cached
-        family.check(prompt, outcome)
+        family.check(prompt, outcome, LOOSE)
 
 
 def test_too_many_snapshots_are_refused(tmp_path: Path) -> None:
