@@ -47,11 +47,18 @@ class PrefixLeaders:
     def _awaits_state(
         self, states: SequenceStates, seq: SequenceState, subscription: Subscription, least: int
     ) -> bool:
-        """Return whether a leader will take a snapshot of its states where a sequence can start from it."""
-        found = states.leader(subscription, _rank(seq))
-        if found is None or found[1] - seq.num_computed < least:
-            return False
+        """Return whether a leader will take a snapshot of its states where a sequence can start from it.
+
+        The leader computes the sequence's next tokens, or has parted from the cached ones where the sequence does.
+        """
+        rank = _rank(seq)
+        found = states.leader(subscription, rank)
+        if found is None:
+            subscriptions = (other.subscription for other in states.parting_with(seq, least))
+            return any(each is not None and each.leads >= rank for each in subscriptions)
         leader, position = found
+        if position - seq.num_computed < least:
+            return False
         return states.promises(self._pages.numbers.at(leader.index), position)
 
     def lead(self, seq: SequenceState) -> None:

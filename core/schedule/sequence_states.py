@@ -69,6 +69,8 @@ class SequenceStates:
                 chosen.add(position)
                 last = position
         self._wanted[seq] = chosen
+        if not chosen:
+            del self._wanted[seq]
 
     def leader(self, subscription: Subscription, rank: int) -> tuple[Subscription, int] | None:
         """Return the leader that shares most of a subscription's tokens; see `SnapshotCache.leader`."""
@@ -86,6 +88,26 @@ class SequenceStates:
             return False
         self._wanted.setdefault(seq, set()).add(position)
         return True
+
+    def parting_with(self, seq: SequenceState, least: int) -> list[SequenceState]:
+        """Return the sequences that will take a snapshot where a sequence parts from the cached ones, too.
+
+        Args:
+            seq: sequence that has not computed anything.
+            least: minimum number of tokens that the snapshot must save it.
+        """
+        token_ids, salt = seq.token_ids[: seq.num_reusable], seq.request.cache_salt
+        position = self._cache.cached_length(token_ids, salt)
+        if position - seq.num_computed < least or position not in self._wanted.get(seq, ()):
+            return []
+        return [
+            other
+            for other in {**self._wanted, **self._launched}
+            if other is not seq
+            and other.request.cache_salt == salt
+            and (position in self._launched.get(other, ()) or position in self._wanted.get(other, ()))
+            and np.array_equal(other.tokens(0, position), token_ids[:position])
+        ]
 
     def take_copies(
         self, sequences: Sequence[SequenceState], num_decoding: int, rows: Ints, starts: Ints, counts: Ints
@@ -111,6 +133,8 @@ class SequenceStates:
                 if (slot := self._cache.reserve_slot()) is not None:
                     self._launched.setdefault(seq, set()).add(position)
                     taken.append((place, position, slot))
+            if not wanted:
+                self._wanted.pop(seq, None)
         if not moved and not taken:
             return NO_COPIES
         return StateCopies(*_columns(moved, 2), *_columns(taken, 3))
