@@ -106,7 +106,7 @@ class StateCall:
             return tuple(self.join([(each, out[i]) for each, out in parts]) for i in range(len(first)))
         if not isinstance(first, torch.Tensor):
             return first
-        if first.shape[:2] != (part.num_sequences, part.num_tokens):
+        if any(out.shape[:2] != (each.num_sequences, each.num_tokens) for each, out in parts):
             return None
         if len(parts) == 1 and isinstance(part.tokens, slice):
             return first.reshape(1, self.total, *first.shape[2:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ import torch
 from llmfw.core.base.step import StateCopies
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.model.row_states import parts_of
-from llmfw.core.model.state_mixer import Part
+from llmfw.core.model.state_mixer import Part, StateCall
 
 
 def batch(starts: list[int], counts: list[int]) -> ForwardBatch:
@@ -76,6 +77,19 @@ def test_a_piece_is_cut_at_copied_states() -> None:
 def test_a_single_token_can_be_copied() -> None:
     parts = parts_of(batch([4, 9], [1, 1]), copies((1, 10, 20)))
     assert list(map(plain, parts)) == [([1], [11], 1, True, [20]), ([0], [10], 1, True, [])]
+
+
+def test_a_state_shaped_like_a_piece_is_no_row() -> None:
+    """MiniMax returns its states, too; those of 4 heads look like the output for a piece of 4 tokens."""
+    mixer: Any = None
+    call = StateCall(mixer, {"hidden_states": torch.zeros(1, 6, 8)})
+    parts = [Part(slice(0, 4), 1, 4), Part(slice(4, 6), 1, 2)]
+    outputs = [
+        (torch.full((1, part.num_tokens, 8), i), torch.zeros(1, 4, 3, 3)) for i, part in enumerate(parts)
+    ]
+    row, states = call.join(list(zip(parts, outputs, strict=True)))
+    assert row[0, :, 0].tolist() == [0, 0, 0, 0, 1, 1]
+    assert states is None
 
 
 def test_parts_have_each_token_once_in_order() -> None:
