@@ -106,7 +106,7 @@ def test_retracted_requests_answer_as_transformers(family: Family, overlap: bool
 def test_choices_compute_their_prompt_once(family: Family, overlap: bool) -> None:
     """Requests for the same prompt that come together wait for the first, and start before the last token."""
     prompt = draw(random.Random(2), 60)
-    engine = family.engine(chunked_prefill_size=16, overlap=overlap)
+    engine = family.engine(chunked_prefill_size=16, overlap=overlap, max_state_snapshots=6)
     requests = [Request(id=str(i), prompt=prompt, sampling=GREEDY, logprobs=0) for i in range(3)]
     outcomes = generate(engine, requests)
     assert [cached(outcome) for outcome in outcomes] == [0, 59, 59]
@@ -118,7 +118,9 @@ def test_choices_compute_their_prompt_once(family: Family, overlap: bool) -> Non
 def test_aborted_requests_leave_right_states(family: Family, overlap: bool) -> None:
     """A request that continues an aborted one's prompt, or its answer, starts from a right state or from none."""
     rng = random.Random(3)
-    engine = family.engine(chunked_prefill_size=16, overlap=overlap, max_running_requests=2)
+    engine = family.engine(
+        chunked_prefill_size=16, overlap=overlap, max_running_requests=2, max_state_snapshots=6
+    )
     for num_steps in (1, 3, 9):
         prompt, tokens = draw(rng, 40), list[int]()
         engine.add(Request(id="gone", prompt=prompt, sampling=GREEDY))
@@ -131,7 +133,7 @@ def test_aborted_requests_leave_right_states(family: Family, overlap: bool) -> N
 
 def test_the_third_request_hits_a_shared_prefix(family: Family) -> None:
     rng = random.Random(4)
-    shared, engine = draw(rng, 50), family.engine(chunked_prefill_size=16)
+    shared, engine = draw(rng, 50), family.engine(chunked_prefill_size=16, max_state_snapshots=6)
     prompts = [[*shared, first, *draw(rng, 20)] for first in range(2, 6)]
     outcomes = [answer(engine, prompt) for prompt in prompts]
     assert [cached(outcome) for outcome in outcomes] == [0, 0, 50, 50]
@@ -141,7 +143,7 @@ def test_the_third_request_hits_a_shared_prefix(family: Family) -> None:
 
 def test_the_next_turn_starts_where_the_answer_ended(family: Family) -> None:
     rng = random.Random(5)
-    engine, prompt = family.engine(chunked_prefill_size=16), draw(rng, 30)
+    engine, prompt = family.engine(chunked_prefill_size=16, max_state_snapshots=6), draw(rng, 30)
     for turn in range(3):
         outcome = answer(engine, prompt)
         assert cached(outcome) == (len(prompt) - 1 - 6 if turn else 0)
