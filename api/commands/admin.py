@@ -220,6 +220,8 @@ def _print_cache(reply: _Reply) -> None:
         f"{reply['num_hit']:,} of {reply['num_asked']:,} prompt tokens were found "
         f"({percent(reply['num_hit'], reply['num_asked'])})"
     )
+    if reply["max_snapshots"]:
+        click.echo(f"{reply['num_snapshots']:,} of {reply['max_snapshots']:,} snapshots of states are kept")
     if reply["pins"]:
         rows = [
             (pin["id"], pin["num_tokens"], pin["num_cached"], seconds(pin["expires_in_s"]))

@@ -81,6 +81,8 @@ class CacheReply(msgspec.Struct, kw_only=True):
     eviction: str
     prefixes: list[CachedPrefix]
     pins: list[PinInfo]
+    num_snapshots: int
+    max_snapshots: int
 
 
 class TraceReply(msgspec.Struct, kw_only=True):

@@ -108,6 +108,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     page_size: Annotated[Positive, Setting("Tokens per page of the KV cache.")] = 1
     disable_radix_cache: Annotated[bool, Setting(
         "Never reuse the keys and values of a common prefix.", unset="reuse them")] = False
+    max_state_snapshots: Annotated[Count | None, Setting(
+        "Maximum number of states kept for prefixes of a model with convolutions or recurrences; 0: reuse no prefixes "
+        "of such a model.", unset="2 for each running sequence, within a quarter of the memory left for the KV cache")] = None
     eviction: Annotated[str, Setting(
         "Rule by which prefixes leave the cache. lru: least recently used. lfu: least often used. size: least often "
         "used for their size. ttl: lru, and all that was not used for a time.", kind="eviction")] = "lru"

@@ -114,6 +114,8 @@ class CacheView(msgspec.Struct, frozen=True, tag="cache"):
         eviction: name of the eviction rule.
         prefixes: prefixes, in descending order of the number of tokens that sharing them saves.
         pins: all pins.
+        num_snapshots, max_snapshots: number of snapshots of states that are kept, and of slots for them; 0 for
+            models without states.
     """
 
     num_tokens: int
@@ -126,6 +128,8 @@ class CacheView(msgspec.Struct, frozen=True, tag="cache"):
     eviction: str
     prefixes: list[PrefixInfo] = []
     pins: list[PinInfo] = []
+    num_snapshots: int = 0
+    max_snapshots: int = 0
 
 
 class FlushCache(msgspec.Struct, frozen=True, tag="flush_cache"):

@@ -125,6 +125,30 @@ class ScoredPrompt(msgspec.Struct, frozen=True):
     token_ids: Ints
 
 
+class StateCopies(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Copies of states in a step of a model whose layers keep states (see `StateStorage`).
+
+    A slot is the row of a running sequence, or a slot beyond all rows, which holds a snapshot.
+
+    Attributes:
+        sources, targets: slots to copy before the forward pass, one copy after another: [N].
+        places: index, among the B sequences, of each sequence whose state is copied during the forward pass,
+            ascending: [C].
+        positions: position at which each of these states is copied: after the tokens before it, which are
+            computed by then; ascending for a sequence: [C].
+        slots: slot to which each of these states is copied: [C].
+    """
+
+    sources: Ints = NO_INTS
+    targets: Ints = NO_INTS
+    places: Ints = NO_INTS
+    positions: Ints = NO_INTS
+    slots: Ints = NO_INTS
+
+
+NO_COPIES = StateCopies()
+
+
 class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
     """Input of one step.
 
@@ -145,6 +169,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         row_counts: new token counts of sequences with penalties.
         scored: prompt tokens whose log probabilities must be computed.
         row_tokens: known tokens of sequences with logits processors.
+        states: copies of states.
     """
 
     tokens: Ints
@@ -161,6 +186,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
     row_counts: tuple[RowCounts, ...] = ()
     scored: tuple[ScoredPrompt, ...] = ()
     row_tokens: tuple[RowTokens, ...] = ()
+    states: StateCopies = NO_COPIES
 
     @property
     def num_tokens(self) -> int:

@@ -36,6 +36,7 @@ class StepLimits:
         page_size: number of tokens in a page.
         max_len: maximum length of a sequence, in tokens.
         vocab_size: width of the logits.
+        num_snapshots: number of slots for snapshots of states, beyond the rows.
     """
 
     num_rows: int
@@ -43,6 +44,7 @@ class StepLimits:
     page_size: int
     max_len: int
     vocab_size: int
+    num_snapshots: int = 0
 
     @property
     def width(self) -> int:
@@ -67,6 +69,7 @@ def check_step(step: StepInput, limits: StepLimits) -> None:
     if len(np.unique(step.rows)) != len(step.rows):
         raise ValueError("rows holds a row twice")
     _check_pieces(step, limits)
+    _check_states(step, limits)
     for start in step.row_starts:
         _check_row_start(start, limits)
     for counts in step.row_counts:
@@ -178,6 +181,29 @@ def _check_scored(scored: ScoredPrompt, num_tokens: int, limits: StepLimits) -> 
     _check_column("scored.token_ids", scored.token_ids, np.int64)
     _check_range("scored.token_ids", scored.token_ids, 0, limits.vocab_size - 1)
     _check_range("scored.first", [scored.first], 0, num_tokens - len(scored.token_ids))
+
+
+def _check_states(step: StepInput, limits: StepLimits) -> None:
+    """Check which states are copied, and when."""
+    copies = step.states
+    for name in ("sources", "targets", "places", "positions", "slots"):
+        _check_column(f"states.{name}", getattr(copies, name), np.int64)
+    for one, other in (("targets", "sources"), ("positions", "places"), ("slots", "places")):
+        sizes = len(getattr(copies, one)), len(getattr(copies, other))
+        _check_equal(f"states.{one} has %d entries, and states.{other} has %d", *sizes)
+    last = limits.num_rows + limits.num_snapshots - 1 if limits.num_snapshots else -1
+    _check_range("states.sources", copies.sources, 0, last)
+    _check_range("states.targets", copies.targets, 0, last)
+    _check_range("states.slots", copies.slots, limits.num_rows, last)
+    _check_range("states.places", copies.places, 0, len(step.rows) - 1)
+    starts, ends = step.starts[copies.places], step.kv_lens[copies.places]
+    if (wrong := (copies.positions <= starts) | (copies.positions > ends)).any():
+        raise ValueError(
+            f"states.positions has {copies.positions[wrong][0]}; it must be {starts[wrong][0] + 1} to {ends[wrong][0]}"
+        )
+    pairs = list(zip(copies.places.tolist(), copies.positions.tolist(), strict=True))
+    if pairs != sorted(set(pairs)):
+        raise ValueError("states.places and states.positions must ascend")
 
 
 def _check_equal(text: str, one: int, other: int) -> None:

@@ -1,7 +1,8 @@
 """The tensors that hold the states of sequences between steps, for layers with convolutions or recurrences.
 
-A sequence's slot is its row of the page table, so slots need no allocator. Unlike keys and values, a state
-is changed in place: it always belongs to all tokens that its sequence has computed.
+A running sequence's slot is its row of the page table, so these slots need no allocator. Unlike keys and values,
+a state is changed in place: it always belongs to all tokens that its sequence has computed. Slots beyond the
+rows hold snapshots: copies that the prefix cache keeps for other sequences.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class StateStorage:
 
     Args:
         layers: the layers with states.
-        num_slots: number of slots: that of rows of the page table.
+        num_slots: number of slots: that of rows of the page table, and that of snapshots.
         device: device of the model.
     """
 
@@ -38,6 +39,7 @@ class StateStorage:
             for layer in layers
         ]
         self._lengths = np.zeros(num_slots, dtype=np.int64)
+        self._device = device
 
     def begin(
         self, slots: npt.NDArray[np.integer], starts: npt.NDArray[np.integer], ends: npt.NDArray[np.integer]
@@ -61,6 +63,19 @@ class StateStorage:
                 )
         self._lengths[slots] = ends
 
+    def copy(self, sources: npt.NDArray[np.integer], targets: npt.NDArray[np.integer]) -> None:
+        """Copy the states of all layers from slot to slot, one copy after another: [N], [N]."""
+        first = 0
+        while first < len(targets):
+            num = _num_independent(sources[first:].tolist(), targets[first:].tolist())
+            some = slice(first, first + num)
+            self._copy_at_once(sources[some], targets[some])
+            first += num
+
+    def note_copies(self, slots: npt.NDArray[np.integer], positions: npt.NDArray[np.integer]) -> None:
+        """Record that the next step puts states into these slots, and how many tokens each covers: [C], [C]."""
+        self._lengths[slots] = positions
+
     def take(self, index: int, slots: torch.Tensor) -> States:
         """Return copies of a layer's states in these slots, given as a tensor [N]."""
         return {key: tensor.index_select(0, slots) for key, tensor in self._tensors[index].items()}
@@ -69,6 +84,14 @@ class StateStorage:
         """Store a layer's states in these slots, given as a tensor [N]."""
         for key, tensor in self._tensors[index].items():
             tensor.index_copy_(0, slots, states[key].to(tensor.dtype))
+
+    def _copy_at_once(self, sources: npt.NDArray[np.integer], targets: npt.NDArray[np.integer]) -> None:
+        """Copy states whose order does not matter."""
+        self._lengths[targets] = self._lengths[sources]
+        read, written = (torch.from_numpy(each).to(self._device) for each in (sources, targets))
+        for layer in self._tensors:
+            for tensor in layer.values():
+                tensor.index_copy_(0, written, tensor.index_select(0, read))
 
     @property
     def num_bytes(self) -> int:
@@ -79,3 +102,13 @@ class StateStorage:
 def state_bytes(layers: Sequence[StateLayer]) -> int:
     """Return the size of one sequence's states in all layers, in bytes."""
     return sum(layer.num_bytes for layer in layers)
+
+
+def _num_independent(sources: Sequence[int], targets: Sequence[int]) -> int:
+    """Return how many of the first copies give the same if all are read before any is written; 1 or more."""
+    written: set[int] = set()
+    for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        if source in written or target in written:
+            return number
+        written.add(target)
+    return len(targets)

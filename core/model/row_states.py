@@ -1,7 +1,7 @@
 """Splits the packed row of a step for modules that keep states, and moves the states.
 
-Sequences that decode are computed together, [N, 1, hidden]. Pieces of prompts are computed one sequence after
-another, [1, T, hidden].
+Sequences that decode are computed together, [N, 1, hidden]. Pieces of prompts are computed one after another,
+[1, T, hidden]. A piece is cut in two where a state has to be copied, as states exist only between parts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from llmfw.core.base.step import NO_COPIES, StateCopies
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.state_storage import StateStorage
 
@@ -41,6 +42,8 @@ class RowStates:
         before = self._storage.take(index, part.slots) if part.continues else None
         output, after = call.run(part, before)
         self._storage.put(index, part.slots, after)
+        if part.copied_to is not None:
+            self._storage.put(index, part.copied_to, after)
         return output
 
 
@@ -50,21 +53,57 @@ def starting_parts(lengths: Sequence[int]) -> list[Part]:
     return [Part(slice(end - length, end), 1, length) for length, end in zip(lengths, ends, strict=True)]
 
 
-def parts_of(batch: ForwardBatch) -> list[Part]:
-    """Return the parts of a step: all sequences that decode, and each of the others."""
-    continues = batch.kv_lens > batch.query_lens
-    decoding = np.flatnonzero(continues[: batch.num_single])
+def parts_of(batch: ForwardBatch, copies: StateCopies = NO_COPIES) -> list[Part]:
+    """Return the parts of a step: pieces of sequences, and then all single tokens that continue a sequence.
+
+    A piece is cut where a state is copied. If one token is left after the cut, it is computed together with the
+    tokens of the sequences that decode.
+
+    Args:
+        copies: states to copy to other slots during the step.
+    """
+    starts, cuts = batch.kv_lens - batch.query_lens, _cuts(copies)
+    is_single = (batch.query_lens == 1) & (starts > 0)
+    is_single[list(cuts)] = False
+    places = np.flatnonzero(
+        is_single
+    ).tolist()  # these sequences come first: their tokens have the same places
+    owners = list(places)
+    firsts = (np.cumsum(batch.query_lens) - batch.kv_lens).tolist()  # place of each sequence's position 0
     parts = []
-    if len(decoding) == batch.num_single > 0:
+    for i in np.flatnonzero(~is_single).tolist():
+        position, end = int(starts[i]), int(batch.kv_lens[i])
+        for cut, slot in cuts.get(i, ()):
+            parts.append(_piece(batch, i, firsts[i], position, cut, slot))
+            position = cut
+        if end - position == 1 and position:
+            places.append(firsts[i] + position)
+            owners.append(i)
+        elif position < end:
+            parts.append(_piece(batch, i, firsts[i], position, end))
+    return [*parts, _together(batch, places, owners)] if places else parts
+
+
+def _cuts(copies: StateCopies) -> dict[int, list[tuple[int, int]]]:
+    """Return the position and the slot of each copy, by index of the sequence."""
+    cuts: dict[int, list[tuple[int, int]]] = {}
+    columns = (copies.places.tolist(), copies.positions.tolist(), copies.slots.tolist())
+    for place, position, slot in zip(*columns, strict=True):
+        cuts.setdefault(place, []).append((position, slot))
+    return cuts
+
+
+def _piece(batch: ForwardBatch, i: int, first: int, start: int, end: int, slot: int | None = None) -> Part:
+    """Return the part of the tokens at positions [start, end) of sequence i, whose position 0 is at `first`."""
+    copied_to = None if slot is None else torch.tensor([slot], device=batch.device)
+    tokens = slice(first + start, first + end)
+    return Part(tokens, 1, end - start, batch.rows[i : i + 1], continues=start > 0, copied_to=copied_to)
+
+
+def _together(batch: ForwardBatch, places: list[int], owners: list[int]) -> Part:
+    """Return the part of single tokens at these places, each of another sequence, which all continue."""
+    if owners == list(range(batch.num_single)) == places:
         whole = slice(0, batch.num_single)
-        parts.append(Part(whole, batch.num_single, 1, batch.rows[whole], continues=True))
-    elif len(decoding):
-        places = torch.from_numpy(decoding).to(batch.device)
-        parts.append(Part(places, len(decoding), 1, batch.rows[places], continues=True))
-    done = set(decoding.tolist())
-    ends = np.cumsum(batch.query_lens).tolist()
-    for i, (length, end) in enumerate(zip(batch.query_lens.tolist(), ends, strict=True)):
-        if i not in done:
-            tokens = slice(end - length, end)
-            parts.append(Part(tokens, 1, length, batch.rows[i : i + 1], continues=bool(continues[i])))
-    return parts
+        return Part(whole, batch.num_single, 1, batch.rows[whole], continues=True)
+    tokens, rows = torch.tensor([places, owners], device=batch.device)
+    return Part(tokens, len(places), 1, batch.rows[rows], continues=True)

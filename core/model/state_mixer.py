@@ -35,6 +35,7 @@ class Part:
         num_tokens: number of tokens T of each sequence.
         slots: slot of each sequence's states: [N]; None: the states are not kept.
         continues: whether the sequences have states; if not, they start.
+        copied_to: slot to which the state after the part is copied, too; only for a single sequence. [1]
     """
 
     tokens: slice | torch.Tensor
@@ -42,6 +43,7 @@ class Part:
     num_tokens: int
     slots: torch.Tensor | None = None
     continues: bool = False
+    copied_to: torch.Tensor | None = None
 
 
 class StateCall:
@@ -104,7 +106,7 @@ class StateCall:
             return tuple(self.join([(each, out[i]) for each, out in parts]) for i in range(len(first)))
         if not isinstance(first, torch.Tensor):
             return first
-        if first.shape[:2] != (part.num_sequences, part.num_tokens):
+        if any(out.shape[:2] != (each.num_sequences, each.num_tokens) for each, out in parts):
             return None
         if len(parts) == 1 and isinstance(part.tokens, slice):
             return first.reshape(1, self.total, *first.shape[2:])

@@ -72,6 +72,12 @@ def state_layers(model: nn.Module) -> tuple[StateLayer, ...]:
     return tuple(each.layer for each in replaced if isinstance(each, StateMixer))
 
 
+def take_pieces(model: nn.Module) -> bool:
+    """Return whether all modules that keep states continue a sequence with several tokens at once."""
+    replaced = (vars(module).get("forward") for module in model.modules())
+    return all(each.takes_pieces for each in replaced if isinstance(each, StateMixer))
+
+
 def _names_in(module: nn.Module) -> set[str]:
     """Return the names that the code of a module's own class uses."""
     functions = (inspect.unwrap(each) for each in vars(type(module)).values() if inspect.isfunction(each))

@@ -97,7 +97,10 @@ class PlanBuilder:
             counts[place] += len(tokens)
             num_sampled[place] += len(tokens)
         sequences = table.sequences(indices)
-        step = write_step(self._pages, indices, sequences, starts, counts, num_sampled, is_prefill, drafts)
+        step = write_step(
+            *(self._pages, indices, sequences, starts, counts, num_sampled, is_prefill, drafts),
+            num_decoding=len(decoding),
+        )
         table.num_computed[indices] += counts
         table.num_in_flight[indices] += samples
         table.length[indices] += samples

@@ -6,8 +6,10 @@ So simultaneous requests with a common long prefix compute it only once.
 
 from __future__ import annotations
 
+from .cache.prefix_cache import Subscription
 from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
+from .sequence_states import SequenceStates
 
 LEAST_FOLLOWED = 32
 """A waiting sequence follows another one only if that saves at least this many tokens, because following may
@@ -38,7 +40,26 @@ class PrefixLeaders:
             return False
         # A sequence that already follows continues until the last shared token.
         least = LEAST_FOLLOWED if seq.status is Status.WAITING else 1
-        return self._pages.cache.num_awaited(seq.subscription, _rank(seq)) >= least
+        if self._pages.states is None:
+            return self._pages.cache.num_awaited(seq.subscription, _rank(seq)) >= least
+        return self._awaits_state(self._pages.states, seq, seq.subscription, least)
+
+    def _awaits_state(
+        self, states: SequenceStates, seq: SequenceState, subscription: Subscription, least: int
+    ) -> bool:
+        """Return whether a leader will take a snapshot of its states where a sequence can start from it.
+
+        The leader computes the sequence's next tokens, or has parted from the cached ones where the sequence does.
+        """
+        rank = _rank(seq)
+        found = states.leader(subscription, rank)
+        if found is None:
+            subscriptions = (other.subscription for other in states.parting_with(seq, least))
+            return any(each is not None and each.leads >= rank for each in subscriptions)
+        leader, position = found
+        if position - seq.num_computed < least:
+            return False
+        return states.promises(self._pages.numbers.at(leader.index), position)
 
     def lead(self, seq: SequenceState) -> None:
         """Record that a sequence computes its prompt and may be followed."""

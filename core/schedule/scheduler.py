@@ -27,7 +27,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,6 +44,7 @@ from .plan import BatchPlan
 from .policy_adapter import PolicyAdapter
 from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
+from .sequence_states import taken_in
 from .step_planner import StepPlanner
 from .tenants import PROMPT_WEIGHT, Tenants
 from .token_gaps import TokenGaps
@@ -218,6 +219,8 @@ class Scheduler:
         """
         self._num_launched -= 1
         broken = self._broken(plan, output) if output.not_finite or output.failures else {}
+        if self._pages.states is not None:
+            self._keep_states(plan, broken)
         for p in plan.prefills:
             if p.seq.status is Status.FINISHED or p.seq.id in broken:
                 continue
@@ -250,7 +253,7 @@ class Scheduler:
         table.num_computed[indices] -= plan.counts
         table.num_in_flight[indices] -= plan.samples
         table.length[indices] -= plan.samples
-        self._pages.invalidate(plan.rows)
+        self._pages.withdraw(plan)
 
     def give_up(self, plan: BatchPlan) -> list[str]:
         """End the requests of a withdrawn plan with an error; return their ids."""
@@ -258,6 +261,14 @@ class Scheduler:
         for seq in left:
             self._finish(seq, FinishReason.ERROR)
         return [seq.id for seq in left]
+
+    def _keep_states(self, plan: BatchPlan, broken: Mapping[str, Exception]) -> None:
+        """Keep the snapshots of states that a step has taken, with the pages before them."""
+        assert self._pages.states is not None
+        for seq, position, _ in taken_in(plan):
+            if seq.status is Status.RUNNING and seq.id not in broken:
+                self._pages.publish(seq, position)
+        self._pages.states.commit(plan, broken)
 
     def order(self, lane: Lane) -> list[SequenceState]:
         """Return a lane's waiting sequences in the order in which they would be admitted."""

@@ -18,16 +18,22 @@ order, so the new owner writes to the pages only after that step.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from llmfw.core.base.step import NO_INTS, NO_PAGES, Ints
 
 from .cache.kv_pool import KVPool, Pages
-from .cache.prefix_cache import PrefixCache
+from .cache.prefix_cache import Match, PrefixCache
+from .cache.snapshot_cache import SnapshotCache
 from .clean_entries import CleanEntries
 from .sequence import SequenceState
+from .sequence_states import SequenceStates
 from .sequence_table import Indices, SequenceTable
+
+if TYPE_CHECKING:
+    from .plan import BatchPlan
 
 
 class SequencePages:
@@ -41,6 +47,7 @@ class SequencePages:
 
     Attributes:
         numbers: table of the numeric fields of all sequences.
+        states: snapshots of the sequences' states; None: the cache keeps none.
     """
 
     def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:
@@ -48,6 +55,7 @@ class SequencePages:
         self.cache = cache
         self.numbers = SequenceTable()
         self.page_size = pool.page_size
+        self.states = SequenceStates(cache, pool.page_size) if isinstance(cache, SnapshotCache) else None
         self.table = np.zeros((max_sequences, -(-max_tokens // pool.page_size)), dtype=np.int32)
         self._clean = CleanEntries(max_sequences)
         self._free_rows = list(range(max_sequences - 1, -1, -1))
@@ -104,12 +112,11 @@ class SequencePages:
 
     def attach(self, seq: SequenceState) -> None:
         """Give a sequence a row and its cached pages, leaving at least one token to compute."""
-        node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
-        self.cache.lock(node)
-        seq.cache_node = node
+        match = self._match(seq)
+        self.cache.lock(match.node)
         seq.row = self._free_rows.pop()
         seq.is_new = 1
-        self._take(seq, pages)
+        self._take(seq, match)
 
     def count_found(self, seq: SequenceState) -> None:
         """Update the cache's hit statistics for a sequence that was just admitted."""
@@ -183,15 +190,18 @@ class SequencePages:
         """
         assert seq.num_pages == seq.num_shared_pages
         assert seq.cache_node is not None
-        node, pages = self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
-        if len(pages) <= seq.num_pages:
-            return
-        num_more = (len(pages) - seq.num_pages) * self.page_size
-        self.cache.count(node, num_more, 0, above=seq.cache_node)
-        self.cache.lock(node)
-        self.cache.unlock(seq.cache_node)
-        seq.cache_node = node
-        self._take(seq, pages)
+        match = self._match(seq)
+        num_more = (len(match.pages) - seq.num_pages) * self.page_size
+        if num_more > 0:
+            self.cache.count(match.node, num_more, 0, above=seq.cache_node)
+            self._exchange(seq, match)
+
+    def withdraw(self, plan: BatchPlan) -> None:
+        """Record that a step failed, so that what it would have copied and computed does not count."""
+        self.invalidate(plan.rows)
+        if self.states is not None:
+            for seq in self.states.withdraw(plan):
+                self._exchange(seq, self._match(seq))
 
     def num_freed_tokens(self, seq: SequenceState) -> int:
         """Return the capacity in tokens of the pages that become available if a running sequence is released.
@@ -242,6 +252,8 @@ class SequencePages:
         """
         if is_cached:
             self.publish(seq, min(seq.num_computed, seq.num_tokens))
+        if self.states is not None:
+            self.states.release(seq, is_cached=is_cached)
         assert seq.cache_node is not None
         self.pool.free(self._row(seq)[seq.num_shared_pages :])
         self.cache.unlock(seq.cache_node)
@@ -251,7 +263,7 @@ class SequencePages:
         seq.num_pages = seq.num_shared_pages = seq.num_computed = 0
 
     def check_nothing_leaked(self) -> None:
-        """Assert that every page is free, evictable or pinned, and every row free.
+        """Assert that every page is free, evictable or pinned, every row free, and no snapshot of states lost.
 
         Call it only if no sequence runs.
         """
@@ -259,9 +271,24 @@ class SequencePages:
         num_locked = self.cache.num_pages - self.cache.num_evictable_pages
         assert num_locked == self.cache.num_kept_pages, "a lock was left on the prefix cache"
         assert len(self._free_rows) == len(self.table), "a page table row leaked"
+        if self.states is not None:
+            self.states.check_nothing_leaked()
 
-    def _take(self, seq: SequenceState, pages: Pages) -> None:
-        """Write the cache's pages into a sequence's row."""
+    def _match(self, seq: SequenceState) -> Match:
+        return self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
+
+    def _exchange(self, seq: SequenceState, match: Match) -> None:
+        """Give a sequence that has not computed anything the pages of another match."""
+        assert seq.cache_node is not None
+        self.cache.lock(match.node)
+        self.cache.unlock(seq.cache_node)
+        self._take(seq, match)
+
+    def _take(self, seq: SequenceState, match: Match) -> None:
+        """Let a sequence start from a match whose node is locked: write the cache's pages into its row."""
+        seq.cache_node, pages = match.node, match.pages
+        if self.states is not None:
+            self.states.begin(seq, match)
         seq.num_pages = seq.num_shared_pages = len(pages)
         seq.num_computed = len(pages) * self.page_size
         self.table[seq.row, : len(pages)] = pages

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from llmfw.core.base.step import NOT_IN_FLIGHT, Ints, RowCounts, RowStart, RowTokens, ScoredPrompt, StepInput
+from llmfw.core.base.step import (
+    NO_COPIES,
+    NOT_IN_FLIGHT,
+    Ints,
+    RowCounts,
+    RowStart,
+    RowTokens,
+    ScoredPrompt,
+    StepInput,
+)
 
 from .sequence import SequenceState
 from .sequence_pages import SequencePages
@@ -26,6 +35,7 @@ def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
     ones = np.ones(num, dtype=np.int64)
     places, changed = pages.take_changes(rows, starts + 1)
     row_counts, row_tokens = _tracked(table, indices, starts + 1)
+    states = NO_COPIES if pages.states is None else pages.states.take_copies((), num, rows, starts, ones)
     return StepInput(
         tokens=tokens,
         sources=sources,
@@ -39,6 +49,7 @@ def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
         pages=changed,
         row_counts=row_counts,
         row_tokens=row_tokens,
+        states=states,
     )
 
 
@@ -51,6 +62,7 @@ def write_step(
     num_sampled: Ints,
     is_prefill: Ints,
     drafts: Mapping[int, Sequence[int]],
+    num_decoding: int,
 ) -> StepInput:
     """Return the input of a step that computes prompt tokens or drafts.
 
@@ -61,6 +73,7 @@ def write_step(
         starts, counts, num_sampled: columns as in `StepInput`: [B].
         is_prefill: whether each sequence computes prompt tokens: [B].
         drafts: drafted tokens, by index into `sequences`.
+        num_decoding: number of sequences that decode, without drafts; they come first.
     """
     table = pages.numbers
     rows, ends = table.row[indices], starts + counts
@@ -72,6 +85,9 @@ def write_step(
     tokens, sources = _tokens(table, indices, sequences, rows, starts, counts, num_single, drafts)
     places, changed = pages.take_changes(rows, ends)
     row_counts, row_tokens = _tracked(table, indices[samples], ends[samples])
+    states = NO_COPIES
+    if pages.states is not None:
+        states = pages.states.take_copies(sequences, num_decoding, rows, starts, counts)
     return StepInput(
         tokens=tokens,
         sources=sources,
@@ -87,6 +103,7 @@ def write_step(
         row_counts=row_counts,
         row_tokens=row_tokens,
         scored=tuple(_scored(sequences, starts, counts, is_prefill)),
+        states=states,
     )
 
 

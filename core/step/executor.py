@@ -18,7 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from llmfw.core.base.step import NOT_IN_FLIGHT, Ints, ScoredPrompt, StepInput, StepOutput, TokenMasks
+from llmfw.core.base.step import (
+    NO_COPIES,
+    NOT_IN_FLIGHT,
+    Ints,
+    ScoredPrompt,
+    StateCopies,
+    StepInput,
+    StepOutput,
+    TokenMasks,
+)
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.state_storage import StateStorage
@@ -73,7 +82,7 @@ class Executor:
         users: function that returns the description, for the log, of the components whose code runs between and in
             steps.
         processors: what the rows ask of logits processors; None: there are no processors.
-        states: states of the rows' sequences; None: the model keeps none.
+        states: states of the rows' sequences, and snapshots; None: the model keeps none.
     """
 
     def __init__(
@@ -166,11 +175,13 @@ class Executor:
         watch = InputWatch(batch, self._page_table, shared)
         self._backend.plan(batch)
         if self._states is not None:
+            self._states.copy(step.states.sources, step.states.targets)
             self._states.begin(step.rows, step.starts, step.kv_lens)
+            self._states.note_copies(step.states.slots, step.states.positions)
         are_known = not np.count_nonzero(step.sources != NOT_IN_FLIGHT)
         ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
-        logits = self._forward(ids, places, batch, wanted)
+        logits = self._forward(ids, places, batch, wanted, step.states)
         watch.check()
         # float() does not copy float32 tensors. The sampler may change the logits: nothing else reads them.
         if not step.scored:
@@ -228,15 +239,16 @@ class Executor:
         positions: torch.Tensor,
         batch: ForwardBatch,
         wanted: torch.Tensor | None = None,
+        copies: StateCopies = NO_COPIES,
     ) -> torch.Tensor:
         """Run the model; return its logits at the indices `wanted`, in the model's dtype: [N, vocab].
 
-        If `wanted` is None, returns all logits.
+        If `wanted` is None, returns all logits. The states that `copies` names are copied in passing.
         """
         kwargs: dict[str, Any] = {}
         if wanted is not None and self._keeps_logits:
             kwargs["logits_to_keep"] = wanted
-        states = None if self._states is None else RowStates(parts_of(batch), self._states)
+        states = None if self._states is None else RowStates(parts_of(batch, copies), self._states)
         output = self._model.module(
             input_ids=ids[None],
             position_ids=positions[None],

@@ -134,6 +134,7 @@ FLAGS = {
     "--eviction lfu": ("eviction", "lfu"),
     "--logits-processors xtc": ("logits_processors", "xtc"),
     "--max-pinned-fraction 0.5": ("max_pinned_fraction", 0.5),
+    "--max-state-snapshots 4": ("max_state_snapshots", 4),
     "--prefill-stretch 2": ("prefill_stretch", 2),
     "--response-store memory": ("response_store", "memory"),
     "--response-ttl 0.5": ("response_ttl_days", 0.5),

@@ -50,6 +50,7 @@ MEANINGLESS = {
     "mem_fraction_static": "--mem-fraction-static",
     "schedule_conservativeness": "--schedule-conservativeness",
     "disable_radix_cache": "--disable-radix-cache",
+    "max_state_snapshots": "--max-state-snapshots",
     "eviction": "--eviction",
     "record_requests": "--record-requests",
     "record_steps": "--record-steps",

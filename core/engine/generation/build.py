@@ -24,8 +24,10 @@ from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.cache.isolated_rule import IsolatedRule, choose_rule, isolated_rule
 from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.cache.kv_pool import KVPool
-from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
+from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache, PrefixCache
 from llmfw.core.schedule.cache.radix_cache import RadixCache
+from llmfw.core.schedule.cache.snapshot_cache import SnapshotCache
+from llmfw.core.schedule.cache.snapshots import SnapshotSlots
 from llmfw.core.schedule.decision_log import DecisionLog
 from llmfw.core.schedule.deferral import Limits
 from llmfw.core.schedule.mask_filler import MaskFiller
@@ -169,7 +171,7 @@ def _planning(
 ) -> Planning:
     decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
     trace = together(trace, decisions)
-    pages = _pages(config, capacity, named.rule, caches_prefixes=not model.states)
+    pages = _pages(config, capacity, named.rule, keeps_states=bool(model.states))
     speculation = build_speculation(config, registry, named.drafter, model.vocab_size, device.type)
     scheduler = _scheduler(config, capacity, pages, named.policies.policy, trace, speculation)
     keeper = _keeper(config, capacity, pages)
@@ -201,11 +203,17 @@ def _loop_context(
 
 
 def _pages(
-    config: EngineConfig, capacity: Capacity, rule: IsolatedRule, *, caches_prefixes: bool
+    config: EngineConfig, capacity: Capacity, rule: IsolatedRule, *, keeps_states: bool
 ) -> SequencePages:
     pool = KVPool(capacity.num_pages, config.page_size)
-    is_off = config.disable_radix_cache or not caches_prefixes
-    cache = NoPrefixCache() if is_off else RadixCache(pool, rule)
+    cache: PrefixCache
+    if config.disable_radix_cache or (keeps_states and not capacity.num_snapshots):
+        cache = NoPrefixCache()
+    elif keeps_states:
+        slots = SnapshotSlots(capacity.max_running, capacity.num_snapshots)
+        cache = SnapshotCache(pool, slots, rule)
+    else:
+        cache = RadixCache(pool, rule)
     return SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
 
 

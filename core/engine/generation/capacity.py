@@ -19,9 +19,10 @@ from llmfw.core.interfaces.kv_storage import bytes_per_token
 from llmfw.core.interfaces.state_storage import state_bytes
 from llmfw.core.model.devices import available_memory, gigabytes, total_memory
 from llmfw.core.model.models import LoadedModel
+from llmfw.core.model.state_probe import take_pieces
 from llmfw.core.schedule.speculation import max_batch_tokens
 
-from .memory_plan import ModelShape, plan_memory
+from .memory_plan import ModelShape, default_snapshots, plan_memory
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Capacity:
         prefill_budget: maximum number of prompt tokens in one step.
         chunked: whether a prompt may be split to fit the budget.
         max_graph_size: maximum number of sequences in a captured step; 0: no step is captured.
+        num_snapshots: number of snapshots of states that the prefix cache may keep.
     """
 
     num_pages: int
@@ -55,6 +57,7 @@ class Capacity:
     prefill_budget: int
     chunked: bool
     max_graph_size: int
+    num_snapshots: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the attributes by name."""
@@ -81,14 +84,15 @@ def decide_capacity(
     budget = config.max_prefill_tokens if not chunked else chunk or DEFAULT_CHUNK[device.type]
     can_capture = (captures or device.type == "cuda") and not model.states
     graph_size = _max_graph_size(config, max_running) if can_capture else 0
-    num_tokens = config.max_total_tokens
+    num_tokens, num_snapshots = config.max_total_tokens, max_snapshots(config, model)
     if device.type == "cuda":
-        num_tokens = _tokens_on_gpu(config, model, device, max_running, budget, graph_size)
+        num_tokens, num_snapshots = _sizes_on_gpu(
+            *(config, model, device, max_running, budget, graph_size), num_snapshots=num_snapshots
+        )
     elif num_tokens is None:
-        most = max_running * model.context_length
-        num_tokens = min(_tokens_that_fit(config, model, device, max_running, most), most)
-    elif lack := missing_memory(config, model, device, num_tokens, max_running):
-        raise ConfigError(f"--max-total-tokens is {num_tokens}, {lack}; lower it")
+        num_tokens, num_snapshots = _sizes_that_fit(config, model, device, max_running, num_snapshots)
+    else:
+        num_snapshots = _snapshots_that_fit(config, model, device, num_tokens, max_running, num_snapshots)
     num_pages = num_tokens // page_size
     if num_pages * page_size < 2:
         raise ConfigError(
@@ -108,7 +112,21 @@ def decide_capacity(
         prefill_budget=budget,
         chunked=chunked,
         max_graph_size=graph_size,
+        num_snapshots=num_snapshots,
     )
+
+
+def max_snapshots(config: EngineConfig, model: LoadedModel) -> int | None:
+    """Return the maximum number of snapshots of states that the settings allow; None: as many as are useful.
+
+    By default, a model has none if it would compute what comes after a cached prefix token by token: that can
+    take longer than the whole prompt at once.
+    """
+    if not model.states or config.disable_radix_cache:
+        return 0
+    if config.max_state_snapshots is None and not take_pieces(model.module):
+        return 0
+    return config.max_state_snapshots
 
 
 def _check_tables(max_running: int, max_model_len: int, page_size: int) -> None:
@@ -144,15 +162,20 @@ def shape_of(model: LoadedModel) -> ModelShape:
     )
 
 
-def _tokens_on_gpu(
+def _sizes_on_gpu(
     config: EngineConfig,
     model: LoadedModel,
     device: torch.device,
     max_running: int,
     budget: int,
     graph_size: int,
-) -> int:
-    """Return how many tokens the KV storage will hold; log the planned use of the memory."""
+    *,
+    num_snapshots: int | None,
+) -> tuple[int, int]:
+    """Return how many tokens the KV storage will hold, and how many snapshots of states will be kept.
+
+    Logs the planned use of the memory.
+    """
     asked = config.max_total_tokens
     torch.cuda.empty_cache()  # frees memory that merging projections left unused
     plan = plan_memory(
@@ -167,6 +190,7 @@ def _tokens_on_gpu(
         kv_dtype_bytes=choose_kv_dtype(config.kv_cache_dtype, model.dtype).itemsize,
         most_tokens=max_running * model.context_length if asked is None else asked,
         free_bytes=available_memory(device),
+        max_snapshots=num_snapshots,
     )
     if asked is not None and plan.num_tokens < asked // config.page_size * config.page_size:
         raise ConfigError(
@@ -175,7 +199,7 @@ def _tokens_on_gpu(
         )
     for what, size in plan.items:
         logger.info("Memory: %s: %s", what, gigabytes(size))
-    return plan.num_tokens
+    return plan.num_tokens, plan.num_snapshots
 
 
 def _max_graph_size(config: EngineConfig, max_running: int) -> int:
@@ -189,37 +213,71 @@ def _fraction(config: EngineConfig, device: torch.device) -> float:
     return config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
 
 
+def _kv_bytes(config: EngineConfig, model: LoadedModel, num_tokens: int) -> int:
+    """Return the size of the keys and values of `num_tokens` tokens in bytes."""
+    return num_tokens * bytes_per_token(model.layers, choose_kv_dtype(config.kv_cache_dtype, model.dtype))
+
+
 def missing_memory(
-    config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int, max_running: int = 0
+    config: EngineConfig, model: LoadedModel, device: torch.device, num_tokens: int, num_states: int = 0
 ) -> str | None:
-    """Return why the keys and values of `num_tokens` tokens, and the states of `max_running` sequences, do
-    not fit into memory; None if they fit.
+    """Return why the keys and values of `num_tokens` tokens, and the states of `num_states` sequences and
+    snapshots, do not fit into memory; None if they fit.
 
     The reason is a relative clause for an error message. It states the memory that they need, and the free
     memory.
     """
-    stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
-    needed, free = num_tokens * bytes_per_token(model.layers, stored_as), available_memory(device)
-    states = max_running * state_bytes(model.states)
+    needed, free = _kv_bytes(config, model, num_tokens), available_memory(device)
+    states = num_states * state_bytes(model.states)
     if needed + states <= free:
         return None
     if states:
         return (
-            f"whose keys and values take {gigabytes(needed)}, and the states of {max_running} sequences {gigabytes(states)}; "
-            f"with the weights loaded, {gigabytes(free)} of memory are free"
+            f"whose keys and values take {gigabytes(needed)}, and {num_states} states of sequences and snapshots "
+            f"{gigabytes(states)}; with the weights loaded, {gigabytes(free)} of memory are free"
         )
     return f"whose keys and values take {gigabytes(needed)}; with the weights loaded, {gigabytes(free)} of memory are free"
 
 
-def _tokens_that_fit(
-    config: EngineConfig, model: LoadedModel, device: torch.device, max_running: int, most: int
+def _snapshots_that_fit(
+    config: EngineConfig,
+    model: LoadedModel,
+    device: torch.device,
+    num_tokens: int,
+    max_running: int,
+    num_snapshots: int | None,
 ) -> int:
-    """Return how many tokens' keys and values fit, in addition to the states of `max_running` sequences.
+    """Return the number of snapshots of states in addition to the keys and values of `num_tokens` tokens.
 
     Args:
-        most: result for a model without keys and values.
+        num_snapshots: number of snapshots; None: chosen by `default_snapshots`.
+
+    Raises:
+        ConfigError: all this does not fit into memory.
     """
-    fraction = _fraction(config, device)
+    if num_snapshots is None:
+        num_bytes = state_bytes(model.states)
+        room = available_memory(device) - _kv_bytes(config, model, num_tokens) - max_running * num_bytes
+        num_snapshots = default_snapshots(room, num_bytes, max_running)
+    if lack := missing_memory(config, model, device, num_tokens, max_running + num_snapshots):
+        raise ConfigError(f"--max-total-tokens is {num_tokens}, {lack}; lower it")
+    return num_snapshots
+
+
+def _sizes_that_fit(
+    config: EngineConfig,
+    model: LoadedModel,
+    device: torch.device,
+    max_running: int,
+    num_snapshots: int | None,
+) -> tuple[int, int]:
+    """Return how many tokens' keys and values fit, in addition to the states of `max_running` sequences and of
+    snapshots, but at most a full context for each sequence; and the number of snapshots.
+
+    Args:
+        num_snapshots: number of snapshots; None: chosen by `default_snapshots`.
+    """
+    fraction, most = _fraction(config, device), max_running * model.context_length
     room = min(fraction * total_memory(device) - model.num_bytes, available_memory(device))
     states = max_running * state_bytes(model.states)
     if states > room:
@@ -228,12 +286,21 @@ def _tokens_that_fit(
             f"{fraction:.0%} of {gigabytes(total_memory(device))}; lower --max-running-requests"
         )
     room -= states
-    per_token = bytes_per_token(model.layers, choose_kv_dtype(config.kv_cache_dtype, model.dtype))
-    if not per_token:
-        return most
-    if room < per_token * config.page_size:
+    if num_snapshots is None:
+        num_snapshots = default_snapshots(room, state_bytes(model.states), max_running)
+    snapshots = num_snapshots * state_bytes(model.states)
+    if snapshots > room:
+        raise ConfigError(
+            f"--max-state-snapshots is {num_snapshots}, which take {gigabytes(snapshots)}; {gigabytes(room)} are left within "
+            f"{fraction:.0%} of {gigabytes(total_memory(device))}; lower it"
+        )
+    room -= snapshots
+    page_bytes = _kv_bytes(config, model, config.page_size)
+    if not page_bytes:
+        return most, num_snapshots
+    if room < page_bytes:
         raise ConfigError(
             f"weights of {gigabytes(model.num_bytes)} leave no room for keys and values within {fraction:.0%} of "
             f"{gigabytes(total_memory(device))}; raise --mem-fraction-static"
         )
-    return int(room // per_token)
+    return min(int(room // (page_bytes / config.page_size)), most), num_snapshots

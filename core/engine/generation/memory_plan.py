@@ -34,6 +34,12 @@ GRAPH_SIZES = (1, 2, 4, *range(8, 33, 8), *range(40, 129, 8), *range(144, 257, 1
 """Numbers of sequences for which steps are captured. A step is padded to the next size: by fewer than 8
 sequences up to 128, and by less than an eighth above."""
 
+SNAPSHOTS_PER_SEQUENCE = 2
+"""Snapshots of states by default, for each sequence that may run: of its prompt, and of its output or a branch."""
+
+SNAPSHOT_SHARE = 0.25
+"""Maximum share, by default, of the memory for keys, values and snapshots that snapshots of states take."""
+
 Items = tuple[tuple[str, int], ...]
 
 
@@ -99,12 +105,14 @@ class MemoryPlan:
         bytes_per_token: size of one token's keys and values in bytes.
         items: name and size in bytes of each use, including the KV storage.
         device_bytes: total memory of the device in bytes.
+        num_snapshots: number of snapshots of states that the prefix cache may keep.
     """
 
     num_tokens: int
     bytes_per_token: int
     items: Items
     device_bytes: int
+    num_snapshots: int = 0
 
     @property
     def num_free_bytes(self) -> int:
@@ -129,6 +137,7 @@ def plan_memory(
     kv_dtype_bytes: int | None = None,
     most_tokens: int | None = None,
     free_bytes: int | None = None,
+    max_snapshots: int | None = None,
 ) -> MemoryPlan:
     """Return a plan of the device's memory.
 
@@ -145,9 +154,11 @@ def plan_memory(
         most_tokens: maximum number of tokens in the KV storage; None: as many as fit.
         free_bytes: free memory, measured with the weights on the device; None: all but the weights and the
             context.
+        max_snapshots: maximum number of snapshots of states; None: chosen by `default_snapshots`.
 
     Raises:
-        ConfigError: not even one page fits; the message has the sizes, and the flags that help.
+        ConfigError: not even one page fits, or the snapshots do not; the message has the sizes, and the flags that
+            help.
     """
     reserve = reserved_items(
         shape, chunk=chunk, max_running=max_running, max_graph_size=max_graph_size, dtype_bytes=dtype_bytes
@@ -158,6 +169,16 @@ def plan_memory(
     beside = sum(size for _, size in reserve)
     share = int(fraction * device_bytes)
     room = min(share - shape.num_weight_bytes, free_bytes - beside)
+    num_snapshots = max_snapshots
+    if num_snapshots is None:
+        num_snapshots = default_snapshots(room, shape.num_state_bytes, max_running)
+    snapshots = num_snapshots * shape.num_state_bytes
+    if snapshots > max(0, room):
+        raise ConfigError(
+            f"--max-state-snapshots is {num_snapshots}, which take {gibibytes(snapshots)}; {gibibytes(max(0, room))} are left "
+            "for them and for keys and values; lower it"
+        )
+    room -= snapshots
     per_token = shape.num_kv_elements * (kv_dtype_bytes or dtype_bytes)
     if per_token:
         num_pages = room // (per_token * page_size)
@@ -173,9 +194,23 @@ def plan_memory(
         ("weights", shape.num_weight_bytes),
         ("context, and what others have", context),
         ("keys and values", num_tokens * per_token),
+        *([(f"{num_snapshots} snapshots of states", snapshots)] if snapshots else ()),
         *reserve,
     )
-    return MemoryPlan(num_tokens, per_token, items, device_bytes)
+    return MemoryPlan(num_tokens, per_token, items, device_bytes, num_snapshots)
+
+
+def default_snapshots(room: float, num_state_bytes: int, max_running: int) -> int:
+    """Return how many snapshots of states to keep if the settings do not say.
+
+    Args:
+        room: memory for keys, values and snapshots in bytes.
+        num_state_bytes: size of one sequence's states in bytes; 0: the model keeps none.
+        max_running: maximum number of running sequences.
+    """
+    if not num_state_bytes:
+        return 0
+    return max(0, min(SNAPSHOTS_PER_SEQUENCE * max_running, int(SNAPSHOT_SHARE * room) // num_state_bytes))
 
 
 def reserved_items(

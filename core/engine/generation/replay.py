@@ -74,7 +74,8 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
             f"{path} has sequences of {capacity.max_model_len} tokens; {config.model} has a context of {model.context_length}"
         )
     num_tokens = capacity.num_pages * config.page_size
-    if lack := missing_memory(config, model, device, num_tokens, capacity.max_running):
+    num_states = capacity.max_running + capacity.num_snapshots
+    if lack := missing_memory(config, model, device, num_tokens, num_states):
         raise ConfigError(f"{path} has a pool of {num_tokens} tokens, {lack}; replay it on a larger device")
     executor = build_executor(config, registry, model, capacity, device).executor
     limits = StepLimits(
@@ -83,6 +84,7 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
         page_size=config.page_size,
         max_len=capacity.max_model_len,
         vocab_size=model.vocab_size,
+        num_snapshots=capacity.num_snapshots,
     )
     with torch.inference_mode():
         for number, recorded in enumerate(steps, 1):
@@ -116,11 +118,13 @@ def _capacity(path: Path, header: RecordingHeader, config: EngineConfig) -> Capa
         "max_running": MAX_ROWS,
         "max_model_len": capacity.num_pages * config.page_size,
         "prefill_budget": sys.maxsize,
+        "num_snapshots": MAX_ROWS,
     }
     for name, limit in most.items():
-        if not 1 <= getattr(capacity, name) <= limit:
+        least = 0 if name == "num_snapshots" else 1
+        if not least <= getattr(capacity, name) <= limit:
             raise ConfigError(
-                f"{path} is damaged: its capacity has {name} {getattr(capacity, name)}; it must be 1 to {limit}"
+                f"{path} is damaged: its capacity has {name} {getattr(capacity, name)}; it must be {least} to {limit}"
             )
     return capacity
 

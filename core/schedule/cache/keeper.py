@@ -21,6 +21,7 @@ from llmfw.core.base.errors import NotFoundError, RequestError
 from .kv_pool import KVPool
 from .prefix_cache import CacheNode, PrefixCache, Subscription
 from .radix_cache import RadixCache
+from .snapshot_cache import SnapshotCache
 from .view import largest_prefixes
 
 logger = logging.getLogger(__name__)
@@ -83,9 +84,11 @@ class CacheKeeper:
 
         Raises:
             RequestError: the prefix is shorter than a page, has an invalid token id, or has more tokens than
-                pins may still keep; the ttl is out of range; or the cache is disabled.
+                pins may still keep; the ttl is out of range; pins keep half of the snapshots of states; or the
+                cache is disabled.
         """
         cache, now = self._radix_cache(), self._clock()
+        self._check_snapshots(cache)
         if not 0 < command.ttl_s <= MAX_TTL_S:  # also rejects NaN
             raise RequestError(
                 f"'ttl_s' is {command.ttl_s}; it has to be above 0 and at most {MAX_TTL_S:.0f}, which is a year",
@@ -132,6 +135,7 @@ class CacheKeeper:
             raise RequestError(f"'most' is {most}; it has to be 0 or more", param="most")
         self.tick()
         now, nodes = self._clock(), [pin.node for pin in self._pins.values()]
+        slots = cache.slots if isinstance(cache, SnapshotCache) else None
         return CacheView(
             num_tokens=cache.num_pages * self._page_size,
             num_locked=(cache.num_pages - cache.num_evictable_pages) * self._page_size,
@@ -141,6 +145,8 @@ class CacheKeeper:
             num_hit=cache.num_hit,
             num_asked=cache.num_asked,
             eviction=self._eviction,
+            num_snapshots=0 if slots is None else slots.num_kept,
+            max_snapshots=0 if slots is None else slots.count,
             prefixes=largest_prefixes(cache, nodes, most),
             pins=[pin.info(now) for pin in self._pins.values()],
         )
@@ -201,6 +207,19 @@ class CacheKeeper:
                 code="unsupported_operation",
             )
         return self._cache
+
+    def _check_snapshots(self, cache: RadixCache) -> None:
+        """Check that half of the slots for snapshots of states stay for prefixes that are not pinned."""
+        if not isinstance(cache, SnapshotCache):
+            return
+        self.tick()
+        most = max(1, cache.slots.count // 2)
+        if len(self._pins) >= most:
+            raise RequestError(
+                f"{len(self._pins)} prefixes are pinned, and each keeps a snapshot of states, of which pins may keep {most}; "
+                "unpin another one, or raise --max-state-snapshots",
+                code="unsupported_operation",
+            )
 
     def _whole_pages(self, token_ids: list[int]) -> np.ndarray:
         size = len(token_ids) - len(token_ids) % self._page_size

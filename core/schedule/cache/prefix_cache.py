@@ -17,6 +17,7 @@ from llmfw.core.interfaces.eviction_rule import CacheLeaf
 
 if TYPE_CHECKING:
     from .kv_pool import Pages
+    from .snapshots import Snapshot
     from .subscriptions import Group
 
 TokenIds = npt.NDArray[np.int32]
@@ -40,6 +41,7 @@ class CacheNode(CacheLeaf):
         is_timed: whether the cache's heap of expiry times has an entry for this node.
         groups: groups of subscriptions whose match ends at this node, by next page (see `subscriptions`);
             None: no groups.
+        snapshot: snapshot of the states after the node's last token; None: there is none (see `snapshot_cache`).
     """
 
     __slots__ = (
@@ -51,6 +53,7 @@ class CacheNode(CacheLeaf):
         "locks",
         "pages",
         "parent",
+        "snapshot",
     )
 
     def __init__(self, key: bytes, pages: Pages, parent: CacheNode | None, last_use: int = 0) -> None:
@@ -67,6 +70,7 @@ class CacheNode(CacheLeaf):
         self.is_listed = False
         self.is_timed = False
         self.groups: dict[bytes, Group] | None = None
+        self.snapshot: Snapshot | None = None
 
     @property
     def num_pages(self) -> int:

@@ -17,6 +17,7 @@ This module reads nodes but does not change the tree; the cache traverses the tr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,10 +59,13 @@ class Subscriptions:
 
     Args:
         page_size: tokens in a page.
+        num_reusable: function that returns how many tokens the members of a group can reuse; None: all that are
+            cached.
     """
 
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, num_reusable: Callable[[Group], int] | None = None) -> None:
         self._page_size = page_size
+        self._num_reusable = num_reusable or _num_cached
         self._walked: dict[Subscription, None] = {}  # subscriptions that may have moved
         self._stirred: dict[Group, None] = {}  # groups whose members may all have moved
 
@@ -138,14 +142,16 @@ class Subscriptions:
         """Update `num_tokens` of all members; return the subscriptions that changed since the last call."""
         moved = []
         for group in self._stirred:
+            num_tokens = self._num_reusable(group)
             for subscription in group.members:
-                if subscription.num_tokens != group.num_tokens:
-                    subscription.num_tokens = group.num_tokens
+                if subscription.num_tokens != num_tokens and not subscription.keeps:
+                    subscription.num_tokens = num_tokens
                     moved.append(subscription)
         for subscription in self._walked:
             assert subscription.group is not None
-            if subscription.num_tokens != subscription.group.num_tokens:
-                subscription.num_tokens = subscription.group.num_tokens
+            num_tokens = self._num_reusable(subscription.group)
+            if subscription.num_tokens != num_tokens:
+                subscription.num_tokens = num_tokens
                 moved.append(subscription)
         self._stirred.clear()
         self._walked.clear()
@@ -156,14 +162,29 @@ class Subscriptions:
 
         Counts whole pages. Only leaders in the same group matter: others do not even share the next page.
         """
+        found = self.leader(subscription, rank)
+        assert subscription.group is not None
+        return 0 if found is None else found[1] - subscription.group.num_tokens
+
+    def leader(self, subscription: Subscription, rank: int) -> tuple[Subscription, int] | None:
+        """Return the leader of at least this rank that shares most of a subscription's tokens, and how many.
+
+        Counts whole pages, from the first token on. Returns None if no leader shares an uncached page.
+        """
         group = subscription.group
         assert group is not None
-        most = 0
+        best, start, most = None, group.num_tokens, 0
         for leader in group.leaders:
             if leader is not subscription and leader.leads >= rank:
-                start = group.num_tokens
-                most = max(most, _num_common(subscription.token_ids[start:], leader.token_ids[start:]))
-        return most - most % self._page_size
+                num = _num_common(subscription.token_ids[start:], leader.token_ids[start:])
+                if num - num % self._page_size > most:
+                    best, most = leader, num - num % self._page_size
+        return None if best is None else (best, start + most)
+
+    def stir(self, node: CacheNode) -> None:
+        """Record that the subscriptions parked at a node may reuse another number of tokens."""
+        for group in (node.groups or {}).values():
+            self._stirred[group] = None
 
     def _drop(self, group: Group) -> None:
         groups = group.node.groups
@@ -171,6 +192,10 @@ class Subscriptions:
         del groups[group.key]
         if not groups:
             group.node.groups = None
+
+
+def _num_cached(group: Group) -> int:
+    return group.num_tokens
 
 
 def _num_common(a: np.ndarray, b: np.ndarray) -> int:

@@ -12,6 +12,7 @@ from llmfw.core.base.step import (
     RowStart,
     RowTokens,
     ScoredPrompt,
+    StateCopies,
     StepInput,
     StepOutput,
     TokenMasks,
@@ -42,6 +43,7 @@ STEP = StepInput(
     row_counts=(RowCounts(2, ints(4, 5), ints(1, 0)),),
     scored=(ScoredPrompt(0, 2, ints(8, 9)),),
     row_tokens=(RowTokens(1, np.array([6, 7], np.int32)),),
+    states=StateCopies(ints(5, 3), ints(1, 8), ints(2, 3), ints(2, 33), ints(6, 7)),
 )
 OUTPUT = StepOutput(
     [1, 2, 3], {0: [TokenLogprob(-1.5, [3], [-0.5])]}, {1: [TokenLogprob(-2.0)]}, [1], {2: "no"}
@@ -60,7 +62,7 @@ def _plain(value: object) -> object:
     """Return a value whose arrays can be compared within other values."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.tolist()
-    if isinstance(value, RowCounts | RowTokens | ScoredPrompt):
+    if isinstance(value, RowCounts | RowTokens | ScoredPrompt | StateCopies):
         return [_plain(getattr(value, name)) for name in value.__struct_fields__]
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 

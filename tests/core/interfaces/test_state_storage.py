@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,29 @@ def test_sequences_continue_where_they_were(storage: StateStorage) -> None:
     storage.begin(slots, np.array([10, 0]), np.array([11, 8]))
     with pytest.raises(EngineError, match="continues at position 9, but its state covers 8 tokens"):
         storage.begin(slots, np.array([11, 9]), np.array([12, 10]))
+
+
+def test_copies_happen_one_after_another(storage: StateStorage) -> None:
+    """As if each were made alone: a copy may read what one before it has written, and write over it."""
+    rng = random.Random(1)
+    for _ in range(20):
+        before = torch.randn(5, 2, 8)
+        storage.put(1, torch.arange(5), {RECURRENT: before, CONV: torch.zeros(5, 4, 3)})
+        sources, targets = np.array([rng.choices(range(5), k=6) for _ in range(2)])
+        expected = before.clone()
+        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+            expected[target] = expected[source]
+        storage.copy(sources, targets)
+        assert torch.equal(storage.take(1, torch.arange(5))[RECURRENT], expected)
+
+
+def test_a_copied_state_covers_as_many_tokens(storage: StateStorage) -> None:
+    storage.begin(np.array([0]), np.array([0]), np.array([10]))
+    storage.note_copies(np.array([4]), np.array([7]))
+    storage.copy(np.array([0, 4]), np.array([3, 1]))
+    storage.begin(np.array([3, 1]), np.array([10, 7]), np.array([11, 8]))
+    with pytest.raises(EngineError, match="continues at position 8, but its state covers 7 tokens"):
+        storage.begin(np.array([4]), np.array([8]), np.array([9]))
 
 
 def test_sizes_are_those_of_the_tensors(storage: StateStorage) -> None:

@@ -11,8 +11,10 @@ from llmfw.core.base.step import StepOutput
 from llmfw.core.interfaces.policy import SchedulePolicy
 from llmfw.core.schedule.cache.isolated_rule import IsolatedRule
 from llmfw.core.schedule.cache.kv_pool import KVPool
-from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
+from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache, PrefixCache
 from llmfw.core.schedule.cache.radix_cache import RadixCache
+from llmfw.core.schedule.cache.snapshot_cache import SnapshotCache
+from llmfw.core.schedule.cache.snapshots import SnapshotSlots
 from llmfw.core.schedule.constraint import constraint_of
 from llmfw.core.schedule.new_token_ratio import NewTokenRatio
 from llmfw.core.schedule.plan import BatchPlan
@@ -41,6 +43,7 @@ class Driver:
         max_running: int = 8,
         overlap: bool = False,
         cached: bool = True,
+        num_snapshots: int | None = None,
         chunked: bool = True,
         conservativeness: float = 1.0,
         share: float = 0.0,
@@ -49,7 +52,9 @@ class Driver:
         speculation: Speculation | None = None,
     ) -> None:
         pool = KVPool(num_tokens // page_size, page_size)
-        cache = RadixCache(pool, rule) if cached else NoPrefixCache()
+        cache: PrefixCache = RadixCache(pool, rule) if cached else NoPrefixCache()
+        if num_snapshots is not None:  # the model keeps states
+            cache = SnapshotCache(pool, SnapshotSlots(max_running, num_snapshots), rule)
         self.max_len = pool.num_pages * page_size
         self.pages = SequencePages(pool, cache, max_running, self.max_len)
         self.scheduler = Scheduler(

@@ -22,7 +22,8 @@ SEED = 17
 class HashedModel:
     """An executor of hashes: it has a page table and last tokens of its own, and reads nothing but a `StepInput`.
 
-    Only what it checks its slots against comes from the sequences themselves.
+    Only what it checks its slots against comes from the sequences themselves. If states are kept, each slot of theirs
+    holds the length and the hash of a prefix: it is a storage of states that tells one state from another.
     """
 
     def __init__(self, pages: SequencePages, vocab_size: int) -> None:
@@ -32,6 +33,8 @@ class HashedModel:
         self._vocab_size = vocab_size
         self._last: dict[int, int] = {}
         self._hashed: dict[str, tuple[list[int], list[int]]] = {}
+        self._keeps_states = pages.states is not None
+        self._states: dict[int, tuple[int, int]] = {}  # length and hash of a prefix, by slot
 
     def run(self, plan: BatchPlan) -> list[int]:
         """Write and check the slots of a plan; return the sampled tokens."""
@@ -43,13 +46,17 @@ class HashedModel:
         ]
         sampled: list[int] = []
         first = 0
-        for seq, row, start, count, num in zip(
-            plan.sequences,
-            step.rows.tolist(),
-            step.starts.tolist(),
-            step.counts.tolist(),
-            step.num_sampled.tolist(),
-            strict=True,
+        for source, target in zip(step.states.sources.tolist(), step.states.targets.tolist(), strict=True):
+            self._states[target] = self._states[source]
+        for place, (seq, row, start, count, num) in enumerate(
+            zip(
+                plan.sequences,
+                step.rows.tolist(),
+                step.starts.tolist(),
+                step.counts.tolist(),
+                step.num_sampled.tolist(),
+                strict=True,
+            )
         ):
             own = tokens[first : first + count]
             first += count
@@ -61,12 +68,25 @@ class HashedModel:
             slots = self._table[row][places // self._page_size] * self._page_size + places % self._page_size
             self._slots[slots[start:]] = hashes[start:]
             assert (self._slots[slots] == hashes).all(), "a sequence would read what is not its own"
+            if self._keeps_states:
+                self._change_states(step, place, hashes.tolist())
             for end in range(start + count - num, start + count):
                 self._last[row] = self.next_token(int(hashes[end]))
                 if seq.constraint is not None and seq.constraint.forced:
                     self._last[row] = seq.constraint.forced[0]
                 sampled.append(self._last[row])
         return sampled
+
+    def _change_states(self, step: StepInput, place: int, hashes: list[int]) -> None:
+        """Check the state from which a sequence continues; write the one after it, and those copied in passing."""
+        row, start = int(step.rows[place]), int(step.starts[place])
+        if start:
+            assert self._states[row] == (start, hashes[start - 1]), "a sequence continues from a wrong state"
+        for index in np.flatnonzero(step.states.places == place).tolist():
+            position, slot = int(step.states.positions[index]), int(step.states.slots[index])
+            assert start < position <= len(hashes), "a state is copied that the step does not compute"
+            self._states[slot] = position, hashes[position - 1]
+        self._states[row] = len(hashes), hashes[-1]
 
     def next_token(self, last_hash: int) -> int:
         """Return the token that follows a prefix of this hash."""

@@ -46,10 +46,19 @@ def draw_speculation(rng: random.Random) -> Speculation:
 class EverythingDriver(Driver):
     """Adds, aborts, pins, unpins, flushes, switches policies, lets time pass, and steps."""
 
-    def __init__(self, rng: random.Random, page_size: int, overlap: bool) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        page_size: int,
+        overlap: bool,
+        num_snapshots: int | None = None,
+        num_tokens: int | None = None,
+    ) -> None:
+        is_plain = overlap or num_snapshots is not None  # neither has drafts
         super().__init__(
             page_size=page_size,
-            num_tokens=rng.choice([64, 128, 256]),
+            num_tokens=num_tokens or rng.choice([64, 128, 256]),
+            num_snapshots=num_snapshots,
             budget=rng.choice([1, 7, 16, 64]),
             max_running=rng.choice([1, 3, 8]),
             overlap=overlap,
@@ -57,7 +66,7 @@ class EverythingDriver(Driver):
             conservativeness=rng.choice([0.05, 1.0]),
             share=rng.choice([0.0, 0.5]),
             rule=make_rule(rng.choice(list(RULES))),
-            speculation=None if overlap or rng.random() < 0.5 else draw_speculation(rng),
+            speculation=None if is_plain or rng.random() < 0.5 else draw_speculation(rng),
         )
         assert isinstance(self.pages.cache, RadixCache)
         self.rng = rng
@@ -91,9 +100,7 @@ class EverythingDriver(Driver):
 
     def add_any(self) -> None:
         rng = self.rng
-        prompt = (rng.choice(self.shared)[: rng.randrange(21)] + self.tokens(8))[
-            : rng.randrange(1, self.max_len)
-        ]
+        prompt = self.prompt()
         self.num_added += 1
         self.add(
             f"{self.num_added}",
@@ -105,6 +112,11 @@ class EverythingDriver(Driver):
             priority=rng.randrange(-1, 3),
             tenant=rng.choice(["", "ann", "bob"]),
         )
+
+    def prompt(self) -> list[int]:
+        rng = self.rng
+        prompt = rng.choice(self.shared)[: rng.randrange(21)] + self.tokens(8)
+        return prompt[: rng.randrange(1, self.max_len)]
 
     def switch(self, name: str) -> None:
         policy = load_policy(REGISTRY, name, POLICIES[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ LLAMA_8B = ModelShape.uniform(
 )
 
 
-def plan(**changes: Any) -> MemoryPlan:
+def plan(shape: ModelShape = LLAMA_8B, **changes: Any) -> MemoryPlan:
     numbers = {
         "device_bytes": 139 * GIB,
         "fraction": 0.88,
@@ -30,7 +31,7 @@ def plan(**changes: Any) -> MemoryPlan:
         "max_running": 512,
         "max_graph_size": 512,
     }
-    return plan_memory(LLAMA_8B, **(numbers | changes))
+    return plan_memory(shape, **(numbers | changes))
 
 
 def test_llama_needs_128_kib_a_token() -> None:
@@ -77,6 +78,29 @@ def test_the_token_limit_rounds_to_whole_pages() -> None:
 def test_memory_errors_name_the_helpful_flag(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         plan(**changes)
+
+
+STATEFUL = dataclasses.replace(LLAMA_8B, num_state_bytes=100 << 20)
+
+
+def test_snapshots_of_states_take_a_quarter_at_most() -> None:
+    """Their memory is taken from that for keys and values, and is an item of the plan."""
+    without = plan(shape=STATEFUL, max_running=16, max_snapshots=0)
+    few = plan(shape=STATEFUL, max_running=16)
+    assert few.num_snapshots == 32
+    assert few.items[3] == ("32 snapshots of states", 3200 << 20)
+    assert (without.num_tokens - few.num_tokens) * few.bytes_per_token == pytest.approx(3200 << 20, rel=1e-3)
+    larger = dataclasses.replace(STATEFUL, num_state_bytes=1 << 30)
+    many = plan(shape=larger, max_running=16, fraction=0.5)
+    room = int(0.5 * many.device_bytes) - larger.num_weight_bytes
+    assert many.num_snapshots == room // 4 >> 30 < 32
+
+
+def test_too_many_snapshots_of_states_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"--max-state-snapshots is 9999, which take 976.46 GB; .*; lower it"
+    ):
+        plan(shape=STATEFUL, max_snapshots=9999)
 
 
 def test_graph_sizes_leave_little_padding() -> None:

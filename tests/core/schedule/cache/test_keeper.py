@@ -12,6 +12,8 @@ from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
 from llmfw.core.schedule.cache.radix_cache import RadixCache
+from llmfw.core.schedule.cache.snapshot_cache import SnapshotCache
+from llmfw.core.schedule.cache.snapshots import SnapshotSlots
 
 from ..driver import Driver
 from .test_subscriptions import fill, ids
@@ -28,6 +30,23 @@ class House:
 
     def pin(self, tokens: list[int], ttl_s: float = 60.0, salt: str = "") -> str:
         return self.keeper.pin(PinPrefix(tokens, ttl_s, salt)).id
+
+
+def test_pins_keep_half_of_the_snapshots_at_most() -> None:
+    pool = KVPool(100, 1)
+    cache = SnapshotCache(pool, SnapshotSlots(0, 5))
+    keeper = CacheKeeper(cache, pool, 50, lambda: 0.0)
+    fill(cache, pool, [7, 8, 9])
+    slot = cache.reserve_slot()
+    assert slot is not None
+    cache.attach(ids([7, 8, 9]), "", slot)
+    assert (keeper.view().num_snapshots, keeper.view().max_snapshots) == (1, 5)
+    for first in (1, 2):
+        keeper.pin(PinPrefix([first, 5], 60.0))
+    with pytest.raises(
+        RequestError, match=r"2 prefixes are pinned, .* of which pins may keep 2; unpin another"
+    ):
+        keeper.pin(PinPrefix([3, 5], 60.0))
 
 
 def test_a_pinned_prefix_stays_until_it_expires() -> None:
