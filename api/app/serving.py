@@ -26,7 +26,6 @@ from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
 from llmfw.api.services.components import start_engine
 from llmfw.api.services.middleware import Middleware
-from llmfw.api.services.observing import observed
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import PluginError
@@ -277,7 +276,7 @@ class Serving:
         registry = self._plugins.registry
         components = await start_engine(client, self._engine_config, self._config, registry)
         app = create_app(
-            observed(client, self._observers),
+            client,
             components,
             self._stores,
             self._config,
@@ -285,6 +284,7 @@ class Serving:
             plugin_routes=usable_routes(self._plugins.routes),
             middleware=self._middleware,
             authenticators=self._authenticators if self._keys.has_others else None,
+            observers=self._observers,
             ledger=registry.ledger,
         )
         prepare_process(self._config, has_keys=self._keys.has_keys)
