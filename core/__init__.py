@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .base.errors import NotReadyError as NotReadyError
     from .base.errors import OverloadedError as OverloadedError
     from .base.errors import PluginError as PluginError
+    from .base.errors import RateLimitError as RateLimitError
     from .base.errors import RequestError as RequestError
     from .base.errors import StorageDamagedError as StorageDamagedError
     from .base.errors import StorageError as StorageError
@@ -155,6 +156,7 @@ if TYPE_CHECKING:
     from .interfaces.server_api import Failure as Failure
     from .interfaces.server_api import ServedModel as ServedModel
     from .interfaces.server_api import ServerAPI as ServerAPI
+    from .interfaces.tenant_limits import TenantLimits as TenantLimits
     from .interfaces.tokenizer import IncrementalDetokenizer as IncrementalDetokenizer
     from .interfaces.tokenizer import Tokenizer as Tokenizer
     from .interfaces.weight_loader import StoredTensor as StoredTensor
@@ -215,6 +217,7 @@ _HOMES = {
         "ComponentError",
         "ComponentFailedError",
         "PluginError",
+        "RateLimitError",
         "RequestError",
         "StorageDamagedError",
         "StorageError",
@@ -330,6 +333,7 @@ _HOMES = {
     ".interfaces.eviction_rule": ("CacheLeaf", "EvictionRule"),
     ".interfaces.operation": ("Operation", "describe"),
     ".interfaces.scopes": ("SCOPES",),
+    ".interfaces.tenant_limits": ("TenantLimits",),
     ".interfaces.route_services": (
         "Caller",
         "CallerFiles",

@@ -214,7 +214,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
     ),
     "drafter": ("llmfw.core:Drafter", "llmfw.core:SequenceDrafter", "llmfw.core:DraftedRequest"),
     "authenticator": tuple(
-        f"llmfw.core:{name}" for name in ("Authenticator", "Credentials", "Principal", "Refusal")
+        f"llmfw.core:{name}"
+        for name in ("Authenticator", "Credentials", "Principal", "TenantLimits", "Refusal")
     ),
     "middleware": ("llmfw.core:HTTPMiddleware",),
     "request_field": ("llmfw.core:RequestField",),

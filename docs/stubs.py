@@ -151,7 +151,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 def _is_shown(node: ast.stmt) -> bool:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return not node.name.startswith("_") or node.name == "__init__"
+        return not node.name.startswith("_") or node.name in ("__init__", "__call__")
     if isinstance(node, ast.ClassDef):
         return not node.name.startswith("_")
     return any(not name.startswith("_") for name in _names(node))

@@ -17,6 +17,7 @@ from llmfw.core.interfaces.authenticator import Refusal
 from .authenticators import Authenticators
 from .error_reply import send_error
 from .keyring import Keyring
+from .tenant_loads import TenantLoads
 
 TWO_KEYS = "the headers 'authorization' and 'x-api-key' have different keys; send one of them"
 
@@ -31,6 +32,7 @@ class ApiKey:
         keys: the accepted keys.
         public: paths that need no key.
         others: authenticators of plugins, which are asked about requests without a valid key.
+        loads: loads of the tenants, which learn the limits that authenticators give them.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class ApiKey:
         keys: Keyring,
         public: Collection[str] = (),
         others: Authenticators | None = None,
+        loads: TenantLoads | None = None,
     ) -> None:
         self._app = app
         self._keys = keys
         self._public = public
         self._others = others
+        self._loads = loads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
@@ -67,6 +71,8 @@ class ApiKey:
                 refusal = answer.message
             else:
                 known = answer
+                if known is not None and self._loads is not None:
+                    self._loads.note(known)
         if known is not None:
             with serving_client(known.tenant, known.scopes):
                 await self._app(scope, receive, send)

@@ -15,6 +15,7 @@ from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError, ComponentFailedError, ConfigError, OverloadedError
 from llmfw.core.interfaces.authenticator import Authenticator, Credentials, Principal, Refusal
 from llmfw.core.interfaces.scopes import SCOPES
+from llmfw.core.interfaces.tenant_limits import MAX_LIMIT, TenantLimits, wrong_limit
 from llmfw.core.plugin.calls import EXPECTED_ERRORS, ComponentCalls
 from llmfw.core.plugin.choice import choose
 from llmfw.core.plugin.containment import contained, raise_if_process_ends
@@ -167,7 +168,7 @@ async def _outcome(component: Authenticator, credentials: Credentials) -> tuple[
 def _known(each: InUse, principal: Principal) -> Known:
     """Return a principal with the server's name for it. No API key's name has a "/"."""
     tenant = ADMIN if principal.is_admin else f"{each.calls.entry.name}/{principal.tenant}"
-    return Known(tenant, principal.scopes)
+    return Known(tenant, principal.scopes, principal.limits)
 
 
 def _check(answer: object) -> None:
@@ -209,6 +210,7 @@ def _check_principal(principal: Principal) -> None:
     if expires_at is not None and not _is_time(expires_at):
         raise WrongAnswerError("a principal's expires_at must be a finite number or None")
     _check_scopes(principal.scopes, is_admin=is_admin)
+    _check_limits(principal.limits, is_admin=is_admin)
 
 
 def _check_scopes(scopes: object, *, is_admin: bool) -> None:
@@ -220,6 +222,17 @@ def _check_scopes(scopes: object, *, is_admin: bool) -> None:
         raise WrongAnswerError("a principal's scopes must be a frozenset of str, or None")
     if not scopes <= SCOPES.keys():
         raise WrongAnswerError(f"a principal's scopes must be among {', '.join(SCOPES)}")
+
+
+def _check_limits(limits: object, *, is_admin: bool) -> None:
+    if limits is None:
+        return
+    if is_admin:
+        raise WrongAnswerError("an administrator has no limits: the principal's limits must be None")
+    if not isinstance(limits, TenantLimits):
+        raise WrongAnswerError("a principal's limits must be a TenantLimits or None")
+    if name := wrong_limit(limits):
+        raise WrongAnswerError(f"a principal's limits.{name} must be an int from 1 to {MAX_LIMIT}, or None")
 
 
 def _is_text(text: str) -> bool:

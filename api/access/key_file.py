@@ -7,13 +7,15 @@ import re
 import select
 import stat
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from llmfw.core.base.errors import ConfigError
 
-from .key_scopes import parse_scopes
+from .key_limits import parse_limits
+from .key_scopes import PREFIX, parse_scopes
 from .key_table import UserKey
 from .key_text import digest_of, is_short, split_name
 
@@ -38,8 +40,8 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
     """Return the keys in a file. Empty lines and lines that start with `#` are skipped.
 
     Args:
-        named: whether lines are `NAME=KEY` or `NAME=sha256:HEX`, and may end in ` scopes=SCOPE,SCOPE`; if not,
-            `KEY` or `sha256:HEX` (admin keys).
+        named: whether lines are `NAME=KEY` or `NAME=sha256:HEX`, and may go on with ` scopes=SCOPE,SCOPE` and limits
+            such as ` requests_per_minute=60`; if not, `KEY` or `sha256:HEX` (admin keys).
         may_wait: whether the file may be a pipe, for which this waits up to PIPE_S seconds.
 
     Raises:
@@ -58,15 +60,14 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
         if not line or line.startswith("#"):
             continue
         where = f"line {number} of {str(path)!r}"
-        name, key, scopes = _split_line(line) if named else ("", line, None)
+        name, key, rest = _split_line(line) if named else ("", line, [])
         if named and not name:
             raise ConfigError(
                 f"{where} is not NAME=KEY or NAME=sha256:HEX; a name has 1 to 64 letters, digits, '.', '_', '@' or "
                 "'-', and '=' has no space before or after it"
             )
         try:
-            allowed = None if scopes is None else parse_scopes(scopes)
-            keys.append(UserKey(name, digest_of(key), allowed))
+            keys.append(_user_key(name, key, rest))
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         if is_short(key):
@@ -78,14 +79,23 @@ def read_keys(path: Path, *, named: bool, may_wait: bool = True) -> KeyLines:
     return KeyLines(tuple(keys), tuple(warnings))
 
 
-def _split_line(line: str) -> tuple[str, str, str | None]:
-    """Return the name and the key of a line, and what follows them after a space; None if nothing does.
+def _split_line(line: str) -> tuple[str, str, list[str]]:
+    """Return the name and the key of a line, and the words that follow them.
 
     As in `split_name`, the name is "" if the line has none.
     """
-    named_key, *rest = re.split(r"[ \t]+", line, maxsplit=1)
+    named_key, *rest = re.split(r"[ \t]+", line)
     name, key = split_name(named_key)
-    return name, key, rest[0] if rest else None
+    return name, key, rest
+
+
+def _user_key(name: str, key: str, rest: Sequence[str]) -> UserKey:
+    """Return the key of a line, with the scopes and limits that follow it."""
+    scopes = [word for word in rest if word.startswith(PREFIX)]
+    if len(scopes) > 1:
+        raise ConfigError(f"{PREFIX!r} is given twice; list all scopes in one")
+    limits = parse_limits([word for word in rest if word not in scopes])
+    return UserKey(name, digest_of(key), parse_scopes(scopes[0]) if scopes else None, limits)
 
 
 def _read(path: Path, *, may_wait: bool) -> tuple[str, int]:

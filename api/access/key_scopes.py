@@ -11,17 +11,12 @@ PREFIX = "scopes="
 
 
 def parse_scopes(text: str) -> frozenset[str]:
-    """Return the scopes that `scopes=NAME,NAME` lists.
+    """Return the scopes that a text lists, which starts with PREFIX: `scopes=NAME,NAME`.
 
     Raises:
-        ConfigError: the text is something else, or a name is missing or unknown. The message shows short words
-            of letters only, because anything else may be a part of a key.
+        ConfigError: a name is missing or unknown. The message shows short words of letters only, because anything
+            else may be a part of a key.
     """
-    if not text.startswith(PREFIX):
-        raise ConfigError(
-            f"something other than '{PREFIX}NAME,NAME' follows the key; write the key without spaces, and comments "
-            "on lines of their own"
-        )
     names = text.removeprefix(PREFIX).split(",")
     for name in names:
         if name not in SCOPES:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.interfaces.tenant_limits import TenantLimits
 
 from .key_text import MAX_KEY
 from .principals import Known
@@ -26,11 +27,13 @@ class UserKey(msgspec.Struct, frozen=True):
         tenant: name of the tenant; "" for a key without a name.
         digest: SHA-256 of the key.
         scopes: names of `SCOPES`: what the key may do; None: everything.
+        limits: limits of the tenant; None: only those of the server.
     """
 
     tenant: str
     digest: bytes
     scopes: frozenset[str] | None = None
+    limits: TenantLimits | None = None
 
 
 class Keys:
@@ -40,7 +43,7 @@ class Keys:
     not take constant time: it compares digests, and clients cannot choose the first bytes of a digest.
 
     Args:
-        users: keys of tenants. A tenant may have several, each with its own scopes. The tenant of a key without
+        users: keys of tenants. A tenant may have several, each with its own scopes, but with the same limits. The tenant of a key without
             a name is named after the key's digest; if the server has only this key, the tenant is "".
         admins: digests of the admin keys.
 
@@ -49,16 +52,18 @@ class Keys:
         has_scopes: whether the scopes of some key are limited.
 
     Raises:
-        ConfigError: two tenants have the same key, a tenant has an admin key, or a key has different scopes in
-            different places.
+        ConfigError: two tenants have the same key, a tenant has an admin key, a key has different scopes in
+            different places, or the keys of a tenant have different limits.
     """
 
     def __init__(self, users: Collection[UserKey], admins: Iterable[bytes] = ()) -> None:
         is_alone = len({key.digest for key in users}) == 1
         self._clients: dict[bytes, Known] = {}
+        self._limits: dict[str, TenantLimits | None] = {}
         for key in users:
             tenant = key.tenant or ("" if is_alone else f"key-{key.digest.hex()[:8]}")
-            self._add(key.digest, Known(tenant, key.scopes))
+            self._add(key.digest, Known(tenant, key.scopes, key.limits))
+            self._limit(tenant, key.limits)
         self.tenants = frozenset(client.tenant for client in self._clients.values())
         self.has_scopes = any(client.scopes is not None for client in self._clients.values())
         for digest in admins:
@@ -74,6 +79,17 @@ class Keys:
         """Return the tenant of a key; None if the key is not valid."""
         client = self.client_of(key)
         return None if client is None else client.tenant
+
+    def limits_of(self, tenant: str) -> TenantLimits | None:
+        """Return the limits of a tenant; None if it has none, or has no key."""
+        return self._limits.get(tenant)
+
+    def _limit(self, tenant: str, limits: TenantLimits | None) -> None:
+        if self._limits.setdefault(tenant, limits) != limits:
+            raise ConfigError(
+                f"the API keys of {_words(tenant)} have different limits, which are the tenant's; write the same ones "
+                "after each of its keys"
+            )
 
     def _add(self, digest: bytes, client: Known) -> None:
         other = self._clients.setdefault(digest, client)

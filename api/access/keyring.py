@@ -10,6 +10,7 @@ from pathlib import Path
 from llmfw.api.server.file_watch import FileWatch
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.interfaces.tenant_limits import TenantLimits
 
 from .key_file import read_keys
 from .key_table import ADMIN, Keys, UserKey
@@ -73,6 +74,10 @@ class Keyring:
     def tenant_of(self, key: bytes) -> str | None:
         """Return the tenant of a client's key; None if the key is not valid."""
         return self._keys.tenant_of(key)
+
+    def limits_of(self, tenant: str) -> TenantLimits | None:
+        """Return the limits of a tenant's keys; None if it has none, or has no key."""
+        return self._keys.limits_of(tenant)
 
     def is_admin(self, tenant: str, scopes: frozenset[str] | None) -> bool:
         """Return whether a client is an administrator.

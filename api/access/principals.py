@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from llmfw.core.interfaces.authenticator import Credentials
+from llmfw.core.interfaces.tenant_limits import TenantLimits
 
 MAX_KEPT = 10_000
 """Maximum number of kept answers; the one that was used least recently leaves first."""
@@ -21,10 +22,12 @@ class Known(msgspec.Struct, frozen=True):
     Attributes:
         tenant: the server's name for it (`terms.key_name`).
         scopes: names of `SCOPES`: what it may do; None: everything.
+        limits: limits of the tenant; None: only those of the server.
     """
 
     tenant: str
     scopes: frozenset[str] | None = None
+    limits: TenantLimits | None = None
 
 
 class _Kept(msgspec.Struct, frozen=True):

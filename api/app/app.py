@@ -18,8 +18,10 @@ from llmfw.api.access.authenticators import Authenticators
 from llmfw.api.access.key_caches import KeyCaches
 from llmfw.api.access.key_text import hashed
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.access.limited_client import LimitedEngineClient
 from llmfw.api.access.redaction import Redaction
 from llmfw.api.access.scopes import guard_scope
+from llmfw.api.access.tenant_loads import TenantLoads
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
 from llmfw.api.for_plugins.client import CallerEngineClient
 from llmfw.api.for_plugins.server_api import InProcessAPI
@@ -54,6 +56,7 @@ from llmfw.api.server.limits import body_limits
 from llmfw.api.server.root_path import RootPath
 from llmfw.api.server.tls import Certificate
 from llmfw.api.services.middleware import Middleware
+from llmfw.api.services.observing import observed
 from llmfw.api.services.services import ModelComponents, Services
 from llmfw.api.services.stores import Stores
 from llmfw.api.text.terms import key_name, key_scopes
@@ -84,8 +87,8 @@ def create_app(
     plugin_routes: Sequence[tuple[str, str]] = (),
     middleware: Sequence[Middleware] = (),
     authenticators: Authenticators | None = None,
-    ledger: ComponentLedger | None = None,
     observers: Observers | None = None,
+    ledger: ComponentLedger | None = None,
     drain: Drain | None = None,
     certificate: Certificate | None = None,
 ) -> ASGIApp:
@@ -100,8 +103,8 @@ def create_app(
             controllers. The application's state gives them `api`, `services`, `client` and `config`.
         middleware: middleware of plugins, from the outside inward.
         authenticators: authenticators of plugins, which `config` must name; None: there are none.
+        observers: observers of the requests; None: there are none.
         ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
-        observers: observers, for their metrics; None: there are none.
         drain: drain of the server, to which the application adds its work; None: a new one.
         certificate: certificate of the server, to be read again on request; None: there is none.
 
@@ -111,8 +114,11 @@ def create_app(
     """
     keys = keys or Keyring(config)
     config = _without_keys(config)
+    loads = TenantLoads(keys)
+    client = LimitedEngineClient(client, loads)
+    client = client if observers is None else observed(client, observers, config.served_model_name)
     client = KeyCaches(client) if config.prefix_cache_scope == "key" else client
-    services = Services(client, components, stores, config, keys)
+    services = Services(client, components, stores, config, keys, loads.ready)
     drain = drain or Drain()
     drain.add(services)
     ledger = ledger or ComponentLedger()
@@ -139,7 +145,7 @@ def create_app(
     for plugin, path in plugin_routes:
         _register(app, plugin, path, ledger)
     inner = wrapped(HeadFollowsGet(app), middleware, outside_checks=False)
-    return _guarded(inner, config, keys, middleware, authenticators, drain, http)
+    return _guarded(inner, config, keys, middleware, authenticators, drain, http, loads)
 
 
 def _state_for_plugins(
@@ -225,10 +231,11 @@ def _guarded(
     others: Authenticators | None,
     drain: Drain,
     http: HTTPRequests,
+    loads: TenantLoads,
 ) -> ASGIApp:
     """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, plugins' middleware that
     stands before these checks, trace context, the drain, ids, access log, counts."""
-    guarded = ApiKey(app, keys, OPEN_PATHS, others) if keys.has_keys else app
+    guarded = ApiKey(app, keys, OPEN_PATHS, others, loads) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)

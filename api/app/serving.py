@@ -29,7 +29,6 @@ from llmfw.api.server.start import prepare_process
 from llmfw.api.server.tls import Certificate
 from llmfw.api.services.components import start_engine
 from llmfw.api.services.middleware import Middleware
-from llmfw.api.services.observing import observed
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import PluginError
@@ -333,7 +332,7 @@ class Serving:
         registry = self._plugins.registry
         components = await start_engine(client, self._engine_config, self._config, registry)
         app = create_app(
-            observed(client, self._observers, self._config.served_model_name),
+            client,
             components,
             self._stores,
             self._config,
@@ -341,8 +340,8 @@ class Serving:
             plugin_routes=usable_routes(self._plugins.routes),
             middleware=self._middleware,
             authenticators=self._authenticators if self._keys.has_others else None,
-            ledger=registry.ledger,
             observers=self._observers,
+            ledger=registry.ledger,
             drain=self._drain,
             certificate=self._certificate,
         )

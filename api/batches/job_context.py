@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -15,6 +16,12 @@ from .counts import BatchCounts
 from .endpoints import Endpoints
 from .work_marks import WorkMarks
 
+Pace = Callable[[str], Awaitable[None]]
+
+
+async def no_pace(tenant: str) -> None:
+    """Let a line start at once: there are no limits of tenants."""
+
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     """Objects that all jobs share.
@@ -24,6 +31,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
         running: semaphore that limits how many jobs run lines at once. Each running job has a piece of its
             input in memory.
         marks: work marks, which show after a crash which lines were worked on.
+        pace: waits until the limits of a tenant, by its name, let another line start.
         limits: limits on the size and structure of each line.
         counts: counts what has ended in this process.
         retry_s: seconds to wait before the first retry.
@@ -36,6 +44,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     validating: asyncio.Semaphore
     running: asyncio.Semaphore
     marks: WorkMarks
+    pace: Pace
     limits: BodyLimits
     retry_s: float
     counts: BatchCounts = msgspec.field(default_factory=BatchCounts)

@@ -117,6 +117,7 @@ class LineRun:
                 async for number, raw in lines:
                     if number not in done:
                         await self._buffer.healthy()
+                        await self._context.pace(self._record.tenant)
                         if number not in guilty:
                             await flight.send(self._answer(number, raw))
                         elif not guilty[number]:

@@ -28,7 +28,7 @@ from .completion_window import window_seconds
 from .counts import BatchCounts
 from .endpoints import Answering, Endpoints
 from .job import log_change
-from .job_context import JobContext
+from .job_context import JobContext, Pace, no_pace
 from .runner import BatchRunner, unfinished
 from .states import cancelling, may_be_cancelled
 from .view import view
@@ -177,6 +177,7 @@ def open_batches(
     ownership: Ownership,
     deleting: asyncio.Lock | None = None,
     folder: Path | None = None,
+    pace: Pace = no_pace,
 ) -> BatchService:
     """Return a batch service with its own runner. The caller must start and close it.
 
@@ -187,6 +188,7 @@ def open_batches(
         limits: limits on the size and structure of each line.
         ownership, deleting: as in `BatchService`.
         folder: folder of the work marks, which reveal lines that crash the server; None: no marks are stored.
+        pace: as in `JobContext`.
     """
     endpoints = Endpoints(answering, strict=strict)
     context = JobContext(
@@ -197,6 +199,7 @@ def open_batches(
         validating=asyncio.Semaphore(VALIDATING),
         running=asyncio.Semaphore(RUNNING),
         marks=WorkMarks(folder),
+        pace=pace,
         limits=limits,
         retry_s=RETRY_S,
     )

@@ -28,6 +28,7 @@ from llmfw.core.base.errors import (
     NotFoundError,
     NotReadyError,
     OverloadedError,
+    RateLimitError,
     RequestError,
     StorageDamagedError,
     StorageError,
@@ -100,6 +101,8 @@ def body_of(error: Exception) -> ErrorBody:
             (code for kind, code in _STORAGE_CODES.items() if isinstance(error, kind)), "storage_unavailable"
         )
         detail = ErrorDetail(message=_STORAGE[code], type="server_error", code=code)
+    elif isinstance(error, RateLimitError):
+        detail = ErrorDetail(message=str(error), type="rate_limit_error", code="rate_limit_exceeded")
     elif isinstance(error, TenantLimitError):
         detail = ErrorDetail(message=str(error), type="rate_limit_error", code="tenant_limit")
     elif isinstance(error, OverloadedError):

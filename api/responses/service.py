@@ -26,6 +26,7 @@ from llmfw.core.base.errors import (
     EngineRestartingError,
     OverloadedError,
     RequestError,
+    TenantLimitError,
 )
 
 from .background import Background
@@ -245,7 +246,7 @@ class ResponseService:
         log.show("created")
         log.show("queued")
         try:
-            async with self._background.turn(job), contextlib.aclosing(_patient_steps(job)) as steps:
+            async with contextlib.aclosing(self._patient_steps(job)) as steps:
                 async for step in steps:
                     if job.wait is not None:
                         continue
@@ -260,6 +261,20 @@ class ResponseService:
         except Exception as error:  # noqa: BLE001 - no client waits; the response reports the error
             await self._fail(job, error)
         self._end_events(job)
+
+    async def _patient_steps(self, job: Job) -> AsyncGenerator[list[Event], None]:
+        """Wait for a job's turn, and yield its steps.
+
+        A job whose tenant has reached its limits gives up its turn while it waits, for those of others.
+        """
+        while True:
+            try:
+                async with self._background.turn(job), contextlib.aclosing(_patient_steps(job)) as steps:
+                    async for step in steps:
+                        yield step
+                return
+            except TenantLimitError as error:
+                await asyncio.sleep(error.retry_after_s)
 
     def _ending(self, response_id: str) -> asyncio.Lock:
         """Return the lock of a response, which `cancel` and `delete` hold.
@@ -296,6 +311,9 @@ async def _patient_steps(job: Job) -> AsyncGenerator[list[Event], None]:
     """Yield the steps of a job.
 
     While the engine is full or restarts, wait and retry: no client waits for the job.
+
+    Raises:
+        TenantLimitError: the job's tenant has reached its limits.
     """
     while True:
         try:
@@ -303,6 +321,8 @@ async def _patient_steps(job: Job) -> AsyncGenerator[list[Event], None]:
                 async for step in steps:
                     yield step
             return
+        except TenantLimitError:
+            raise
         except (OverloadedError, EngineRestartingError) as error:
             await asyncio.sleep(error.retry_after_s)
 

@@ -14,6 +14,7 @@ from llmfw.api.access.ownership import Ownership, warn_of_unowned
 from llmfw.api.admin.service import AdminService
 from llmfw.api.anthropic.service import MessageService
 from llmfw.api.batches.deferring import DeferringClient
+from llmfw.api.batches.job_context import Pace, no_pace
 from llmfw.api.batches.service import open_batches
 from llmfw.api.chat.service import ChatService
 from llmfw.api.completions.service import CompletionService
@@ -122,6 +123,7 @@ class Services:
         components: the model's components.
         stores: opened stores; `close` closes them.
         keys: API keys of the clients; None: no keys.
+        pace: as in `open_batches`.
 
     Attributes:
         live: services that answer live requests. Batches have separate services, whose requests are
@@ -135,6 +137,7 @@ class Services:
         stores: Stores,
         config: ServerConfig,
         keys: Keyring | None = None,
+        pace: Pace = no_pace,
     ) -> None:
         self._ownership = Ownership(keys, config.adopt_unowned)
         self._keys = keys
@@ -167,6 +170,7 @@ class Services:
             deleting=self.files.deleting,
             ownership=self._ownership,
             folder=stores.folder,
+            pace=pace,
         )
 
     async def start(self) -> None:

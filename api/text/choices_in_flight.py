@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from llmfw.core.base.errors import DeadlineError, OverloadedError
+from llmfw.core.base.errors import DeadlineError, OverloadedError, RateLimitError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 
@@ -128,7 +128,9 @@ class ChoicesInFlight:
         """Run a choice to its end and return True.
 
         If the engine is full, raises OverloadedError for a choice in `first`. For later choices, waits for
-        the engine's retry time and returns False, because the reply to the client has already started.
+        the engine's retry time and returns False, because the reply to the client has already started. If a
+        rate of the tenant is used up, raises RateLimitError for the very first choice only: otherwise a
+        request with more choices than the rate has could never be answered.
         """
         request = self._timed(choice.request)
         try:
@@ -136,7 +138,7 @@ class ChoicesInFlight:
                 async for event in events:
                     self._queue.put_nowait((choice, event))
         except OverloadedError as error:
-            if choice.index in self.first:
+            if choice.index == 0 or (choice.index in self.first and not isinstance(error, RateLimitError)):
                 raise
             await asyncio.sleep(min(error.retry_after_s, MAX_RETRY_S))
             return False

@@ -20,6 +20,7 @@
     │   └── ContentLostError   the content of a stored file is gone or damaged
     ├── OverloadedError        the server cannot take the request now; a retry may succeed
     │   ├── TenantLimitError   one key or user has reached its limit of requests
+    │   │   └── RateLimitError  one tenant has reached its limit of requests or tokens per minute
     │   └── NotReadyError      an operator has made the server take no requests
     ├── DeadlineError          a request's own timeout has passed
     ├── ComponentFailedError        a component raised an unexpected exception while it served a request
@@ -174,6 +175,10 @@ class OverloadedError(LLMFWError):
 
 class TenantLimitError(OverloadedError):
     """A tenant has reached its limit of requests."""
+
+
+class RateLimitError(TenantLimitError):
+    """A tenant has reached its limit of requests per minute, or of tokens per minute."""
 
 
 class NotReadyError(OverloadedError):

@@ -204,6 +204,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
             (`TokenEvent.restarted`). The engine ignores this field.
         fields: values of request fields of plugins (see `core.interfaces.request_field`), by name: plain
             data. A field that the client left out, and that has no default, is not in it.
+        tenant_max_requests: maximum number of the tenant's requests that wait or run, of which this would be one;
+            None: the engine's `max_tenant_requests`.
+        tenant_max_queued: the same for those that wait, if the tenant is an API key; None: no limit.
     """
 
     id: str
@@ -228,6 +231,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     logprob_token_ids: tuple[int, ...] = ()
     prompt_logprob_token_ids: tuple[int, ...] = ()
     fields: dict[str, Any] = {}
+    tenant_max_requests: int | None = None
+    tenant_max_queued: int | None = None
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
@@ -240,7 +245,7 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
         prompts: token ids of each prompt, at least one per prompt.
         dimensions: number of dimensions that the vectors are truncated to; None: not truncated.
         deferrable: whether the request runs only in the capacity that other requests leave.
-        tenant, tenant_is_key, timeout_s: as in `Request`.
+        tenant, tenant_is_key, timeout_s, tenant_max_requests, tenant_max_queued: as in `Request`.
         type_ids: type of each token of each prompt, for a model that classifies: 0, or 1 in the second text of
             a pair; empty: all 0.
     """
@@ -253,6 +258,8 @@ class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_
     tenant_is_key: bool = False
     timeout_s: float | None = None
     type_ids: list[list[int]] = []
+    tenant_max_requests: int | None = None
+    tenant_max_queued: int | None = None
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

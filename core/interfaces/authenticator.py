@@ -10,6 +10,8 @@ from typing import ClassVar
 
 import msgspec
 
+from .tenant_limits import TenantLimits
+
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Who sends a request: either a tenant or the administrator.
@@ -24,12 +26,16 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             headers; None: it asks again for each request. A time in the past is a refusal.
         scopes: names of `SCOPES`: what the tenant may do; None: everything. A request for a route whose scope
             is missing gets a 403. Must be None for the administrator, who may do everything.
+        limits: limits of the tenant; None: only those of the server. They hold for all that the tenant sends,
+            batches included, until another principal of the tenant has others. Must be None for the
+            administrator.
     """
 
     tenant: str = ""
     is_admin: bool = False
     expires_at: float | None = None
     scopes: frozenset[str] | None = None
+    limits: TenantLimits | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True):

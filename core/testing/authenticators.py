@@ -15,6 +15,7 @@ import pytest
 
 from llmfw.core.interfaces.authenticator import Authenticator, Credentials, Principal, Refusal
 from llmfw.core.interfaces.scopes import SCOPES
+from llmfw.core.interfaces.tenant_limits import MAX_LIMIT, TenantLimits, wrong_limit
 
 Answer = Principal | Refusal | None
 Headers = tuple[tuple[str, str], ...]
@@ -93,6 +94,7 @@ class AuthenticatorTests:
         assert isinstance(second, Principal)
         assert (first.tenant, first.is_admin) == (second.tenant, second.is_admin)
         assert first.scopes == second.scopes
+        assert first.limits == second.limits
         assert first.expires_at is None or first.expires_at > time.time()
 
     def test_changed_credentials_are_not_recognized(
@@ -147,6 +149,7 @@ def answer_of(authenticator: Authenticator, headers: Headers) -> Answer:
         assert answer.tenant == "" if answer.is_admin else _TENANT.fullmatch(answer.tenant)
         assert answer.expires_at is None or math.isfinite(answer.expires_at)
         _check_scopes(answer)
+        _check_limits(answer)
     if isinstance(answer, Refusal):
         assert answer.message.isprintable()
         assert len(answer.message) <= MAX_MESSAGE
@@ -159,6 +162,16 @@ def _check_scopes(answer: Principal) -> None:
     elif answer.scopes is not None:
         assert isinstance(answer.scopes, frozenset)
         assert answer.scopes <= SCOPES.keys()
+
+
+def _check_limits(answer: Principal) -> None:
+    limits: object = answer.limits
+    if answer.is_admin:
+        assert limits is None, "an administrator has no limits"
+    elif limits is not None:
+        assert isinstance(limits, TenantLimits)
+        wrong = wrong_limit(limits)
+        assert wrong is None, f"{wrong} must be an int from 1 to {MAX_LIMIT}, or None"
 
 
 async def _within(authenticator: Authenticator, headers: Headers) -> Answer:

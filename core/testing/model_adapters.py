@@ -22,6 +22,7 @@ from llmfw.core.model.positions import check_positions
 from llmfw.core.model.probe import probe
 from llmfw.core.plugin.registry import Entry
 
+from .declared import declared
 from .tensors import TensorTests
 
 LENGTHS = (1, 40, 7, 19)
@@ -36,7 +37,8 @@ Config = dict[str, Any]
 class ModelAdapterTests(TensorTests):
     """Conformance tests of a model adapter.
 
-    Derive from this class and override the fixtures `adapter` and `configs`, and others if their defaults do not fit.
+    Derive from this class and override the fixture `adapter`, and others if their defaults do not fit. An adapter declares
+    `conformance = {"configs": [...]}`, or the test class overrides the fixture `configs`.
     The tests build models of the configs with random weights, and compare them with transformers' own code.
     """
 
@@ -53,12 +55,18 @@ class ModelAdapterTests(TensorTests):
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture adapter")
 
     @pytest.fixture
-    def configs(self) -> Sequence[Mapping[str, Any]]:
+    def configs(self, adapter: type[ModelAdapter]) -> Sequence[Mapping[str, Any]]:
         """Return the fields of the configs of small models: each type, each variant, windows of a few tokens.
 
         The models must take sequences of 64 tokens.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to override the fixture configs")
+        found: Sequence[Mapping[str, Any]] | None = declared(adapter, "configs", None)
+        if found is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} has to override the fixture configs, or {adapter.__name__} has to declare "
+                'conformance = {"configs": […]}'
+            )
+        return found
 
     def test_each_model_type_has_a_config(
         self, adapter: type[ModelAdapter], configs: Sequence[Mapping[str, Any]]

@@ -54,6 +54,7 @@ TOKENS = tuple(float(mantissa * 10**power) for power in range(6) for mantissa in
 REFUSALS = {
     "OverloadedError": "queue_full",
     "TenantLimitError": "tenant_limit",
+    "RateLimitError": "rate_limit",
     "EngineRestartingError": "engine_restarting",
     "EngineDeadError": "engine_dead",
     "DeadlineError": "timeout",

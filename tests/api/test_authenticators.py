@@ -14,7 +14,15 @@ import pytest
 
 from llmfw.api.access.authenticators import Authenticators, InUse, build_authenticators
 from llmfw.api.access.principals import MAX_KEPT, KeptPrincipals, Known
-from llmfw.core import Authenticator, ConfigError, Credentials, OverloadedError, Principal, Refusal
+from llmfw.core import (
+    Authenticator,
+    ConfigError,
+    Credentials,
+    OverloadedError,
+    Principal,
+    Refusal,
+    TenantLimits,
+)
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.plugins import load_plugins
@@ -112,6 +120,21 @@ class Odd(Authenticator):
     async def lesser(self, token: str) -> Any:
         return Principal(is_admin=True, scopes=frozenset({"models"}))
 
+    async def boundless(self, token: str) -> Any:
+        return Principal(tenant="a", limits={"max_requests": 3})  # type: ignore[arg-type]
+
+    async def halved(self, token: str) -> Any:
+        return Principal(tenant="a", limits=TenantLimits(max_requests=0.5))  # type: ignore[arg-type]
+
+    async def nothing(self, token: str) -> Any:
+        return Principal(tenant="a", limits=TenantLimits(tokens_per_minute=0))
+
+    async def yes(self, token: str) -> Any:
+        return Principal(tenant="a", limits=TenantLimits(max_queued_requests=True))
+
+    async def restrained(self, token: str) -> Any:
+        return Principal(is_admin=True, limits=TenantLimits(max_requests=3))
+
     async def unsaid(self, token: str) -> Any:
         return Refusal("x" * 5_000)
 
@@ -163,6 +186,11 @@ def asked(served: Served, token: str, path: str = "/v1/completions") -> httpx.Re
         "unheard",
         "numbered",
         "lesser",
+        "boundless",
+        "halved",
+        "nothing",
+        "yes",
+        "restrained",
     ],
 )
 def test_a_failure_lets_no_request_pass(

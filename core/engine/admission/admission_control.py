@@ -45,7 +45,7 @@ class AdmissionControl:
     def check(self, request: Request) -> None:
         """Raise OverloadedError or TenantLimitError if the gate refuses a request."""
         if not request.deferrable:
-            self._gate.check(len(request.prompt), request.tenant, self._clock(), is_key=request.tenant_is_key)
+            self._gate.check_request(request, len(request.prompt), self._clock())
 
     def enter(self, request: Request) -> None:
         """Record an accepted request."""

@@ -15,6 +15,7 @@ from collections import Counter, deque
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import OverloadedError, TenantLimitError
+from llmfw.core.base.request import EmbedRequest, Request
 
 logger = logging.getLogger(__name__)
 
@@ -128,24 +129,40 @@ class QueueGate:
         """Return whether a request waits."""
         return request_id in self._waiting
 
-    def check(self, num_tokens: int, tenant: str, now: float, *, is_key: bool = False) -> None:
+    def check_request(self, request: Request | EmbedRequest, num_tokens: int, now: float) -> None:
+        """Check whether the queue accepts a request with a prompt of `num_tokens` tokens; raise as `check` does."""
+        self.check(
+            num_tokens,
+            request.tenant,
+            now,
+            is_key=request.tenant_is_key,
+            max_requests=request.tenant_max_requests,
+            max_queued=request.tenant_max_queued,
+        )
+
+    def check(
+        self,
+        num_tokens: int,
+        tenant: str,
+        now: float,
+        *,
+        is_key: bool = False,
+        max_requests: int | None = None,
+        max_queued: int | None = None,
+    ) -> None:
         """Check whether the queue accepts a request.
 
         Args:
             num_tokens: number of tokens in the request's prompt.
             is_key: whether the tenant is an API key.
+            max_requests, max_queued: the tenant's own limits on its requests, and on those of them that wait;
+                None: `max_tenant_requests` holds, and no limit.
 
         Raises:
             TenantLimitError: the tenant has reached the limit on its requests.
             OverloadedError: the queue is full.
         """
-        most, count = self._max_tenant_requests, self._num_of.get(tenant, 0)
-        if most is not None and count >= most:
-            whose = f"{tenant!r} has" if tenant else "clients that name no user have"
-            raise TenantLimitError(
-                f"{whose} {count} requests that wait or run; at most {most} are allowed at once",
-                retry_after_s=self._retry_after(1, now),
-            )
+        self._check_tenant(tenant, now, max_requests, max_queued)
         waiting = len(self._waiting)
         if is_key and self._is_within_share(num_tokens, tenant):
             return
@@ -160,6 +177,23 @@ class QueueGate:
                 f"the queue is full: prompts of {self._num_tokens} tokens wait, and this one's {num_tokens} tokens "
                 f"would exceed the limit of {self._max_tokens} by {excess}",
                 retry_after_s=self._retry_after(excess * waiting / max(1, self._num_tokens), now),
+            )
+
+    def _check_tenant(
+        self, tenant: str, now: float, max_requests: int | None, max_queued: int | None
+    ) -> None:
+        most, count = max_requests or self._max_tenant_requests, self._num_of.get(tenant, 0)
+        whose = f"{tenant!r} has" if tenant else "clients that name no user have"
+        if most is not None and count >= most:
+            raise TenantLimitError(
+                f"{whose} {count} requests that wait or run; at most {most} are allowed at once",
+                retry_after_s=self._retry_after(1, now),
+            )
+        queued = self._num_by_key.get(tenant, 0)
+        if max_queued is not None and queued >= max_queued:
+            raise TenantLimitError(
+                f"{whose} {queued} requests that wait; at most {max_queued} may wait at once",
+                retry_after_s=self._retry_after(queued - max_queued + 1, now),
             )
 
     def enter(self, request_id: str, num_tokens: int, tenant: str, *, is_key: bool = False) -> None:

@@ -187,7 +187,7 @@ class EmbeddingEngine:
         if not request.deferrable:
             num_tokens = sum(map(len, request.prompts))
             is_key = request.tenant_is_key
-            self._gate.check(num_tokens, request.tenant, now, is_key=is_key)
+            self._gate.check_request(request, num_tokens, now)
             self._gate.enter(request.id, num_tokens, request.tenant, is_key=is_key)
             self._gate.rate.note(0, self._gate.num_waiting, now)
         if request.timeout_s is not None:

@@ -13,6 +13,7 @@ from llmfw.api.access.key_table import ADMIN, Keys, UserKey
 from llmfw.api.access.key_text import digest_of, hashed
 from llmfw.api.access.principals import Known
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.interfaces.tenant_limits import TenantLimits
 
 LONG = "0123456789abcdef" * 2
 
@@ -139,6 +140,34 @@ def test_each_key_of_a_tenant_has_its_scopes() -> None:
         Keys([UserKey("ann", digest_of("one")), UserKey("ann", digest_of("one"), models)])
 
 
+def test_a_line_may_limit_its_tenant(tmp_path: Path) -> None:
+    text = f"ann={LONG} tokens_per_minute=9000 \t scopes=models max_requests=2\nbob={hashed('two')} requests_per_minute=60\n"
+    lines = read_keys(write(tmp_path / "keys", text), named=True)
+    limits = TenantLimits(tokens_per_minute=9000, max_requests=2)
+    assert lines.keys == (
+        UserKey("ann", digest_of(LONG), frozenset({"models"}), limits),
+        UserKey("bob", digest_of("two"), None, TenantLimits(requests_per_minute=60)),
+    )
+
+
+def test_all_keys_of_a_tenant_have_its_limits() -> None:
+    limits = TenantLimits(max_requests=2)
+    keys = Keys(
+        [UserKey("ann", digest_of("one"), None, limits), UserKey("ann", digest_of("two"), None, limits)]
+    )
+    assert keys.limits_of("ann") == limits
+    assert keys.client_of(b"two") == Known("ann", None, limits)
+    assert keys.limits_of("bob") is None
+    for other in (None, TenantLimits(max_requests=3)):
+        with pytest.raises(ConfigError, match="keys of tenant 'ann' have different limits"):
+            Keys(
+                [
+                    UserKey("ann", digest_of("one"), None, limits),
+                    UserKey("ann", digest_of("two"), None, other),
+                ]
+            )
+
+
 def test_admin_keys_cannot_have_scopes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"line 1 of .* without spaces"):
         read_keys(write(tmp_path / "keys", "secret scopes=models\n"), named=False)
@@ -172,12 +201,25 @@ def test_readable_files_and_short_keys_are_warned_about(tmp_path: Path) -> None:
             "bob=secret scopes=generat\n",
             "line 1 of .*: unknown scope 'generat'; list some of models,metrics,",
         ),
-        ("bob=good scopes=models, secret\n", "line 1 of .*: unknown scope; list .* without spaces"),
+        (
+            "bob=good scopes=models, secret\n",
+            "line 1 of .*: something other .* write the key and its scopes without spaces",
+        ),
         ("bob=good scopes=models,c=secret\n", "line 1 of .*: unknown scope; list"),
         ("bob=secret scopes=admin\n", "line 1 of .* cannot have the scope 'admin'; .*--admin-api-key-file"),
         ("bob=secret scopes=models,admin\n", "line 1 of .* cannot have the scope 'admin'"),
-        ("bob=secret Scopes=models\n", "line 1 of .*: something other than 'scopes=NAME,NAME' follows"),
-        ("bob=good scopes =secret\n", "line 1 of .*: something other than 'scopes=NAME,NAME' follows"),
+        ("bob=secret Scopes=models\n", "line 1 of .*: something other than 'scopes=NAME,NAME' or"),
+        ("bob=good scopes =secret\n", "line 1 of .*: something other than 'scopes=NAME,NAME' or"),
+        ("bob=good scopes=models scopes=secret\n", "line 1 of .*'scopes=' is given twice; list all"),
+        (
+            "bob=good max_requests=secret\n",
+            "line 1 of .*: the limit 'max_requests' is not a number from 1 to",
+        ),
+        ("bob=good max_requests=0 x\n", "line 1 of .*: the limit 'max_requests' is not a number from 1 to"),
+        ("bob=good max_requests=\n", "line 1 of .*: the limit 'max_requests' is not a number from 1 to"),
+        (f"bob=good max_requests={10**12 + 1}\n", "the limit 'max_requests' is not a number from 1 to 10"),
+        ("bob=good max_requests=1 max_requests=2\n", "line 1 of .*: the limit 'max_requests' is given twice"),
+        ("bob=good secret_per_minute=1\n", "line 1 of .*: something other than .* max_requests, .* follows"),
         ("bob= scopes=models\n", "line 1 of .* is not NAME=KEY"),
         ("# secret\n", "holds no API key"),
         ("", "holds no API key"),

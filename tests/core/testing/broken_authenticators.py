@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llmfw.core import Authenticator, Credentials, Principal, Refusal
+from llmfw.core import Authenticator, Credentials, Principal, Refusal, TenantLimits
 from llmfw.core.testing import AuthenticatorTests
 
 TOKEN = "Alice-0123456789-abcdefg"
@@ -119,6 +119,39 @@ class ForgetsScopes(Broken):
             return None
         self.is_asked = not self.is_asked
         return Principal(tenant="alice", scopes=frozenset({"models"}) if self.is_asked else None)
+
+
+class NamesLimits(Broken):
+    def known(self, token: str) -> Any:
+        limits: Any = {"requests_per_minute": 60}
+        return Principal(tenant="alice", limits=limits) if token == TOKEN else None
+
+
+class LimitsToNothing(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(tenant="alice", limits=TenantLimits(max_requests=0)) if token == TOKEN else None
+
+
+class LimitsInFractions(Broken):
+    def known(self, token: str) -> Any:
+        limits = TenantLimits(tokens_per_minute=1e6)  # type: ignore[arg-type]
+        return Principal(tenant="alice", limits=limits) if token == TOKEN else None
+
+
+class GivesAdministratorsARate(Broken):
+    def known(self, token: str) -> Any:
+        limits = TenantLimits(requests_per_minute=60)
+        return Principal(is_admin=True, limits=limits) if token == TOKEN else None
+
+
+class ForgetsLimits(Broken):
+    is_asked = False
+
+    def known(self, token: str) -> Any:
+        if token != TOKEN:
+            return None
+        self.is_asked = not self.is_asked
+        return Principal(tenant="alice", limits=TenantLimits(max_requests=4) if self.is_asked else None)
 
 
 class OfKind(AuthenticatorTests):

@@ -287,6 +287,11 @@ AUTHENTICATORS = {
     "InventsScopes": "test_a_known_client_is_recognized",
     "LimitsAdministrators": "test_a_known_client_is_recognized",
     "ForgetsScopes": "test_a_known_client_is_recognized",
+    "NamesLimits": "test_a_known_client_is_recognized",
+    "LimitsToNothing": "test_a_known_client_is_recognized",
+    "LimitsInFractions": "test_a_known_client_is_recognized",
+    "GivesAdministratorsARate": "test_a_known_client_is_recognized",
+    "ForgetsLimits": "test_a_known_client_is_recognized",
 }
 
 EVICTION = {

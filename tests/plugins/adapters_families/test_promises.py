@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -11,7 +9,6 @@ from llmfw.core.interfaces.model_adapter import ModelAdapter
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry
 from llmfw.core.testing import ModelAdapterTests
-from llmfw.core.testing.model_adapters import Config
 
 from ...length import also
 
@@ -29,11 +26,6 @@ class TestBundledAdapters(ModelAdapterTests):
     @pytest.fixture
     def adapter(self, entry: Entry) -> type[ModelAdapter]:
         return entry.load()
-
-    @pytest.fixture
-    def configs(self, adapter: Any) -> list[Config]:
-        configs: list[Config] = adapter.conformance["configs"]
-        return configs
 
     @pytest.fixture(params=[torch.float32, *also([torch.bfloat16, torch.float16])], ids=str)
     def dtype(self, request: pytest.FixtureRequest) -> torch.dtype:

@@ -51,6 +51,26 @@ def test_a_tenant_s_requests_count_until_they_end() -> None:
     gate.check(1, "ann", 0.0)
 
 
+def test_a_tenant_s_own_limit_replaces_the_default() -> None:
+    gate = filled(QueueGate(max_tenant_requests=2), 1, 1, tenant="ann")
+    gate.check(1, "ann", 0.0, max_requests=3)
+    gate.enter("r2", 1, "ann")
+    with pytest.raises(TenantLimitError, match="'ann' has 3 requests that wait or run; at most 3"):
+        gate.check(1, "ann", 0.0, max_requests=3)
+
+
+def test_a_key_s_waiting_requests_are_limited() -> None:
+    gate = QueueGate(max_requests=100)
+    for i in range(2):
+        gate.check(1, "ann", 0.0, is_key=True, max_queued=2)
+        gate.enter(f"r{i}", 1, "ann", is_key=True)
+    with pytest.raises(TenantLimitError, match="'ann' has 2 requests that wait; at most 2 may wait"):
+        gate.check(1, "ann", 0.0, is_key=True, max_queued=2)
+    gate.check(1, "bob", 0.0, is_key=True, max_queued=2)
+    gate.admit("r0")
+    gate.check(1, "ann", 0.0, is_key=True, max_queued=2)
+
+
 def test_a_refusal_estimates_the_retry_time() -> None:
     gate = filled(QueueGate(max_requests=2), 1, 1)
     gate.rate.note(0, 2, 0.0)
