@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from .base.control import CacheView as CacheView
     from .base.control import Command as Command
     from .base.control import FlushCache as FlushCache
+    from .base.control import GetMemory as GetMemory
     from .base.control import GetPolicy as GetPolicy
     from .base.control import GetTrace as GetTrace
     from .base.control import LogLevelInfo as LogLevelInfo
+    from .base.control import MemoryInfo as MemoryInfo
     from .base.control import PinInfo as PinInfo
     from .base.control import PinPrefix as PinPrefix
     from .base.control import PolicyInfo as PolicyInfo
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
     from .base.control import RequestTrace as RequestTrace
     from .base.control import SetLogLevel as SetLogLevel
     from .base.control import SetPolicy as SetPolicy
+    from .base.control import Sleep as Sleep
     from .base.control import TraceEntry as TraceEntry
     from .base.control import UnpinPrefix as UnpinPrefix
     from .base.control import ViewCache as ViewCache
+    from .base.control import Wake as Wake
     from .base.engine_info import ComponentUse as ComponentUse
     from .base.engine_info import EngineInfo as EngineInfo
     from .base.engine_info import EngineStats as EngineStats
@@ -179,9 +183,11 @@ _HOMES = {
         "CacheView",
         "Command",
         "FlushCache",
+        "GetMemory",
         "GetPolicy",
         "GetTrace",
         "LogLevelInfo",
+        "MemoryInfo",
         "PinInfo",
         "PinPrefix",
         "PolicyInfo",
@@ -190,8 +196,10 @@ _HOMES = {
         "PrefixInfo",
         "SetLogLevel",
         "SetPolicy",
+        "Sleep",
         "UnpinPrefix",
         "ViewCache",
+        "Wake",
     ),
     ".base.config": ("ServerConfig",),
     ".base.errors": (

@@ -22,14 +22,17 @@ from llmfw.core.base.control import (
     FlushCache,
     GetPolicy,
     GetTrace,
+    MemoryInfo,
     PinInfo,
     PinPrefix,
     PolicyInfo,
     PrefixInfo,
     RequestTrace,
     SetPolicy,
+    Sleep,
     UnpinPrefix,
     ViewCache,
+    Wake,
 )
 from llmfw.core.base.errors import NotFoundError, RequestError
 from llmfw.core.base.ids import sortable_id
@@ -136,6 +139,19 @@ class AdminService:
     async def unpin(self, pin_id: str) -> PinInfo:
         """Remove a pin, so that its prefix can be evicted; raise NotFoundError if there is no such pin."""
         return await self._ask(UnpinPrefix(pin_id), PinInfo)
+
+    async def sleep(self, timeout_s: float) -> MemoryInfo:
+        """Release the engine's memory once live requests have ended; return how much it was.
+
+        Raises:
+            ConflictError: requests still run after `timeout_s` seconds; the engine stays awake.
+            NotReadyError: the engine sleeps already.
+        """
+        return await self._ask(Sleep(timeout_s), MemoryInfo)
+
+    async def wake(self) -> MemoryInfo:
+        """Load the model of an engine that sleeps again; return the memory that this takes."""
+        return await self._ask(Wake(), MemoryInfo)
 
     async def trace(self, request_id: str) -> TraceReply:
         """Return the traces of a request: what the scheduler decided about each of its choices.

@@ -207,7 +207,7 @@ def _routes(
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
         *model_routes(services.description.card(), live.generator.is_named),
-        *lifecycle_routes(drain, Reloading(client, files), strict=strict),
+        *lifecycle_routes(drain, Reloading(client, files), services.admin, strict=strict),
         *health_routes(client, drain),
         *about_routes(config.served_model_name, needs_key=keys.has_keys, root_path=config.root_path or ""),
         *openapi_routes(needs_key=keys.has_keys, root_path=config.root_path or ""),

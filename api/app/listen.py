@@ -32,7 +32,7 @@ def listening(config: ServerConfig) -> Iterator[socket.socket]:
         if (value := getattr(config, field)) != getattr(_DEFAULTS, field):
             raise ConfigError(f"--uds is {config.uds!r}, and --{field} is {value!r}; give one of them")
     path = Path(config.uds).expanduser()
-    with contextlib.closing(bind_unix(path)) as sock:
+    with _locked(path), contextlib.closing(bind_unix(path)) as sock:
         file = path.stat().st_ino
         try:
             yield sock
@@ -40,6 +40,40 @@ def listening(config: ServerConfig) -> Iterator[socket.socket]:
             with contextlib.suppress(OSError):
                 if path.stat().st_ino == file:  # else another server has it
                     path.unlink()
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock file of a Unix socket during the block, and remove it at the end.
+
+    A server that still loads its model does not listen yet. Without the lock, another one would take its socket for
+    a left-over.
+
+    Raises:
+        ConfigError: another process holds it, or it cannot be created.
+    """
+    import fcntl
+
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {str(path)!r}: {error.strerror}; choose another path with --uds"
+        ) from error
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {str(path)!r}: another server has it; choose another path with --uds"
+            ) from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+    finally:
+        os.close(file)
 
 
 _DEFAULTS = ServerConfig(served_model_name="")

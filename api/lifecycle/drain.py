@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Protocol
 
 from llmfw.core.base.errors import NotReadyError
+
+logger = logging.getLogger(__name__)
 
 RETRY_S = 5.0
 """Seconds after which a refused client should ask again: a new server may have taken over by then."""
@@ -102,7 +105,7 @@ class Drain:
         if not is_done:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
-                    await asyncio.gather(*(work.end() for work in self._work))
+                    await _all(work.end() for work in self._work)
         return is_done
 
     async def _wait(self) -> bool:
@@ -117,6 +120,13 @@ class Drain:
             await asyncio.gather(ending, hurried, return_exceptions=True)
 
     async def _end(self) -> None:
-        await asyncio.gather(*(work.hand_back() for work in self._work))
+        await _all(work.hand_back() for work in self._work)
         await self._idle.wait()
-        await asyncio.gather(*(work.finished() for work in self._work))
+        await _all(work.finished() for work in self._work)
+
+
+async def _all(steps: Iterable[Awaitable[None]]) -> None:
+    """Wait for all steps. One that fails is logged: the store of a plugin must not cut running requests short."""
+    for result in await asyncio.gather(*steps, return_exceptions=True):
+        if isinstance(result, Exception):
+            logger.error("a step of the drain failed", exc_info=result)

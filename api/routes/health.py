@@ -38,8 +38,8 @@ def _probes(client: EngineClient, drain: Drain) -> list[HTTPRouteHandler]:
         opt=describe("Report whether the server takes new requests now.", scope="", reply=dict[str, str]),
     )
     async def ready() -> ASGIApp:
-        if drain.refusal is not None:
-            raise drain.refusal
+        if (refusal := drain.refusal or client.refusal) is not None:
+            raise refusal
         _check(client)
         return _ok()
 

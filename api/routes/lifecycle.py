@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from litestar import Request, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
+from llmfw.api.admin.service import AdminService
 from llmfw.api.http.body import decode_checked, report_ignored
 from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.lifecycle.reloading import Reloading
-from llmfw.api.schemas.lifecycle import DrainReply, ReloadReply, ReloadRequest
+from llmfw.api.schemas.lifecycle import DrainReply, ReloadReply, ReloadRequest, SleepReply, SleepRequest
 from llmfw.api.server.limits import SMALL_BODY_BYTES
+from llmfw.core.base.control import MemoryInfo
+from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response, read_json, read_nothing
 
+MAX_WAIT_S = 3600.0
+"""Longest time for which /admin/sleep waits for running requests, in seconds."""
 
-def lifecycle_routes(drain: Drain, reloading: Reloading, *, strict: bool = False) -> list[HTTPRouteHandler]:
-    """Return the route handlers of `/admin/drain` and `/admin/reload`.
+
+def lifecycle_routes(
+    drain: Drain, reloading: Reloading, admin: AdminService, *, strict: bool = False
+) -> list[HTTPRouteHandler]:
+    """Return the route handlers of `/admin/drain`, `/admin/reload`, `/admin/sleep` and `/admin/wake`.
 
     Args:
         strict: whether to reject requests with fields that would be ignored.
     """
+    return [*_server_routes(drain, reloading, strict), *_engine_routes(drain, admin, strict)]
 
+
+def _server_routes(drain: Drain, reloading: Reloading, strict: bool) -> list[HTTPRouteHandler]:
     @post(
         "/admin/drain",
         status_code=200,
@@ -51,9 +62,52 @@ def lifecycle_routes(drain: Drain, reloading: Reloading, *, strict: bool = False
         ),
     )
     async def reload(request: Request[Any, Any, Any]) -> ASGIApp:
-        raw = await read_json(request, any_type=True)
-        body, ignored = decode_checked(raw if raw.strip() else b"{}", ReloadRequest)
+        body, ignored = decode_checked(await _read_any(request), ReloadRequest)
         headers = report_ignored(ignored, strict)
         return json_response(await reloading.reload(body), headers)
 
     return [begin_drain, reload]
+
+
+def _engine_routes(drain: Drain, admin: AdminService, strict: bool) -> list[HTTPRouteHandler]:
+    @post(
+        "/admin/sleep",
+        status_code=200,
+        request_max_body_size=SMALL_BODY_BYTES,
+        opt=describe(
+            "Release the memory of the engine, and refuse generation.",
+            scope="admin",
+            body=SleepRequest,
+            reply=SleepReply,
+        ),
+    )
+    async def sleep(request: Request[Any, Any, Any]) -> ASGIApp:
+        body, ignored = decode_checked(await _read_any(request), SleepRequest)
+        headers = report_ignored(ignored, strict)
+        timeout_s = drain.timeout_s if body.timeout_s is None else body.timeout_s
+        if not 0 <= timeout_s <= MAX_WAIT_S:
+            raise RequestError(
+                f"timeout_s is {timeout_s:g}; it must be from 0 to {MAX_WAIT_S:g}", param="timeout_s"
+            )
+        return json_response(_reply("asleep", await admin.sleep(timeout_s)), headers)
+
+    @post(
+        "/admin/wake",
+        status_code=200,
+        opt=describe("Load the model of an engine that sleeps again.", scope="admin", reply=SleepReply),
+    )
+    async def wake(request: Request[Any, Any, Any]) -> ASGIApp:
+        headers = await read_nothing(request, strict)
+        return json_response(_reply("awake", await admin.wake()), headers)
+
+    return [sleep, wake]
+
+
+def _reply(status: Literal["asleep", "awake"], memory: MemoryInfo) -> SleepReply:
+    return SleepReply(status=status, host_bytes=memory.host_bytes, device_bytes=memory.device_bytes)
+
+
+async def _read_any(request: Request[Any, Any, Any]) -> bytes:
+    """Return the body of a request, which may be empty; then an empty JSON object."""
+    raw = await read_json(request, any_type=True)
+    return raw if raw.strip() else b"{}"

@@ -23,7 +23,7 @@ from llmfw.api.metrics.build_info import build_family
 from llmfw.api.metrics.collector import ServerCollector
 from llmfw.api.metrics.http_requests import HTTPRequests
 from llmfw.core.base.engine_info import EngineStats
-from llmfw.core.base.errors import EngineError, LLMFWError
+from llmfw.core.base.errors import EngineError, LLMFWError, NotReadyError
 from llmfw.core.client.client import EngineClient
 from llmfw.core.client.observers import Observers
 from llmfw.core.interfaces.operation import describe
@@ -74,7 +74,7 @@ def metrics_routes(
 
 
 async def _engine_stats(client: EngineClient) -> EngineStats | None:
-    with contextlib.suppress(EngineError, TimeoutError):
+    with contextlib.suppress(EngineError, NotReadyError, TimeoutError):
         return await asyncio.wait_for(client.stats(), PATIENCE_S)
     return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from .common import Body
@@ -18,6 +20,30 @@ class DrainReply(msgspec.Struct, kw_only=True):
     status: str = "draining"
     num_open: int
     timeout_s: float
+
+
+class SleepRequest(Body, kw_only=True):
+    """Body of POST /admin/sleep.
+
+    Attributes:
+        timeout_s: longest time to wait for running requests, in seconds; None: that of `--drain-timeout`.
+    """
+
+    timeout_s: float | None = None
+
+
+class SleepReply(msgspec.Struct, kw_only=True):
+    """Reply of POST /admin/sleep and /admin/wake.
+
+    Attributes:
+        host_bytes: memory of the engine process in bytes that was released, or that it has again; 0 if the system does
+            not report it.
+        device_bytes: the same of a GPU's memory; 0 on a CPU.
+    """
+
+    status: Literal["asleep", "awake"]
+    host_bytes: int
+    device_bytes: int
 
 
 class ReloadRequest(Body, kw_only=True):

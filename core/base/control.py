@@ -229,10 +229,43 @@ class LogLevelInfo(msgspec.Struct, frozen=True, tag="log_level"):
     level: str
 
 
+class GetMemory(msgspec.Struct, frozen=True, tag="get_memory"):
+    """Ask how much memory the engine's process has. The answer is a `MemoryInfo`."""
+
+
+class MemoryInfo(msgspec.Struct, frozen=True, tag="memory"):
+    """The memory of the engine's process: weights, KV cache, and everything else.
+
+    Attributes:
+        host_bytes: resident memory in bytes; 0 if the system does not report it.
+        device_bytes: memory on the GPU in bytes that PyTorch has reserved; 0 on a CPU.
+    """
+
+    host_bytes: int
+    device_bytes: int = 0
+
+
+class Sleep(msgspec.Struct, frozen=True, tag="sleep"):
+    """End the engine's process, so that its memory is free, once running requests have ended.
+
+    The answer is the `MemoryInfo` of the process at its end. New requests are refused until `Wake`; deferrable
+    requests wait for it.
+
+    Attributes:
+        timeout_s: longest time to wait for running requests, in seconds. If some still run then, nothing changes.
+    """
+
+    timeout_s: float
+
+
+class Wake(msgspec.Struct, frozen=True, tag="wake"):
+    """Start the process of an engine that sleeps. The answer is the `MemoryInfo` of the new process."""
+
+
 EngineCommand = GetPolicy | SetPolicy | ViewCache | FlushCache | PinPrefix | UnpinPrefix | GetTrace
 """Commands that an engine carries out."""
 
-Command = EngineCommand | SetLogLevel
+Command = EngineCommand | SetLogLevel | GetMemory | Sleep | Wake
 """All commands. Those that are no `EngineCommand` concern the process of the engine."""
 
-Answer = PolicyInfo | CacheView | PinInfo | RequestTrace | LogLevelInfo
+Answer = PolicyInfo | CacheView | PinInfo | RequestTrace | LogLevelInfo | MemoryInfo

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
+from llmfw.core.base.errors import NotReadyError
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
 
 
@@ -48,6 +49,11 @@ class EngineClient(ABC):
         return self.failure
 
     @property
+    def refusal(self) -> NotReadyError | None:
+        """Error for new requests while an administrator has put the engine to sleep; else None. Cheap to read."""
+        return None
+
+    @property
     def num_restarts(self) -> int:
         """Number of times that the engine was restarted."""
         return 0
@@ -70,7 +76,7 @@ class EngineClient(ABC):
         Raises:
             EngineDeadError: the engine has ended, before or during the request.
             RequestError: the request is invalid, or the engine cannot serve it.
-            OverloadedError: the engine does not accept more requests now.
+            OverloadedError: the engine does not accept more requests now, or sleeps.
             DeadlineError: the request's own timeout has passed.
             EngineError: the engine failed on this request.
         """

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
+from llmfw.core.base.errors import NotReadyError
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
 
 from .client import EngineClient
@@ -32,6 +33,10 @@ class ForwardingEngineClient(EngineClient):
     @property
     def outage(self) -> str | None:
         return self._client.outage
+
+    @property
+    def refusal(self) -> NotReadyError | None:
+        return self._client.refusal
 
     @property
     def num_restarts(self) -> int:

@@ -9,10 +9,13 @@ from collections.abc import Callable
 import msgspec
 
 from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.engine_info import EngineInfo
 
 HOUR_S = 3600.0
 MOST_S = 30.0
 MAX_FAILED_STARTS = 5  # in a row; then the cause is not a request
+MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": ""}
+"""Fields of EngineInfo that a restart may change."""
 
 
 class RestartPolicy(msgspec.Struct, frozen=True):
@@ -94,3 +97,8 @@ class Restarts:
     def note_answer(self) -> None:
         """Record that the engine has answered a request."""
         self._in_vain = 0
+
+
+def essence_of(info: EngineInfo) -> EngineInfo:
+    """Return the description without the fields that a restart may change, for comparison."""
+    return msgspec.structs.replace(info, **MAY_DIFFER)

@@ -12,9 +12,16 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 
-import msgspec
-
-from llmfw.core.base.control import Answer, Command, PinPrefix, SetLogLevel, SetPolicy
+from llmfw.core.base.control import (
+    Answer,
+    Command,
+    GetMemory,
+    PinPrefix,
+    SetLogLevel,
+    SetPolicy,
+    Sleep,
+    Wake,
+)
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import (
     CrashingRequestError,
@@ -23,16 +30,18 @@ from llmfw.core.base.errors import (
     EngineLostError,
     EngineRestartingError,
     LLMFWError,
+    NotReadyError,
     OverloadedError,
 )
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
-from llmfw.core.engine.admission.deadlines import deadline_error
 
 from .client import EngineClient, RequestWatch
 from .policy_memory import PolicyMemory
 from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine
-from .restarts import RestartPolicy, Restarts
+from .restarts import RestartPolicy, Restarts, essence_of
+from .sleeping import EngineSleep
+from .time_left import in_time
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +51,6 @@ that were already sent to an engine, wait until the restart succeeds or is given
 MAX_WAITING = 1000
 """Maximum number of new requests that wait for an engine that is being restarted, not counting deferrable
 ones."""
-MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": ""}
-"""Fields of EngineInfo that a restart may change."""
 
 
 class SupervisedEngineClient(EngineClient):
@@ -78,6 +85,7 @@ class SupervisedEngineClient(EngineClient):
         self._has_pins = False
         self._outage: str | None = None
         self._failure: str | None = None
+        self._sleep = EngineSleep()
         self._lost = asyncio.Event()
         self._settled = asyncio.Event()  # the engine is usable, or given up
         self._keeping: asyncio.Task[None] | None = None
@@ -94,7 +102,13 @@ class SupervisedEngineClient(EngineClient):
 
     @property
     def outage(self) -> str | None:
+        if self._sleep.is_asleep:
+            return self._failure
         return self._failure or self._outage or self._life.failure
+
+    @property
+    def refusal(self) -> NotReadyError | None:
+        return self._sleep.refusal
 
     @property
     def num_restarts(self) -> int:
@@ -153,6 +167,9 @@ class SupervisedEngineClient(EngineClient):
         return await self._life_now().stats()
 
     async def control(self, command: Command) -> Answer:
+        if isinstance(command, Sleep | Wake):
+            async with self._sleep.changing:
+                return await (self._wake() if isinstance(command, Wake) else self._fall_asleep(command))
         answer = await self._life_now().control(command)
         if isinstance(command, SetPolicy):
             self._policy_set.remember(command)
@@ -181,7 +198,7 @@ class SupervisedEngineClient(EngineClient):
                 life = await self._turn(attempt, request, begun_at)
                 has_begun = False
                 try:
-                    async with contextlib.aclosing(life.events(_in_time(request, begun_at))) as events:
+                    async with contextlib.aclosing(life.events(in_time(request, begun_at))) as events:
                         async for event in events:
                             if event.wait is None and not has_begun:
                                 has_begun = True
@@ -196,6 +213,7 @@ class SupervisedEngineClient(EngineClient):
                     self._check_rerun(attempt, error, has_begun and not may_restart)
                 finally:
                     self._in_flight.pop(attempt, None)
+                    self._sleep.note_end()
                 if has_begun:
                     restarted = TokenEvent(request.id, [], restarted=True)
                     if watch is not None:
@@ -211,6 +229,8 @@ class SupervisedEngineClient(EngineClient):
         Counts the request as in flight.
         """
         while True:
+            if self._sleep.refusal is not None and not (request.deferrable or attempt.was_sent):
+                raise self._sleep.refusal
             if not self._settled.is_set():
                 await self._wait_settled(attempt, request, begun_at)
             if self._failure is not None:
@@ -234,7 +254,7 @@ class SupervisedEngineClient(EngineClient):
             async with asyncio.timeout(min(limits, default=None)):
                 await self._settled.wait()
         except TimeoutError:
-            _in_time(request, begun_at)
+            in_time(request, begun_at)
             waited = f"the request waited {self._wait_s:.0f} s for it"
             raise EngineRestartingError(f"{self._outage}; {waited}") from None
         finally:
@@ -254,9 +274,32 @@ class SupervisedEngineClient(EngineClient):
     def _life_now(self) -> ProcessEngineClient:
         if self._failure is not None:
             raise EngineDeadError(self._failure)
+        if self._sleep.is_asleep and self.refusal is not None:
+            raise self.refusal
         if self.outage is not None:
             raise EngineRestartingError(self.outage)
         return self._life
+
+    async def _fall_asleep(self, command: Sleep) -> Answer:
+        """End the process once no live request runs (see `EngineSleep.enter`)."""
+        life = self._life_now()
+        memory = await self._sleep.enter(life, self._num_live, command.timeout_s)
+        self._settled.clear()
+        await life.close()
+        logger.info("The engine sleeps; its process has ended")
+        return memory
+
+    def _num_live(self) -> int:
+        """Return the number of requests in flight that are not deferrable."""
+        return sum(not attempt.deferrable for attempt in self._in_flight)
+
+    async def _wake(self) -> Answer:
+        """Start the process of an engine that sleeps, and wait until it is ready."""
+        if self._sleep.is_asleep:
+            self._outage = "the engine wakes up"
+            self._sleep.end()
+            await self._settled.wait()
+        return await self._life_now().control(GetMemory())
 
     def _note_death(self, life: ProcessEngineClient) -> None:
         """Handle the death of an engine: give up, or judge the requests in flight and mark the engine as
@@ -284,17 +327,25 @@ class SupervisedEngineClient(EngineClient):
                 self._note_death(self._life)
                 while self._failure is None and not self._settled.is_set():
                     await self._life.close()
-                    await self._restart()
+                    if self._sleep.is_asleep:
+                        await self._sleep.wait_awake()
+                        await self._replace()
+                    else:
+                        await self._restart()
         except Exception as error:
             logger.exception("The engine's supervisor failed")
             self._give_up(f"the engine's supervisor failed: {type(error).__name__}: {error}")
 
     async def _restart(self) -> None:
-        """Try once to start a new engine process."""
-        begun = time.monotonic()
+        """Try once to start a new engine process, after a delay that grows with the number of tries."""
         if delay := self._restarts.begin():
             logger.info("The engine is started again in %.0f s", delay)
             await asyncio.sleep(delay)
+        await self._replace()
+
+    async def _replace(self) -> None:
+        """Try once to start a new engine process; if that fails, note the reason."""
+        begun = time.monotonic()
         self._life = life = self._new_life()
         try:
             await life.start()
@@ -307,7 +358,7 @@ class SupervisedEngineClient(EngineClient):
                 self._give_up(f"{error}; the engine is not started again: {reason}")
             return
         self._restarts.note_start(failed=False)
-        if _essence(life.info) != _essence(self.info):
+        if essence_of(life.info) != essence_of(self.info):
             self._give_up(
                 f"the restarted engine is another one than before: {life.info}, and it was {self.info}"
             )
@@ -315,7 +366,7 @@ class SupervisedEngineClient(EngineClient):
         self._outage = None
         self._settled.set()
         logger.info(
-            "The engine runs again after %.1f s (restart %d)", time.monotonic() - begun, self.num_restarts
+            "The engine runs again after %.1f s (restarts: %d)", time.monotonic() - begun, self.num_restarts
         )
 
     async def _restore(self, life: ProcessEngineClient) -> None:
@@ -341,18 +392,3 @@ class SupervisedEngineClient(EngineClient):
         if self._failure is None:
             self._failure = reason
         self._settled.set()
-
-
-def _essence(info: EngineInfo) -> EngineInfo:
-    """Return the description without the fields that a restart may change, for comparison."""
-    return msgspec.structs.replace(info, **MAY_DIFFER)
-
-
-def _in_time(request: Request | EmbedRequest, begun_at: float) -> Request | EmbedRequest:
-    """Return a request with its remaining timeout; raise DeadlineError if none remains."""
-    if request.timeout_s is None:
-        return request
-    left = request.timeout_s - (time.monotonic() - begun_at)
-    if left <= 0:
-        raise deadline_error(request.timeout_s, "before the engine could start the request")
-    return msgspec.structs.replace(request, timeout_s=left)

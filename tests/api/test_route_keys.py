@@ -117,6 +117,8 @@ TABLE = {
     "GET /admin/requests/{request_id}": ADMIN,
     "POST /admin/drain": ENDING,
     "POST /admin/reload": ADMIN,
+    "POST /admin/sleep": ADMIN,
+    "POST /admin/wake": ADMIN,
 }
 
 

@@ -6,11 +6,22 @@ Used in the engine process, and in the thread of an in-process engine.
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING
 
-from llmfw.core.base.control import Answer, Command, LogLevelInfo, SetLogLevel
+from llmfw.core.base.control import (
+    Answer,
+    Command,
+    GetMemory,
+    LogLevelInfo,
+    MemoryInfo,
+    SetLogLevel,
+    Sleep,
+    Wake,
+)
 from llmfw.core.base.engine_info import ControlAnswer, EngineStats
 from llmfw.core.base.errors import LLMFWError, RequestError
+from llmfw.core.base.memory import resident_bytes
 from llmfw.core.base.request import Abort, Control, EmbedRequest, Request, ToEngine, TokenEvent
 from llmfw.core.ipc.wire import failure_of
 
@@ -50,7 +61,22 @@ def _carried_out(engine: AnyEngine, command: Command) -> Answer:
     if isinstance(command, SetLogLevel):
         logging.getLogger().setLevel(command.level.upper())
         return LogLevelInfo(command.level)
+    if isinstance(command, GetMemory):
+        return MemoryInfo(resident_bytes(), _reserved_bytes())
+    if isinstance(command, Sleep | Wake):
+        raise RequestError(
+            "this engine has no process of its own that could end; use that of `llmfw serve`",
+            code="unsupported_operation",
+        )
     return engine.control(command)
+
+
+def _reserved_bytes() -> int:
+    """Return the GPU memory in bytes that PyTorch has reserved in this process; 0 if it uses no GPU."""
+    torch = sys.modules.get("torch")  # engines of tests have none
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.memory_reserved())
 
 
 def _add(engine: AnyEngine, request: Request | EmbedRequest) -> TokenEvent | None:

@@ -15,6 +15,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from llmfw.api.app.listen import listening
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.errors import ConfigError
+
 from ...doubles import serve_echo
 from ...doubles.certificates import needs_openssl, write_certificate
 from ...doubles.serving import wait_until
@@ -50,6 +54,16 @@ def test_a_unix_socket_takes_requests_and_goes(model: Path, tmp_path: Path) -> N
             assert http.get("/admin/policy", headers=forwarded).status_code == 403
         assert process.end(signal.SIGTERM) == 0
     assert not path.exists()
+
+
+def test_two_starting_servers_do_not_share_a_path(tmp_path: Path) -> None:
+    """A bound socket refuses connections until its server listens, as one does that nobody uses."""
+    config = ServerConfig(served_model_name="m", uds=str(tmp_path / "llmfw.sock"))
+    with listening(config):
+        with pytest.raises(ConfigError, match="another server has it"), listening(config):
+            pass
+        assert (tmp_path / "llmfw.sock").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_path_in_use_fails_before_loading(model: Path, tmp_path: Path) -> None:

@@ -56,6 +56,26 @@ async def test_a_drain_waits_for_open_requests_and_work() -> None:
     assert await running
 
 
+class BrokenJob(Job):
+    """Work whose store fails."""
+
+    async def hand_back(self) -> None:
+        raise RuntimeError("no such table")
+
+
+async def test_a_failing_step_cuts_no_request(caplog: pytest.LogCaptureFixture) -> None:
+    drain, job = Drain(60), BrokenJob()
+    drain.add(job)
+    job.ended.set()
+    with drain.request():
+        drain.begin()
+        running = asyncio.create_task(drain.run())
+        await asyncio.sleep(0.01)
+        assert not running.done()
+    assert await running
+    assert "no such table" in caplog.text
+
+
 @pytest.mark.parametrize("hurried", [True, False])
 async def test_a_drain_ends_early_if_told_or_late(hurried: bool) -> None:
     drain, job = Drain(60 if hurried else 0.01), Job()

@@ -1,0 +1,96 @@
+"""The sleep of an engine: its process ends on purpose, and starts again when it is woken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from llmfw.core.base.control import Answer, GetMemory
+from llmfw.core.base.errors import ConflictError, EngineDeadError, NotReadyError
+
+from .client import EngineClient
+
+RETRY_S = 30.0
+"""Seconds after which a refused client should ask again. Nothing tells when the engine will be woken."""
+
+
+class EngineSleep:
+    """Whether an engine sleeps, or is about to.
+
+    Attributes:
+        is_asleep: whether the process has ended, or is ending, because of the sleep.
+        changing: lock of those who begin or end a sleep.
+    """
+
+    def __init__(self) -> None:
+        self.is_asleep = False
+        self.changing = asyncio.Lock()
+        self._is_begun = False
+        self._has_ended = asyncio.Event()  # set at the end of each request
+        self._awake = asyncio.Event()
+        self._awake.set()
+
+    @property
+    def refusal(self) -> NotReadyError | None:
+        """Error for new requests; None while the engine is awake."""
+        if not self._is_begun:
+            return None
+        return NotReadyError(
+            "the engine sleeps, and its memory is released; it takes requests again once an administrator wakes it",
+            code="asleep",
+            retry_after_s=RETRY_S,
+        )
+
+    def note_end(self) -> None:
+        """Note that a request has ended."""
+        self._has_ended.set()
+
+    async def enter(self, life: EngineClient, num_live: Callable[[], int], timeout_s: float) -> Answer:
+        """Refuse new requests, and wait until no live one runs. The caller must then end the process.
+
+        Args:
+            life: client of the process.
+            num_live: returns the number of live requests that run.
+            timeout_s: longest time to wait, in seconds.
+
+        Returns:
+            The memory of the process.
+
+        Raises:
+            ConflictError: requests still run; the engine stays awake.
+            EngineDeadError: the process has ended by itself.
+        """
+        self._is_begun = True
+        try:
+            await self._wait_idle(num_live, timeout_s)
+            memory = await life.control(GetMemory())
+            if life.failure is not None:
+                raise EngineDeadError(life.failure)
+        except BaseException:
+            self.end()
+            raise
+        self.is_asleep = True
+        self._awake.clear()
+        return memory
+
+    def end(self) -> None:
+        """Let the process start, and take new requests."""
+        self._is_begun = self.is_asleep = False
+        self._awake.set()
+
+    async def wait_awake(self) -> None:
+        """Wait until the sleep has ended."""
+        await self._awake.wait()
+
+    async def _wait_idle(self, num_live: Callable[[], int], timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while num_live():
+                    self._has_ended.clear()
+                    await self._has_ended.wait()
+        except TimeoutError:
+            raise ConflictError(
+                f"{num_live()} requests still run after {timeout_s:g} s, and the engine stays awake; try again later",
+                code="requests_running",
+                passing=True,
+            ) from None
