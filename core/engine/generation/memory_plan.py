@@ -169,23 +169,11 @@ def plan_memory(
     beside = sum(size for _, size in reserve)
     share = int(fraction * device_bytes)
     room = min(share - shape.num_weight_bytes, free_bytes - beside)
-    num_snapshots = max_snapshots
-    if num_snapshots is None:
-        num_snapshots = default_snapshots(room, shape.num_state_bytes, max_running)
+    num_snapshots = _num_snapshots(max_snapshots, room, shape.num_state_bytes, max_running)
     snapshots = num_snapshots * shape.num_state_bytes
-    if snapshots > max(0, room):
-        raise ConfigError(
-            f"--max-state-snapshots is {num_snapshots}, which take {gibibytes(snapshots)}; {gibibytes(max(0, room))} are left "
-            "for them and for keys and values; lower it"
-        )
     room -= snapshots
     per_token = shape.num_kv_elements * (kv_dtype_bytes or dtype_bytes)
-    if per_token:
-        num_pages = room // (per_token * page_size)
-    else:  # no layer has attention
-        num_pages = (most_tokens or 0) // page_size if room >= 0 else 0
-    # With graphs, the storage has one more page than the pool, for padding.
-    num_tokens = (num_pages - 1) * page_size if max_graph_size else num_pages * page_size
+    num_tokens = _num_tokens(room, per_token, page_size, most_tokens, has_padding=max_graph_size > 0)
     if num_tokens < page_size:
         raise ConfigError(_does_not_fit(shape, reserve, device_bytes, fraction, free_bytes))
     if most_tokens is not None:
@@ -198,6 +186,42 @@ def plan_memory(
         *reserve,
     )
     return MemoryPlan(num_tokens, per_token, items, device_bytes, num_snapshots)
+
+
+def _num_tokens(
+    room: int, per_token: int, page_size: int, most_tokens: int | None, *, has_padding: bool
+) -> int:
+    """Return how many tokens fit in a pool whose storage has `room` bytes, in whole pages; below 1 if none fits.
+
+    Args:
+        per_token: size of one token's keys and values in bytes; 0: no layer has attention, and `most_tokens` fit.
+        has_padding: whether the storage has one more page than the pool, for the padding of captured steps.
+    """
+    if per_token:
+        num_pages = room // (per_token * page_size)
+    else:
+        num_pages = (most_tokens or 0) // page_size if room >= 0 else 0
+    return (num_pages - 1) * page_size if has_padding else num_pages * page_size
+
+
+def _num_snapshots(most: int | None, room: int, num_state_bytes: int, max_running: int) -> int:
+    """Return how many snapshots of states to keep.
+
+    Args:
+        most: number that the settings ask for; None: the default.
+
+    Raises:
+        ConfigError: as many snapshots as the settings ask for do not fit.
+    """
+    if most is None:
+        most = default_snapshots(room, num_state_bytes, max_running)
+    snapshots = most * num_state_bytes
+    if snapshots > max(0, room):
+        raise ConfigError(
+            f"--max-state-snapshots is {most}, which take {gibibytes(snapshots)}; {gibibytes(max(0, room))} are left "
+            "for them and for keys and values; lower it"
+        )
+    return most
 
 
 def default_snapshots(room: float, num_state_bytes: int, max_running: int) -> int:
