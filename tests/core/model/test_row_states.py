@@ -79,7 +79,7 @@ def test_a_single_token_can_be_copied() -> None:
     assert list(map(plain, parts)) == [([1], [11], 1, True, [20]), ([0], [10], 1, True, [])]
 
 
-def test_a_state_shaped_like_a_piece_is_no_row() -> None:
+def test_a_piece_shaped_state_is_no_row() -> None:
     """MiniMax returns its states, too; those of 4 heads look like the output for a piece of 4 tokens."""
     mixer: Any = None
     call = StateCall(mixer, {"hidden_states": torch.zeros(1, 6, 8)})
