@@ -145,7 +145,7 @@ def test_a_batch_is_slowed_and_not_failed(served: Served) -> None:
     assert complete(served, "fast").status_code == 200
 
 
-def test_a_tenant_at_its_limits_holds_no_one_up(served: Served) -> None:
+def test_a_limited_tenant_holds_no_one_up(served: Served) -> None:
     """Neither its batch nor its background responses keep the places of those of others."""
     background = {"model": SERVED_NAME, "input": "Hi", "background": True}
     with client_of(served, "once") as slow, client_of(served, "free") as free:

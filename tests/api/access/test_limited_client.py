@@ -108,7 +108,7 @@ async def test_the_engine_counts_live_requests_only(client: LimitedEngineClient,
     assert [each.tenant_max_requests for each in inner.sent] == [1, None]
 
 
-async def test_a_deferrable_request_that_ends_lets_the_next_start(client: LimitedEngineClient) -> None:
+async def test_an_ended_deferrable_request_lets_the_next_start(client: LimitedEngineClient) -> None:
     async with asyncio.timeout(5):
         for _ in range(2):
             await run(client, prompt=[1], deferrable=True)
