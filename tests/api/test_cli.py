@@ -36,6 +36,12 @@ def register_commands(cli):
 FLAGS = {
     "--host 0.0.0.0": ("host", "0.0.0.0"),
     "--port 8000": ("port", 8000),
+    "--uds llm.sock": ("uds", "llm.sock"),
+    "--tls-cert c.pem --tls-key k.pem": ("tls_cert", "c.pem"),
+    "--tls-key k.pem --tls-cert c.pem": ("tls_key", "k.pem"),
+    "--root-path /llm": ("root_path", "/llm"),
+    "--trusted-proxy 10.0.0.0/8": ("trusted_proxy", ("10.0.0.0/8",)),
+    "--drain-timeout 5": ("drain_timeout", 5.0),
     "--api-key k": ("api_key", (("", hashed("k")),)),
     "--api-key ann=k --api-key a2V5==": ("api_key", (("ann", hashed("k")), ("", hashed("a2V5==")))),
     "--api-key ann=k --api-key ann=l": ("api_key", (("ann", hashed("k")), ("ann", hashed("l")))),
