@@ -64,6 +64,22 @@ def test_a_chat_goes_on_where_its_answer_ended(overlap: bool) -> None:
         prompt = prompt + driver.output[list(driver.output)[-1]] + [1] * 9
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_snapshots_cost_no_further_step(overlap: bool) -> None:
+    """Prompts with nothing to reuse take as many steps, of as many tokens, as without a prefix cache."""
+
+    def sizes(driver: Driver) -> list[int]:
+        for i in range(4):
+            driver.add(str(i), [i + 1] * (50 + i), 20)
+        found = []
+        while driver.scheduler.has_work or driver.launched:
+            found.append(driver.step().num_tokens)
+        return found
+
+    settings = {"budget": 16, "num_tokens": 2000, "overlap": overlap}
+    assert sizes(stateful(**settings)) == sizes(Driver(cached=False, **settings))
+
+
 def test_prompts_that_save_little_take_no_slot() -> None:
     driver = stateful()
     assert cached(driver, SHARED[:LEAST_SAVED], SHARED[:LEAST_SAVED]) == [0, 0]
