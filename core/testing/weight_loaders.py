@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import math
 import os
 import shutil
@@ -258,12 +259,16 @@ class WeightLoaderTests:
             check_all(weights, tensors, names[::97])
 
     def test_closing_releases_the_files(self, saved: Any, loader: type[WeightLoader], options: Any) -> None:
+        """Even if the loader itself stays in memory."""
         folder, tensors = saved
-        counts = []
+        counts, kept = [], []
         for _ in range(4):
             with opened(loader, options, folder) as weights:
                 check_all(weights, tensors, list(tensors))
+            kept.append(weights)
+            gc.collect()
             counts.append(num_open_files())
+            assert not num_mapped_files(folder), "files are mapped into memory after the loader was closed"
         assert counts[-1] <= counts[0], f"{counts[-1] - counts[0]} more files are open after three loads"
 
 
@@ -367,6 +372,13 @@ def num_open_files() -> int:
     """Return the number of open files of this process; 0 if the system does not list them."""
     with contextlib.suppress(OSError):
         return len(os.listdir("/proc/self/fd"))
+    return 0
+
+
+def num_mapped_files(folder: Path) -> int:
+    """Return the number of mappings of a folder's files in this process; 0 if the system does not list them."""
+    with contextlib.suppress(OSError):
+        return sum(f"{folder}/" in line for line in Path("/proc/self/maps").read_text().splitlines())
     return 0
 
 

@@ -3,9 +3,9 @@
     .venv/bin/python docs/benchmarks/plugin_cost.py --before FOLDER
 
 Servers take turns: one without plugins; one with the default observer (request-metrics), whose /metrics is read once a second;
-one with five observers (the request log, and four that count) and two middleware (cors and gzip); and, with `--before`, an
-earlier commit. Counted is the CPU time of the whole API process. Observers and
-middleware do not run in the engine's process.
+one with five observers (the request log, and four that count); one with two middleware (cors and gzip); one with both; and, with
+`--before`, an earlier commit. Counted is the CPU time of the whole API process. Observers and middleware do not run in the engine's
+process.
 """
 
 from __future__ import annotations
@@ -65,24 +65,27 @@ def servers(folder: Path, options: argparse.Namespace) -> list[Server]:
         options: of the command line.
     """
     write_plugin(folder)
-    settings = {
-        "observers": ",".join(["request-log", *OBSERVERS]),
-        "middleware": "cors,gzip",
-        "options": {
-            "observer.request-log.path": f"{folder}/log",
-            "middleware.cors.origins": ["https://a.example"],
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    log = {"observer.request-log.path": f"{folder}/log"}
+    origins = {"middleware.cors.origins": ["https://a.example"]}
+    observers = ",".join(["request-log", *OBSERVERS])
+    chosen = {
+        "five observers": {"observers": observers, "options": log},
+        "two middleware": {"observers": "none", "middleware": "cors,gzip", "options": origins},
+        "five observers, two middleware": {
+            "observers": observers,
+            "middleware": "cors,gzip",
+            "options": log | origins,
         },
-    }
-    with_plugins = {
-        "SERVER_SETTINGS": json.dumps(settings),
-        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),
     }
     none = {"SERVER_SETTINGS": json.dumps({"observers": "none"})}
     found = [
         Server("no plugins", command(HERE, options.step), environment=none),
         Server("request-metrics", command(HERE, options.step)),
-        Server("five observers, two middleware", command(HERE, options.step), environment=with_plugins),
     ]
+    for name, settings in chosen.items():
+        environment = {"SERVER_SETTINGS": json.dumps(settings), "PYTHONPATH": path}
+        found.append(Server(name, command(HERE, options.step), environment=environment))
     if options.before:
         stub = command(options.before / "docs" / "benchmarks", options.step)
         found.append(Server("before", stub, environment={"PYTHONPATH": str(options.before / ".links")}))

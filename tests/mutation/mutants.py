@@ -52,7 +52,8 @@ class Mutant:
 def mutants(source: str, every: int = 1) -> Iterator[Mutant]:
     """Yield the mutants of a module's source, in the order of its lines.
 
-    Annotations, docstrings, error messages and calls of loggers are not changed.
+    Annotations, docstrings, error messages, calls of loggers and what a class declares for its conformance tests are not
+    changed.
 
     Args:
         source: the module's source code.
@@ -88,7 +89,7 @@ def _places(node: ast.AST, path: Path) -> Iterator[Path]:
 
 
 def _is_quiet(node: ast.AST) -> bool:
-    """Return whether a statement is a docstring, a call of a logger, an import, or for type checkers alone."""
+    """Return whether a statement is a docstring, a call of a logger, an import, for type checkers or for tests alone."""
     match node:
         case ast.Import() | ast.ImportFrom() | ast.JoinedStr():
             return True
@@ -99,6 +100,11 @@ def _is_quiet(node: ast.AST) -> bool:
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
         case ast.AnnAssign(value=None):
+            return True
+        case (
+            ast.AnnAssign(target=ast.Name(id="conformance"))
+            | ast.Assign(targets=[ast.Name(id="conformance")])
+        ):
             return True
     return False
 

@@ -113,7 +113,7 @@ def try_package(package: str, most: int, own: bool, limit_s: float, seed: int) -
     target: Target = TARGETS[package]
     found = [(path, each) for path in target.files(package) for each in mutants(path.read_text())]
     chosen = random.Random(seed).sample(found, min(most, len(found)))
-    for tests in (target.kit, target.own) if own else (target.kit,):
+    for tests in filter(None, (target.kit, target.own) if own else (target.kit,)):
         path = target.files(package)[0]
         begun = time.monotonic()
         if (unchanged := outcome(package, path, path.read_text(), tests, 600)) != SURVIVED:
@@ -129,7 +129,7 @@ def try_package(package: str, most: int, own: bool, limit_s: float, seed: int) -
 
 
 def _tried(package: str, path: Path, mutant: Mutant, target: Target, own: bool, limit_s: float) -> Trial:
-    kit = outcome(package, path, mutant.source, target.kit, limit_s)
+    kit = outcome(package, path, mutant.source, target.kit, limit_s) if target.kit else SURVIVED
     further = (
         outcome(package, path, mutant.source, target.own, 5 * limit_s) if own and kit == SURVIVED else ""
     )

@@ -14,7 +14,7 @@ class Target(msgspec.Struct, frozen=True):
     """A bundled package.
 
     Attributes:
-        kit: ids of the tests that come from conformance classes.
+        kit: ids of the tests that come from conformance classes; empty: no class suits the package.
         own: files or folders with the package's other tests.
         modules: names of the modules that its components consist of; empty: all of them.
     """
@@ -81,5 +81,44 @@ TARGETS: Mapping[str, Target] = {
     ),
     "chat_jinja": Target(
         ["test_promises.py::TestBundledChatTemplates"], ["test_promises.py", "test_chat_jinja.py"]
+    ),
+    "samplers": Target(
+        [
+            "samplers/test_dry.py::TestDRY",
+            "samplers/test_xtc.py::TestXTC",
+            "samplers/test_fields.py::TestFields",
+        ],
+        ["samplers"],
+    ),
+    "weights_transformers": Target(
+        [
+            "test_weights_transformers.py::TestSafetensors",
+            "test_weights_transformers.py::TestBin",
+        ],
+        ["test_weights_transformers.py"],
+    ),
+    "weights_gguf": Target([], ["weights_gguf"]),
+    "quantization_int": Target(["quantization_int/test_schemes.py::TestBundled"], ["quantization_int"]),
+    "quantized_formats": Target(
+        ["quantized_formats/test_promises.py::TestBundled"],
+        ["quantized_formats"],
+        [
+            "awq",
+            "bits",
+            "blocks",
+            "compressed_scheme",
+            "compressed_tensors",
+            "fp8",
+            "gptq",
+            "groups",
+            "rounded_inputs",
+            "settings",
+            "stored",
+        ],
+    ),
+    "adapters_families": Target(
+        ["adapters_families/test_promises.py::TestBundledAdapters"],
+        ["adapters_families"],
+        ["attention_method", "falcon", "gpt_neo", "llama4", "passed_on"],
     ),
 }

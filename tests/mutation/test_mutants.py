@@ -12,6 +12,10 @@ import logging
 logger = logging.getLogger(__name__)
 
 
+class Sizes:
+    conformance: ClassVar = {"sizes": [1, 2]}
+
+
 def smaller(a: int, b: int = 2) -> int:
     """Return the smaller one."""
     logger.info("comparing %d", 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -183,6 +184,15 @@ class LeavesFilesOpen(Broken):
         super().__init__(*arguments)
         if (self.folder / INDEX).is_file():
             self.opened.append((self.folder / INDEX).open())
+
+
+class LeavesFilesMapped(Broken):
+    """Keeps its mapping for as long as the loader itself is in memory."""
+
+    def read(self, name: str) -> torch.Tensor:
+        with (self.folder / INDEX).open("rb") as file:
+            self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return super().read(name)
 
 
 class OfKind(WeightLoaderTests):

@@ -356,6 +356,7 @@ WEIGHT_LOADERS = {
     "LeaksErrors": "test_damaged_files_are_refused",
     "ListsAThousand": "test_thousands_of_tensors_are_listed",
     "LeavesFilesOpen": "test_closing_releases_the_files",
+    "LeavesFilesMapped": "test_closing_releases_the_files",
 }
 QUANTIZATION_SCHEMES = {
     "PromisesTooMuch": "test_outputs_are_within_the_tolerance",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from llmfw.core import RequestField
@@ -29,3 +30,15 @@ class TestFields(RequestFieldTests):
 def test_breakers_may_be_json_text() -> None:
     field = fields.DRYSequenceBreakers(fields.DRYSequenceBreakers.Options())
     assert field.validate('["\\n", ":"]') == ["\n", ":"]
+
+
+@pytest.mark.parametrize(("num", "length", "fits"), [(32, 64, True), (33, 1, False), (1, 65, False)])
+def test_breakers_have_the_documented_bounds(num: int, length: int, fits: bool) -> None:
+    field = fields.DRYSequenceBreakers(fields.DRYSequenceBreakers.Options())
+    given = ["x" * length] * num
+    try:
+        field.validate(msgspec.convert(given, field.value_type))
+    except (ValueError, msgspec.ValidationError):
+        assert not fits
+    else:
+        assert fits

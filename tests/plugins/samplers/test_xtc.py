@@ -61,6 +61,12 @@ def test_forbidden_tokens_neither_count_nor_stay(processor: XTC) -> None:
     assert torch.isfinite(found).tolist() == [False, False, False, True, False]
 
 
+def test_a_token_at_the_threshold_is_likely(processor: XTC) -> None:
+    fields = {"xtc_probability": 1.0, "xtc_threshold": 0.5}
+    [found] = processed_by(processor, [ExampleRow(fields, [1, 2], torch.zeros(2))])
+    assert torch.isfinite(found).sum() == 1
+
+
 def test_the_first_of_equal_tokens_stays(processor: XTC) -> None:
     logits = torch.tensor([1.0, 1.0, 1.0, -9.0])
     [found] = processed_by(processor, [ExampleRow({"xtc_probability": 1.0}, [1, 2], logits)])
