@@ -30,6 +30,7 @@ OTHERS = {
         *("--batch_size", "--model_args", "--apply_chat_template"),  # lm-evaluation-harness's
         *("--openai-api-base", "--openai-api-key"),  # aider's
     },
+    "docs/deploy.md": {"--build-arg", "--gpus", "--volume"},  # docker's
     "docs/gguf.md": {"--merge"},  # llama-gguf-split's
     "plugins/weights_gguf/served_files.py": {"--merge"},
     "plugins/cpu_native/build.py": {"--install"},  # xcode-select's
