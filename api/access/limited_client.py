@@ -53,6 +53,12 @@ class LimitedEngineClient(ForwardingEngineClient):
             return self._client.watched(request, watch)
         return super().watched(request, watch)
 
+    def seconds_until(self, request: Request) -> float:
+        """Return the seconds until the rates of a request's tenant allow it. Deferrable requests may be sent at any
+        time: they wait here."""
+        load = None if request.deferrable else self._load_of(request)
+        return 0.0 if load is None else load.seconds_until(len(request.prompt))
+
     async def embed(self, request: EmbedRequest) -> bytes:
         """Send a request and return its vectors.
 

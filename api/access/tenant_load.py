@@ -75,6 +75,13 @@ class TenantLoad:
                 )
         self._take(1, num_tokens)
 
+    def seconds_until(self, num_tokens: int) -> float:
+        """Return the seconds until `start` would count a request; 0.0: now."""
+        self.refresh()
+        now, amounts = self._clock(), ((self._requests, 1), (self._tokens, num_tokens))
+        waits = (bucket.seconds_until(amount, now) for bucket, amount in amounts if bucket is not None)
+        return max(waits, default=0.0)
+
     async def start_deferrable(self, num_tokens: int) -> None:
         """Wait until a deferrable request may start, in order of arrival, and count it. Call `leave` at its end.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from llmfw.core.base.errors import DeadlineError, OverloadedError, RateLimitError
+from llmfw.core.base.errors import DeadlineError, OverloadedError, TenantLimitError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 
@@ -30,6 +30,7 @@ MAX_UNANSWERED_TOKENS = 8192
 A prompt shared by several choices counts once.
 """
 MAX_RETRY_S = 1.0
+"""Longest time in seconds until a choice that the engine or a rate refuses is tried again."""
 
 Item = tuple["Choice", "TokenEvent | Exception | None"]
 """A choice with its next event, with an error, or with None after its last event."""
@@ -38,7 +39,8 @@ Item = tuple["Choice", "TokenEvent | Exception | None"]
 class ChoicesInFlight:
     """Runs the choices of one client request and returns their events in order of arrival.
 
-    Holds places from the start until `close`.
+    Holds places from the start until `close`. A choice that waits until the engine or a rate of its tenant lets it
+    run holds none. After such a wait, choices are sent one by one, each when the one before has its first token.
 
     Args:
         choices: one or more choices, sent in this order.
@@ -46,6 +48,7 @@ class ChoicesInFlight:
 
     Attributes:
         first: indexes of the choices that the constructor sent, before any event had arrived.
+        put_off: indexes of those that were refused since and wait to be sent again.
     """
 
     def __init__(self, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None) -> None:
@@ -58,6 +61,9 @@ class ChoicesInFlight:
         self._ending: set[asyncio.Task[None]] = set()
         self._unanswered: dict[int, Sequence[int]] = {}
         self._started: float | None = None  # when the first choice was sent
+        self._resuming: asyncio.TimerHandle | None = None  # ends a pause
+        self._is_slowed = False
+        self.put_off: set[int] = set()
         request = choices[0].request
         self._holder = Holder(
             request.tenant if request.tenant_is_key else "", self._wants_place, self._send_one
@@ -100,49 +106,80 @@ class ChoicesInFlight:
             task.cancel()
         self._waiting.clear()
         self._tasks.clear()
+        if self._resuming is not None:
+            self._resuming.cancel()
         self._places.leave(self._holder)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _send_one(self) -> None:
         choice = self._waiting.popleft()
+        self.put_off.discard(choice.index)
         self._unanswered[choice.index] = choice.request.prompt
         self._tasks[choice.index] = asyncio.create_task(self._pump(choice))
 
     def _wants_place(self) -> bool:
-        if not self._waiting or not self._is_limited or not self._tasks:
-            return bool(self._waiting)
-        prompt = self._waiting[0].request.prompt
-        prompts = {id(each): len(each) for each in (*self._unanswered.values(), prompt)}
+        if not self._waiting or self._resuming is not None or (self._is_slowed and self._unanswered):
+            return False
+        request = self._waiting[0].request
+        if self._started is not None and not self._is_late(request):
+            wait_s = self._client.seconds_until(request)
+            if wait_s > 0:
+                self._pause(wait_s)
+                return False
+        if not self._is_limited or not self._tasks:
+            return True
+        prompts = {id(each): len(each) for each in (*self._unanswered.values(), request.prompt)}
         return sum(prompts.values()) <= MAX_UNANSWERED_TOKENS
 
+    def _pause(self, seconds: float) -> None:
+        """Send no choices for some time."""
+        self._is_slowed = True
+        if self._resuming is None:
+            loop = asyncio.get_running_loop()
+            self._resuming = loop.call_later(min(seconds, MAX_RETRY_S), self._resume)
+
+    def _resume(self) -> None:
+        self._resuming = None
+        self._places.fill(self._holder)
+
     async def _pump(self, choice: Choice) -> None:
+        """Run a choice to its end.
+
+        If the engine is full, a choice in `first` ends with OverloadedError. Later choices are put off, because
+        the reply to the client has already started. If a limit of the tenant is reached, the very first choice ends
+        with TenantLimitError, and the others are put off: otherwise a request with more choices than the limit could
+        never be answered.
+        """
         try:
-            while not await self._sent(choice):
-                pass
+            async with contextlib.aclosing(self._client.generate(self._timed(choice.request))) as events:
+                async for event in events:
+                    self._queue.put_nowait((choice, event))
+        except OverloadedError as error:
+            if choice.index == 0 or (choice.index in self.first and not isinstance(error, TenantLimitError)):
+                self._queue.put_nowait((choice, error))
+            else:
+                self._put_off(choice, error.retry_after_s)
         except Exception as error:  # noqa: BLE001 - passed on to the caller of `next`
             self._queue.put_nowait((choice, error))
         else:
             self._queue.put_nowait((choice, None))
 
-    async def _sent(self, choice: Choice) -> bool:
-        """Run a choice to its end and return True.
+    def _put_off(self, choice: Choice, seconds: float) -> None:
+        """Free the place of a choice that was refused, and let it wait as if it had not been sent."""
+        if self._tasks.pop(choice.index, None) is None:
+            return
+        self._unanswered.pop(choice.index, None)
+        self.put_off.add(choice.index)
+        self._waiting = deque(sorted((choice, *self._waiting), key=lambda each: each.index))
+        self._pause(seconds)
+        self._places.release(self._holder)
 
-        If the engine is full, raises OverloadedError for a choice in `first`. For later choices, waits for
-        the engine's retry time and returns False, because the reply to the client has already started. If a
-        rate of the tenant is used up, raises RateLimitError for the very first choice only: otherwise a
-        request with more choices than the rate has could never be answered.
-        """
-        request = self._timed(choice.request)
-        try:
-            async with contextlib.aclosing(self._client.generate(request)) as events:
-                async for event in events:
-                    self._queue.put_nowait((choice, event))
-        except OverloadedError as error:
-            if choice.index == 0 or (choice.index in self.first and not isinstance(error, RateLimitError)):
-                raise
-            await asyncio.sleep(min(error.retry_after_s, MAX_RETRY_S))
-            return False
-        return True
+    def _is_late(self, request: Request) -> bool:
+        """Return whether the request's timeout has passed. If so, its next choice ends it."""
+        return request.timeout_s is not None and self._left_s(request.timeout_s) <= 0
+
+    def _left_s(self, timeout_s: float) -> float:
+        return timeout_s if self._started is None else timeout_s - (time.monotonic() - self._started)
 
     def _timed(self, request: Request) -> Request:
         """Return the request with the rest of its timeout, which starts when the first choice is sent.
@@ -150,12 +187,12 @@ class ChoicesInFlight:
         Raises:
             DeadlineError: the timeout has passed.
         """
-        if request.timeout_s is None:
-            return request
         if self._started is None:
             self._started = time.monotonic()
             return request
-        left_s = request.timeout_s - (time.monotonic() - self._started)
+        if request.timeout_s is None:
+            return request
+        left_s = self._left_s(request.timeout_s)
         if left_s <= 0:
             raise DeadlineError(
                 f"the request's timeout of {request.timeout_s:.3g} s has passed before all of its choices had begun"

@@ -156,6 +156,7 @@ class Generation:
                 choice, item = await flight.next() if unheard or not held else held.popleft()
                 if isinstance(item, Exception):
                     raise item
+                unheard -= flight.put_off
                 if unheard:
                     unheard.discard(choice.index)
                     held.append((choice, item))

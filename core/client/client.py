@@ -89,6 +89,10 @@ class EngineClient(ABC):
                     watch.note(event)
                     yield event
 
+    def seconds_until(self, request: Request) -> float:
+        """Return the seconds until the rates of a request's tenant allow the request; 0.0: now, or there are none."""
+        return 0.0
+
     def note_end(self, request_id: str, reason: FinishReason) -> None:  # noqa: B027 - may be ignored
         """Tell why a request ends whose reader closes the iterator of `generate` before the engine's end.
 

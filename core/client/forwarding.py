@@ -48,6 +48,9 @@ class ForwardingEngineClient(EngineClient):
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._client.generate(request)
 
+    def seconds_until(self, request: Request) -> float:
+        return self._client.seconds_until(request)
+
     def note_end(self, request_id: str, reason: FinishReason) -> None:
         self._client.note_end(request_id, reason)
 

@@ -11,7 +11,7 @@ import pytest
 
 from llmfw.api.text.choices_in_flight import MAX_UNANSWERED_TOKENS, ChoicesInFlight
 from llmfw.api.text.engine_places import EnginePlaces
-from llmfw.core.base.errors import DeadlineError, OverloadedError
+from llmfw.core.base.errors import DeadlineError, OverloadedError, RateLimitError
 from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenEvent
 
 
@@ -27,6 +27,10 @@ class CountingClient:
         self.sent: list[Request] = []
         self._refusals = list(refusals)
         self._delay_s = delay_s
+        self.wait_s = 0.0
+
+    def seconds_until(self, request: Request) -> float:
+        return self.wait_s
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         self.sent.append(request)
@@ -158,4 +162,39 @@ async def test_a_finished_choice_frees_its_place() -> None:
     choice, _ = await flight.next()
     flight.end(choice)
     assert (await flight.next())[0].index == 1
+    await flight.close()
+
+
+async def test_a_choice_waiting_for_a_rate_holds_no_place() -> None:
+    client, places = CountingClient(delay_s=0.001), EnginePlaces(16)
+    slow = ChoicesInFlight(client, choices(40), places)  # type: ignore[arg-type]
+    await slow.next()
+    client.wait_s = 0.02
+    found = asyncio.create_task(ended(slow))
+    await asyncio.sleep(0.015)
+    assert (places.num_held, len(client.sent)) == (0, 12)
+    client.wait_s = 0.0
+    assert len(await ended(ChoicesInFlight(client, choices(20), places))) == 20  # type: ignore[arg-type]
+    assert len(await found | {0}) == 40
+    assert len(client.sent) == 60  # nothing was refused
+
+
+async def test_a_refused_choice_holds_no_place() -> None:
+    client, places = CountingClient([None, RateLimitError("used", retry_after_s=9)]), EnginePlaces(4)
+    flight = ChoicesInFlight(client, choices(3), places)  # type: ignore[arg-type]
+    while (await flight.next())[1] is not None:
+        pass
+    await asyncio.sleep(0)
+    assert flight.is_open
+    assert places.num_held <= 1  # the third choice, which was sent before the refusal
+    await flight.close()
+
+
+async def test_a_timeout_ends_the_wait_for_a_rate() -> None:
+    client = CountingClient()
+    flight = ChoicesInFlight(client, choices(3, timeout_s=0.05), EnginePlaces(1))  # type: ignore[arg-type]
+    await flight.next()
+    client.wait_s = 0.01
+    with pytest.raises(DeadlineError):
+        await ended(flight)
     await flight.close()
