@@ -55,6 +55,7 @@ REFUSALS = {
     "OverloadedError": "queue_full",
     "TenantLimitError": "tenant_limit",
     "RateLimitError": "rate_limit",
+    "NotReadyError": "not_ready",
     "EngineRestartingError": "engine_restarting",
     "EngineDeadError": "engine_dead",
     "DeadlineError": "timeout",
@@ -115,7 +116,9 @@ class RequestMetrics(RequestObserver):
         self._output_tokens = histogram(
             "llmfw_request_generation_tokens", "Tokens that a request generated.", TOKENS
         )
-        self._started = counter("llmfw_requests_started", "Requests that were sent to the engine.")
+        self._started = counter(
+            "llmfw_requests_started", "Requests for the engine, also those that are refused."
+        )
         self._ended = counter(
             "llmfw_requests_finished",
             "Requests that have ended, by the reason of the end.",

@@ -39,6 +39,8 @@ class TenantCounts:
             ("deferrable" if started.deferrable else "live"),
         )
         self._requests.labels(*labels).inc()
+        if event.first_token_s is None and event.finish not in ("stop", "length"):
+            return  # it was refused, or ended in the queue: nothing was computed
         for kind, num in (
             ("prompt", started.prompt_tokens),
             ("cached", event.cached_tokens),

@@ -147,6 +147,15 @@ def test_tenants_are_bounded_and_no_client_names_one() -> None:
     assert found == {"a": 2, "b": 1, "other": 2, "none": 2}
 
 
+def test_tokens_of_refused_requests_do_not_count() -> None:
+    observer = metrics(max_tenants=1)
+    *_, end = request_events("x", "error", tenant="a")
+    assert isinstance(end, RequestEnded)
+    refused = msgspec.structs.replace(end, finish="error", first_token_s=None, error_kind="RateLimitError")
+    observer.observe([refused])
+    assert not [name for name, _ in values(observer) if name == "llmfw_tenant_tokens_total"]
+
+
 @pytest.mark.parametrize(
     ("encode", "parse"), [(generate_latest, parse_text), (openmetrics.generate_latest, parse_openmetrics)]
 )
