@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .errors import ConfigError
 from .setting import Setting
 from .values import check_fields
 
@@ -344,3 +345,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise ConfigError if any field is invalid."""
         check_fields(type(self), msgspec.structs.asdict(self))
+        if self.otlp_endpoint is not None and {"@", "?"} & set(self.otlp_endpoint):
+            raise ConfigError(
+                "--otlp-endpoint holds a user, a password or a query, which would be in the log; give credentials by the "
+                "variable OTEL_EXPORTER_OTLP_HEADERS"
+            )

@@ -83,6 +83,11 @@ class OtelTraces(RequestObserver):
 def _traces_url(endpoint: str) -> str:
     """Return the URL that takes traces, from that of a collector."""
     parts = urlsplit(endpoint)
+    if parts.username or parts.password or parts.query:
+        raise ConfigError(
+            "the endpoint of OpenTelemetry holds a user, a password or a query, which would be in the log; give credentials "
+            "by the variable OTEL_EXPORTER_OTLP_HEADERS"
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(
             f"the endpoint of OpenTelemetry is {endpoint!r}; it must be a URL such as http://127.0.0.1:4318"

@@ -76,3 +76,10 @@ def test_a_server_sends_its_requests(tmp_path: Path) -> None:
         "decode",
     }
     assert "secret" not in str(collector.spans)
+
+
+@pytest.mark.parametrize("url", ["http://u:secret@c:4318", "http://c:4318?token=secret"])
+def test_credentials_in_the_endpoint_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_HEADERS") as caught:
+        ServerConfig(served_model_name="m", otlp_endpoint=url)
+    assert "secret" not in str(caught.value)
