@@ -47,7 +47,9 @@ class LogFile:
         os.close(self._descriptor)
 
     def _opened(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        # Without waiting, which would hold up the process if somebody puts a pipe without a reader there.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(self._path, flags, 0o640)
 
     def _is_in_place(self) -> bool:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,9 @@ def test_a_target_writes_to_its_file(tmp_path: Path, form: str) -> None:
     [line] = (tmp_path / "log").read_text().splitlines()
     assert r"a\nb" in line
     assert line.startswith("{") == (form == "json")
+
+
+def test_a_pipe_without_a_reader_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    with pytest.raises(ConfigError, match=r"--log-file .* cannot be written"):
+        LogFile(str(tmp_path / "log"))
