@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .base.engine_info import ComponentUse as ComponentUse
     from .base.engine_info import EngineInfo as EngineInfo
     from .base.engine_info import EngineStats as EngineStats
+    from .base.engine_info import StepSeconds as StepSeconds
     from .base.errors import ComponentError as ComponentError
     from .base.errors import ComponentFailedError as ComponentFailedError
     from .base.errors import ConfigError as ConfigError
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from .base.errors import TooLargeError as TooLargeError
     from .base.errors import UnknownComponentError as UnknownComponentError
     from .base.errors import UnreadableRequestError as UnreadableRequestError
+    from .base.histogram import Histogram as Histogram
     from .base.request import EmbedRequest as EmbedRequest
     from .base.request import FinishReason as FinishReason
     from .base.request import GrammarSpec as GrammarSpec
@@ -238,7 +240,9 @@ _HOMES = {
         "ComponentUse",
         "EngineInfo",
         "EngineStats",
+        "StepSeconds",
     ),
+    ".base.histogram": ("Histogram",),
     ".base.request": (
         "EmbedRequest",
         "Wait",

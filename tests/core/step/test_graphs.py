@@ -167,7 +167,7 @@ def test_a_failed_capture_is_logged_and_steps_run(llama: Path, caplog: pytest.Lo
 
 def test_an_uncapturable_backend_runs_without_graphs(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
     replayed: list[int] = []
-    with caplog.at_level(logging.INFO, "llmfw.core.engine.generation.build"):
+    with caplog.at_level(logging.INFO, "llmfw.core.engine.generation"):
         engine = build_captured(llama, replayed, attention="torch")
     assert "No CUDA graphs: attention backend torch: it does not say that it can" in caplog.text
     prompts = random_prompts(4, VOCAB_SIZE)
