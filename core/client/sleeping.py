@@ -36,7 +36,7 @@ class EngineSleep:
         if not self._is_begun:
             return None
         return NotReadyError(
-            "the engine sleeps, and its memory is released; it takes requests again once an administrator wakes it",
+            "the engine sleeps, or is about to; it takes requests again once an administrator wakes it",
             code="asleep",
             retry_after_s=RETRY_S,
         )
