@@ -153,10 +153,10 @@ class Generation:
         try:
             unheard = {i for i in flight.first if self.choices[i].request.tell_wait}
             while held or flight.is_open:
+                unheard -= flight.put_off
                 choice, item = await flight.next() if unheard or not held else held.popleft()
                 if isinstance(item, Exception):
                     raise item
-                unheard -= flight.put_off
                 if unheard:
                     unheard.discard(choice.index)
                     held.append((choice, item))
