@@ -165,7 +165,7 @@ async def test_a_finished_choice_frees_its_place() -> None:
     await flight.close()
 
 
-async def test_a_choice_waiting_for_a_rate_holds_no_place() -> None:
+async def test_choices_waiting_for_a_rate_hold_no_place() -> None:
     client, places = CountingClient(delay_s=0.001), EnginePlaces(16)
     slow = ChoicesInFlight(client, choices(40), places)  # type: ignore[arg-type]
     await slow.next()
