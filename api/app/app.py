@@ -125,27 +125,34 @@ def create_app(
     http = HTTPRequests()
     metrics = metrics_routes(client, ledger, services.batches, http, observers or Observers())
     own = [*_routes(services, client, config, keys, drain, certificate), *metrics]
+    state = _state_for_plugins(services, client, components, config, keys)
+    app = _litestar(own, services, config, state)
+    for plugin, path in plugin_routes:
+        _register(app, plugin, path, ledger)
+    inner = wrapped(HeadFollowsGet(app), middleware, outside_checks=False)
+    return _guarded(inner, config, keys, middleware, authenticators, drain, http, loads)
+
+
+def _litestar(
+    routes: list[ControllerRouterHandler],
+    services: Services,
+    config: ServerConfig,
+    state_for_plugins: dict[str, Any],
+) -> Litestar:
+    """Return the Litestar application with the API's own routes."""
     limits = body_limits(config)
-    state: dict[str, Any] = {
-        "bodies": BodyReader(limits),
-        **_state_for_plugins(services, client, components, config, keys),
-    }
-    app = Litestar(
-        own,
+    return Litestar(
+        routes,
         on_startup=[services.start],
         on_shutdown=[services.close],
         exception_handlers=EXCEPTION_HANDLERS,
         middleware=[DefineMiddleware(QueryNames, strict=config.strict_params)],
-        state=State(state),
+        state=State({"bodies": BodyReader(limits), **state_for_plugins}),
         guards=[guard_scope],
         request_max_body_size=limits.body_bytes,
         openapi_config=None,
         logging_config=None,
     )
-    for plugin, path in plugin_routes:
-        _register(app, plugin, path, ledger)
-    inner = wrapped(HeadFollowsGet(app), middleware, outside_checks=False)
-    return _guarded(inner, config, keys, middleware, authenticators, drain, http, loads)
 
 
 def _state_for_plugins(
