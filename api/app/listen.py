@@ -107,7 +107,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """Return a Unix socket that is bound to a path and does not listen yet. Replaces the file of one that nobody uses.
+    """Bind a Unix socket to a path and return it, not listening yet. Replaces a stale socket file.
 
     Raises:
         ConfigError: the path is in use, is another file's, or cannot be created.

@@ -1,4 +1,4 @@
-"""Counts the replies to HTTP requests by route and status, whoever refused the request."""
+"""Counts replies to HTTP requests by route and status, including refusals by middleware."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class LogFile:
         os.close(self._descriptor)
 
     def _opened(self) -> int:
-        # Without waiting, which would hold up the process if somebody puts a pipe without a reader there.
+        # O_NONBLOCK: opening a pipe without a reader fails; otherwise it would block the process.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         return os.open(self._path, flags, 0o640)
 

@@ -36,7 +36,7 @@ def test_suggested_parsers_exist() -> None:
 
 
 def test_suggested_load_formats_exist() -> None:
-    """Those that load GGUF files from vLLM's option are told how to serve them here."""
+    """vLLM's option for GGUF files is answered with how to serve them here."""
     choices = next(option.type.choices for option in serve_command.params if option.name == "load_format")
     for field, value, here in foreign_values():
         if field == "load_format":

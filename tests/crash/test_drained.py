@@ -1,4 +1,4 @@
-"""A server that is told to end takes nothing new, finishes what runs, and hands the rest to the next one."""
+"""A draining server takes nothing new, finishes what runs, and hands the rest to the next one."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_unix_socket_takes_requests_and_goes(model: Path, tmp_path: Path) -> N
 
 
 def test_two_starting_servers_do_not_share_a_path(tmp_path: Path) -> None:
-    """A bound socket refuses connections until its server listens, as one does that nobody uses."""
+    """A bound socket refuses connections until its server listens, as a stale one does."""
     config = ServerConfig(served_model_name="m", uds=str(tmp_path / "llmfw.sock"))
     with listening(config):
         with pytest.raises(ConfigError, match="another server has it"), listening(config):

@@ -10,7 +10,7 @@ from llmfw.api.lifecycle.drain import Drain
 
 
 class Job:
-    """Work that ends when it is told to."""
+    """Work that ends on request."""
 
     def __init__(self) -> None:
         self.is_handed_back = False
