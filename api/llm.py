@@ -24,8 +24,8 @@ from llmfw.core.base.values import check_fields
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.interfaces.chat_template import Message
 from llmfw.core.interfaces.parsers import ContentDelta
-from llmfw.core.model.tokenizer_check import check_fit
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_check import check_fit
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins

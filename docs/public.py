@@ -170,7 +170,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "EngineRestartingError",
         "EngineLostError",
     ),
-    "llmfw.core.model.module_trial": (
+    "llmfw.core.model.trial.module_trial": (
         "is_untouched",
         "is_of_transformers",
         "uses_our_attention",

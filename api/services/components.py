@@ -18,9 +18,9 @@ from llmfw.core.grammars.messages import Limits
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.model.small_files import check_files, read_text
-from llmfw.core.model.tokenizer_check import check_fit
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.files.small_files import check_files, read_text
+from llmfw.core.model.tokenizer.tokenizer_check import check_fit
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.component_options import with_keywords
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend

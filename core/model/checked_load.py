@@ -18,7 +18,11 @@ from transformers.models.auto.configuration_auto import AutoConfig
 from llmfw.core.base.errors import ComponentError, ModelError
 from llmfw.core.interfaces.weight_loader import StoredTensor
 
-from .checkpoint import (
+from .config.config_file import check_experts, check_numbers, read_settings, refuse_named_weights
+from .config.head_numbers import check_heads
+from .config.model_kind import unknown_kind
+from .failure.load_failure import explained, why_not
+from .files.checkpoint import (
     expert_gaps,
     missing_scales,
     quantization_of,
@@ -26,12 +30,8 @@ from .checkpoint import (
     refuse_unknown_quantization,
     unequal_experts,
 )
-from .config_file import check_experts, check_numbers, read_settings, refuse_named_weights
-from .differences import Differences, differences_of, in_order, list_names
-from .head_numbers import check_heads
-from .load_failure import explained, why_not
-from .model_kind import unknown_kind
-from .weight_source import WeightSource
+from .weights.differences import Differences, differences_of, in_order, list_names
+from .weights.weight_source import WeightSource
 
 logger = logging.getLogger(__name__)
 

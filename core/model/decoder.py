@@ -18,23 +18,23 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
 from llmfw.core.plugin.registry import Registry
 
-from .adapter_choice import choose_adapter
-from .chosen_adapter import ChosenAdapter
-from .context_length import choose_context_length
-from .devices import gigabytes
-from .fuse import merge_projections
-from .hf_attention import IMPLEMENTATION
-from .isolation import check_cache
-from .layer_types import check_layer_types
-from .load_failure import refusing
+from .attention.hf_attention import IMPLEMENTATION
+from .changes.adapter_choice import choose_adapter
+from .changes.chosen_adapter import ChosenAdapter
+from .changes.fuse import merge_projections
+from .changes.text_part import keep_text_part
+from .config.context_length import choose_context_length
+from .config.layer_types import check_layer_types
+from .config.long_rope import take_long_factors
+from .config.model_kind import inputs_of
+from .config.text_class import class_for_text
+from .device.devices import gigabytes
+from .failure.load_failure import refusing
 from .loading import Loading, load_module
-from .long_rope import take_long_factors
-from .model_kind import inputs_of
+from .probe.isolation import check_cache
+from .probe.state_probe import find_states
 from .quantization.chosen_scheme import choose_scheme
 from .quantization.quantize import QuantizedSize
-from .state_probe import find_states
-from .text_class import class_for_text
-from .text_part import keep_text_part
 
 logger = logging.getLogger(__name__)
 

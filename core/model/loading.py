@@ -21,15 +21,15 @@ from llmfw.core.base.errors import ModelError
 from llmfw.core.plugin.registry import Registry
 
 from .checked_load import load_checked, read_config
-from .devices import available_memory, gigabytes
-from .differences import Differences
-from .dtype_choice import choose_dtype
-from .format_choice import dequantizing, format_names
-from .load_failure import why_not
+from .device.devices import available_memory, gigabytes
+from .device.dtype_choice import choose_dtype
+from .failure.load_failure import why_not
 from .quantization.chosen_scheme import ChosenScheme
 from .quantization.quantize import QuantizedSize, check_quantizable, quantize
-from .weight_choice import choose_weights
-from .weight_source import WeightSource
+from .quantized_formats.format_choice import dequantizing, format_names
+from .weights.differences import Differences
+from .weights.weight_choice import choose_weights
+from .weights.weight_source import WeightSource
 
 logger = logging.getLogger(__name__)
 

@@ -15,19 +15,19 @@ from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.interfaces.state_layer import StateLayer
 from llmfw.core.plugin.registry import Registry
 
+from .attention.hf_attention import register_with_transformers
+from .changes.pack import pack_linears
+from .changes.pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
 from .decoder import DecoderLoading, load_decoder
-from .devices import available_memory, gigabytes
-from .hf_attention import register_with_transformers
-from .isolation import check_isolation
-from .load_failure import refusing
+from .device.devices import available_memory, gigabytes
+from .failure.load_failure import refusing
 from .loading import log_loaded, quiet_transformers, weight_bytes
-from .pack import pack_linears
-from .pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
-from .positions import check_positions
-from .probe import probe
-from .rotary_check import check_rotary
-from .state_probe import state_layers
-from .weight_source import WeightSource
+from .probe.isolation import check_isolation
+from .probe.positions import check_positions
+from .probe.probe import probe
+from .probe.rotary_check import check_rotary
+from .probe.state_probe import state_layers
+from .weights.weight_source import WeightSource
 
 logger = logging.getLogger(__name__)
 

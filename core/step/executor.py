@@ -31,9 +31,9 @@ from llmfw.core.base.step import (
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.state_storage import StateStorage
-from llmfw.core.model.hf_attention import AttentionStep, Layers
+from llmfw.core.model.attention.hf_attention import AttentionStep, Layers
 from llmfw.core.model.models import LoadedModel
-from llmfw.core.model.row_states import RowStates, parts_of
+from llmfw.core.model.states.row_states import RowStates, parts_of
 
 from .asked_logprobs import AskedLogprobs
 from .device.page_table import PageTable

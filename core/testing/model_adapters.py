@@ -12,14 +12,14 @@ from transformers.models.auto.configuration_auto import AutoConfig
 
 from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.interfaces.model_adapter import ModelAdapter
-from llmfw.core.model.chosen_adapter import ChosenAdapter
-from llmfw.core.model.fuse import merge_projections
-from llmfw.core.model.hf_attention import register_with_transformers
-from llmfw.core.model.isolation import check_isolation
-from llmfw.core.model.packed import run_packed
-from llmfw.core.model.plain_attention import PlainStep, plain_attention
-from llmfw.core.model.positions import check_positions
-from llmfw.core.model.probe import probe
+from llmfw.core.model.attention.hf_attention import register_with_transformers
+from llmfw.core.model.attention.plain_attention import PlainStep, plain_attention
+from llmfw.core.model.changes.chosen_adapter import ChosenAdapter
+from llmfw.core.model.changes.fuse import merge_projections
+from llmfw.core.model.probe.isolation import check_isolation
+from llmfw.core.model.probe.positions import check_positions
+from llmfw.core.model.probe.probe import probe
+from llmfw.core.model.trial.packed import run_packed
 from llmfw.core.plugin.registry import Entry
 
 from .declared import declared

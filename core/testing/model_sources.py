@@ -15,7 +15,7 @@ import pytest
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.model_source import ModelSource
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.plugins import load_plugins
 

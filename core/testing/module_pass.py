@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from llmfw.core.interfaces.module_pass import ModulePass
-from llmfw.core.model.fuse import merge_projections
+from llmfw.core.model.changes.fuse import merge_projections
 
 from .module_pass_models import FAMILIES, Unusual, build_model, logits_of, parameters_of, unusual_kinds
 from .tensors import TensorTests

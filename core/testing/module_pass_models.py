@@ -10,8 +10,8 @@ import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from llmfw.core.model.hf_attention import IMPLEMENTATION, register_with_transformers
-from llmfw.core.model.packed import run_in_one_row
+from llmfw.core.model.attention.hf_attention import IMPLEMENTATION, register_with_transformers
+from llmfw.core.model.trial.packed import run_in_one_row
 
 VOCAB = 96
 SIZES: dict[str, Any] = {

@@ -12,8 +12,8 @@ import torch
 from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.quantized_format import QuantizedFormat, StoredLayer
 from llmfw.core.interfaces.weight_loader import StoredTensor
-from llmfw.core.model.chosen_format import ChosenFormat
-from llmfw.core.model.isolated_loader import LoaderGuard
+from llmfw.core.model.quantized_formats.chosen_format import ChosenFormat
+from llmfw.core.model.weights.isolated_loader import LoaderGuard
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Entry
 

@@ -18,9 +18,9 @@ import torch
 
 from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.weight_loader import StoredTensor, WeightLoader
-from llmfw.core.model.isolated_loader import IsolatedLoader, LoaderGuard, recognizes
-from llmfw.core.model.stored_dtypes import torch_dtype
-from llmfw.core.model.weight_version import version_of
+from llmfw.core.model.files.stored_dtypes import torch_dtype
+from llmfw.core.model.weights.isolated_loader import IsolatedLoader, LoaderGuard, recognizes
+from llmfw.core.model.weights.weight_version import version_of
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.registry import Entry
 

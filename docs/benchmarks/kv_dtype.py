@@ -137,7 +137,7 @@ def score(engine: Engine, texts: Sequence[tuple[list[int], list[int]]]) -> list[
 
 def go_on(engine: Engine, texts: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
     """Return how each text's last reply is begun anew, greedily, until it ends."""
-    from llmfw.core.model.tokenizer_files import load_tokenizer
+    from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 
     prompts = []
     for tokens, labels in texts:

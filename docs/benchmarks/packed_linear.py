@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from llmfw.core.model.pack import PackedLinear
+from llmfw.core.model.changes.pack import PackedLinear
 
 PRODUCTS = {
     "q/k/v": (576, 960),

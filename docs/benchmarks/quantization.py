@@ -152,7 +152,7 @@ def held_out() -> Iterator[tuple[Any, Any]]:
 
 def log_probabilities(model: LoadedModel, tokens: Any, labels: Any) -> Any:
     """Return the logarithms of the next token's probabilities, in float64, before each token that has a label."""
-    from llmfw.core.model.packed import run_in_one_row
+    from llmfw.core.model.trial.packed import run_in_one_row
 
     logits = run_in_one_row(model.module, [tokens.tolist()])
     return logits[:-1][labels[1:] >= 0].double().log_softmax(-1)

@@ -25,7 +25,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.plugins.model_demo.corpus import Draw, copying_drills

@@ -31,7 +31,7 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.grammar import GrammarBackend
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
 

@@ -12,7 +12,7 @@ def has_bfloat16_pairs() -> bool:
 
 
 def has_fast_bfloat16() -> bool:
-    """Return whether torch would find fast bfloat16 instructions; same test as in `core.model.devices`."""
+    """Return whether torch would find fast bfloat16 instructions; same test as in `core.model.device.devices`."""
     flags = _line("flags").split() or _line("Features").split()
     return "bf16" in flags or {"avx512bw", "avx512dq", "avx512vl"} <= set(flags) or "avx_ne_convert" in flags
 

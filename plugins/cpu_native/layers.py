@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from llmfw.core import ModulePass
-from llmfw.core.model.module_trial import Recording, agree, attention_input
 from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear, num_bytes
+from llmfw.core.model.trial.module_trial import Recording, agree, attention_input
 
 from .decoder import NativeDecoder
 from .headed import HeadedForward

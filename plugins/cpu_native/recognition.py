@@ -14,15 +14,15 @@ import torch
 from torch import nn
 from transformers.activations import SiLUActivation
 
-from llmfw.core.model.fuse import MergedPart
-from llmfw.core.model.module_trial import (
+from llmfw.core.model.changes.fuse import MergedPart
+from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear
+from llmfw.core.model.trial.module_trial import (
     Recording,
     attention_input,
     is_of_transformers,
     is_untouched,
     uses_our_attention,
 )
-from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 DECODER = {"embed_tokens", "layers", "norm", "rotary_emb"}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from llmfw.core.model.hf_attention import AttentionStep, Step
+from llmfw.core.model.attention.hf_attention import AttentionStep, Step
 
 from .attention import CpuAttention
 from .library import load_library

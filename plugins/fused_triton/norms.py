@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from llmfw.core import ModulePass
-from llmfw.core.model.module_trial import (
+from llmfw.core.model.trial.module_trial import (
     Recording,
     agree,
     attention_input,

@@ -7,7 +7,7 @@ import os
 import torch
 from torch import nn
 
-from llmfw.core.model.module_trial import is_of_transformers
+from llmfw.core.model.trial.module_trial import is_of_transformers
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

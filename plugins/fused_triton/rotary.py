@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from llmfw.core import ModulePass
-from llmfw.core.model.hf_attention import attend
-from llmfw.core.model.module_trial import Recording, agree, attention_input, uses_our_attention
+from llmfw.core.model.attention.hf_attention import attend
+from llmfw.core.model.trial.module_trial import Recording, agree, attention_input, uses_our_attention
 
 from .norms import read_norm
 from .ops import HeadNorm, rotate

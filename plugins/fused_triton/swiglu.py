@@ -10,7 +10,7 @@ from torch import nn
 from transformers.activations import SiLUActivation
 
 from llmfw.core import ModulePass
-from llmfw.core.model.module_trial import NUM_TOKENS, agree, is_untouched, random_input
+from llmfw.core.model.trial.module_trial import NUM_TOKENS, agree, is_untouched, random_input
 
 from .ops import silu_mul
 from .recognition import adopt, is_ordinary, no_kernels, replace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from llmfw.core import ModelError, StoredTensor
-from llmfw.core.model.stored_dtypes import torch_dtype
+from llmfw.core.model.files.stored_dtypes import torch_dtype
 
 
 def modules_with(tensors: Mapping[str, StoredTensor], leaf: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from llmfw.core.model.checkpoint import WEIGHT_FILES, weight_files
+from llmfw.core.model.files.checkpoint import WEIGHT_FILES, weight_files
 
 
 def has_files(folder: Path, file_format: str) -> bool:

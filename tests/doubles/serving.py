@@ -28,7 +28,7 @@ from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser

@@ -122,7 +122,7 @@ def _folder(ctx: click.Context, name: str) -> Path:
     path = resolve_model(name, plugins_of(ctx).registry).path
     if Path(path).is_dir():
         return Path(path)
-    from llmfw.core.model.tokenizer_files import model_files  # imports tokenizers
+    from llmfw.core.model.tokenizer.tokenizer_files import model_files  # imports tokenizers
 
     return model_files(path)
 

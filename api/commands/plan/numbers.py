@@ -19,7 +19,7 @@ from typing import Any
 
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ModelError
-from llmfw.core.model.small_files import read_json
+from llmfw.core.model.files.small_files import read_json
 
 from .choices import DTYPE_BYTES
 
@@ -42,7 +42,7 @@ STATE_KEYS = re.compile(
 
 COUNT = """
 import sys, torch, transformers
-from llmfw.core.model.text_class import class_for_text
+from llmfw.core.model.config.text_class import class_for_text
 transformers.utils.logging.set_verbosity_error()
 config = transformers.AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=False)
 with torch.device("meta"):
@@ -55,7 +55,7 @@ import json, sys, torch, transformers
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.model.quantization.chosen_scheme import choose_scheme
 from llmfw.core.model.quantization.quantize import planned_size
-from llmfw.core.model.text_class import class_for_text
+from llmfw.core.model.config.text_class import class_for_text
 from llmfw.core.plugin.plugins import load_plugins
 settings = EngineConfig(model=sys.argv[1], quantization=sys.argv[2], options=json.loads(sys.argv[3]))
 scheme = choose_scheme(settings, load_plugins().registry)

@@ -15,7 +15,7 @@ from llmfw.core.base.control import Answer, EngineCommand, GetPolicy, PolicyInfo
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ConfigError, ContextLengthError, RequestError
 from llmfw.core.base.request import EmbedRequest, FinishReason, TokenEvent
-from llmfw.core.model.devices import choose_device
+from llmfw.core.model.device.devices import choose_device
 from llmfw.core.model.quantization.chosen_scheme import choose_scheme
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.registry import Registry

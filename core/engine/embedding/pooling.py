@@ -16,8 +16,8 @@ import torch
 from transformers.utils import cached_file
 
 from llmfw.core.base.errors import ModelError
-from llmfw.core.model.shards import is_inside
-from llmfw.core.model.small_files import parse_json
+from llmfw.core.model.files.shards import is_inside
+from llmfw.core.model.files.small_files import parse_json
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from llmfw.core.model.differences import Differences
+from llmfw.core.model.weights.differences import Differences
 
 logger = logging.getLogger(__name__)
 

@@ -1,2 +1,1 @@
-"""The engine that generates: its loop, the objects that the loop uses, and their construction from the
-settings."""
+"""The engine that generates: its loop, the objects of the loop, and their construction from the settings."""

@@ -17,7 +17,7 @@ from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.interfaces.drafter import Drafter
 from llmfw.core.interfaces.kv_dtype import check_kv_dtype, choose_kv_dtype, dtype_name
 from llmfw.core.interfaces.policy import SchedulePolicy
-from llmfw.core.model.devices import available_memory, choose_device
+from llmfw.core.model.device.devices import available_memory, choose_device
 from llmfw.core.model.models import LoadedModel, load_model
 from llmfw.core.plugin.choice import Created
 from llmfw.core.plugin.registry import Registry

@@ -11,9 +11,9 @@ import torch
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype, dtype_name
 from llmfw.core.interfaces.kv_storage import KVStorage
-from llmfw.core.model.devices import gigabytes
-from llmfw.core.model.kv_scales import choose_scales
+from llmfw.core.model.device.devices import gigabytes
 from llmfw.core.model.models import LoadedModel
+from llmfw.core.model.weights.kv_scales import choose_scales
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.step.device.page_table import PageTable
 from llmfw.core.step.device.staging import Staging

@@ -17,9 +17,9 @@ from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype
 from llmfw.core.interfaces.kv_storage import bytes_per_token
 from llmfw.core.interfaces.state_storage import state_bytes
-from llmfw.core.model.devices import available_memory, gigabytes, total_memory
+from llmfw.core.model.device.devices import available_memory, gigabytes, total_memory
 from llmfw.core.model.models import LoadedModel
-from llmfw.core.model.state_probe import take_pieces
+from llmfw.core.model.probe.state_probe import take_pieces
 from llmfw.core.schedule.speculation import max_batch_tokens
 
 from .memory_plan import ModelShape, default_snapshots, plan_memory

@@ -23,7 +23,7 @@ from llmfw.core.base.errors import GrammarCostError, RequestError
 from llmfw.core.base.request import GrammarSpec, Request
 from llmfw.core.grammars.child import STACK_BYTES as PROVED_STACK
 from llmfw.core.interfaces.grammar import Grammar, GrammarBackend
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.containment import contained
 from llmfw.core.plugin.grammar_choice import build_grammar_backend, choose_grammar_backend

@@ -9,7 +9,7 @@ import torch
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.interfaces.logits_processor import LogitsProcessor, ProcessorContext
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.choice import choose
 from llmfw.core.plugin.option_keys import refuse_options_of_others
 from llmfw.core.plugin.registry import Entry, Registry

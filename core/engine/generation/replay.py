@@ -14,8 +14,8 @@ import torch
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.step_check import StepLimits, check_masks, check_output, check_step
-from llmfw.core.model.devices import choose_device
-from llmfw.core.model.load_failure import first_line
+from llmfw.core.model.device.devices import choose_device
+from llmfw.core.model.failure.load_failure import first_line
 from llmfw.core.model.models import load_model
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.step.recording import RecordedStep, RecordingHeader, damaged, read_recording

@@ -9,7 +9,7 @@ import torch
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.state_storage import StateStorage, state_bytes
-from llmfw.core.model.devices import gigabytes
+from llmfw.core.model.device.devices import gigabytes
 from llmfw.core.model.models import LoadedModel
 
 from .capacity import Capacity

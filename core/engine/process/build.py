@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.model.devices import limit_threads
+from llmfw.core.model.device.devices import limit_threads
 from llmfw.core.plugin.registry import Registry
 
 from .any_engine import AnyEngine

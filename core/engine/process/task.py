@@ -8,7 +8,7 @@ from transformers.models.auto.configuration_auto import AutoConfig
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
-from llmfw.core.model.model_kind import ENCODERS_WITH_HEADS, generates, other_task
+from llmfw.core.model.config.model_kind import ENCODERS_WITH_HEADS, generates, other_task
 
 from ..embedding.pooling import has_modules
 

@@ -15,7 +15,7 @@ import pytest
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.registry import Registry
 
 from ...doubles.embedding import serving_with

@@ -10,7 +10,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from llmfw.core.interfaces.token_bytes import byte_alphabet
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
 

@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
-from llmfw.core.model.checkpoint import StoredTensor, missing_scales
+from llmfw.core.model.files.checkpoint import StoredTensor, missing_scales
 from llmfw.core.model.models import load_model
-from llmfw.core.model.packed import packed_logits
+from llmfw.core.model.trial.packed import packed_logits
 from llmfw.core.plugin.registry import Registry
 
 from ..engine.generation.tiny_models import SERVABLE, save_random_model

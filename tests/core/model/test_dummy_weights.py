@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from llmfw.core.model.hf_attention import IMPLEMENTATION, register_with_transformers
+from llmfw.core.model.attention.hf_attention import IMPLEMENTATION, register_with_transformers
 from llmfw.core.model.loading import Loading, load_module
 
 from ...models.tiny_config import tiny_config

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
 from llmfw.core.model.models import load_model
-from llmfw.core.model.packed import packed_logits
+from llmfw.core.model.trial.packed import packed_logits
 from llmfw.core.plugin.registry import Registry
 
 from ...length import also

@@ -21,7 +21,7 @@ from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.kv_storage import KVStorage
-from llmfw.core.model.dtype_choice import DTYPES
+from llmfw.core.model.device.dtype_choice import DTYPES
 from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.core.step.device.page_table import PageTable

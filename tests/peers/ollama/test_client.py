@@ -10,7 +10,7 @@ import pytest
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.generation.build import build_generation_engine
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins

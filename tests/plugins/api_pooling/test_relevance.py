@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedTokenizer
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.registry import Registry
 
 from ...core.engine.generation.tiny_models import SIZES

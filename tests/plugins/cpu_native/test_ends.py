@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.engine import Engine
-from llmfw.core.model.hf_attention import AttentionStep
+from llmfw.core.model.attention.hf_attention import AttentionStep
 from llmfw.plugins.cpu_native.headed import HeadedForward
 from llmfw.plugins.cpu_native.library import largest, load_library, why_not
 

@@ -13,10 +13,10 @@ import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from llmfw.core.model.fuse import merge_projections
-from llmfw.core.model.hf_attention import IMPLEMENTATION, register_with_transformers
-from llmfw.core.model.packed import run_in_one_row
-from llmfw.core.model.probe import probe
+from llmfw.core.model.attention.hf_attention import IMPLEMENTATION, register_with_transformers
+from llmfw.core.model.changes.fuse import merge_projections
+from llmfw.core.model.probe.probe import probe
+from llmfw.core.model.trial.packed import run_in_one_row
 from llmfw.core.testing.module_pass import ModulePassTests, assert_close
 from llmfw.plugins.cpu_native.decoder import NativeDecoder
 from llmfw.plugins.cpu_native.layers import NativePass

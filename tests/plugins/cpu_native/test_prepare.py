@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.model.devices import has_fast_bfloat16
+from llmfw.core.model.device.devices import has_fast_bfloat16
 from llmfw.plugins.cpu_native import cpu
 from llmfw.plugins.cpu_native import prepare as prepare_module
 from llmfw.plugins.cpu_native.build import BuildError

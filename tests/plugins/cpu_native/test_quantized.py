@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from llmfw.core.base.request import SamplingParams
-from llmfw.core.model.packed import run_in_one_row
 from llmfw.core.model.quantization.code_format import FORMATS, INT4, CodeFormat
 from llmfw.core.model.quantization.modules import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
 from llmfw.core.model.quantization.quantize import quantize
+from llmfw.core.model.trial.packed import run_in_one_row
 from llmfw.core.testing.module_pass import assert_close
 from llmfw.plugins.cpu_native import library
 from llmfw.plugins.cpu_native.decoder import NativeDecoder

@@ -18,7 +18,7 @@ from transformers.models.llama import modeling_llama
 
 from llmfw.core.base.request import SamplingParams
 from llmfw.core.interfaces.module_pass import ModulePass
-from llmfw.core.model.fuse import merge_projections
+from llmfw.core.model.changes.fuse import merge_projections
 from llmfw.core.testing.module_pass import LARGE, ModulePassTests, assert_close
 from llmfw.core.testing.module_pass_models import build_model, logits_of
 from llmfw.plugins.fused_triton.norms import FusedLayer, FusedNorm, NormPass

@@ -13,7 +13,7 @@ import numpy as np
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.plugins import model_demo
 from llmfw.plugins.grammar_llguidance.backend import LlguidanceBackend
 

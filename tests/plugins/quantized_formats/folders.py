@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.model.models import load_model
-from llmfw.core.model.packed import packed_logits
+from llmfw.core.model.trial.packed import packed_logits
 from llmfw.core.plugin.registry import Entry, Registry
 
 from ...core.engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model

@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from llmfw.core.model.tokenizer_files import load_tokenizer
+from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 
 pytest.importorskip("gguf")

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from llmfw.core.base.config import EngineConfig
-from llmfw.core.model.weight_choice import choose_weights
+from llmfw.core.model.weights.weight_choice import choose_weights
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.registry import Entry, Registry
 

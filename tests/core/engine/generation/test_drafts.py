@@ -19,7 +19,7 @@ from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.request import FinishReason, Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
-from llmfw.core.model.dtype_choice import DTYPES
+from llmfw.core.model.device.dtype_choice import DTYPES
 from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.registry import Entry, Registry
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from llmfw.core.base.errors import ConfigError, ContextLengthError, ModelError, RequestError
 from llmfw.core.base.request import FinishReason, Request, SamplingParams
-from llmfw.core.model.devices import has_fast_bfloat16
+from llmfw.core.model.device.devices import has_fast_bfloat16
 
 from ....length import also, also_each, of_length
 from .running import GREEDY, build_engine, generate_alone, random_prompts, run

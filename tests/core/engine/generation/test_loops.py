@@ -14,7 +14,7 @@ import torch
 
 from llmfw.core.base.request import FinishReason, GrammarSpec, Request, SamplingParams, Thinking
 from llmfw.core.engine.generation.engine import Engine
-from llmfw.core.model.dtype_choice import DTYPES
+from llmfw.core.model.device.dtype_choice import DTYPES
 
 from ....doubles.trie_grammar import FIRST_BYTE, one_of
 from ....length import also

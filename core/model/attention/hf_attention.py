@@ -1,0 +1,293 @@
+"""Connects transformers' attention layers to llmfw's attention backends.
+
+A transformers model whose `attn_implementation` is `llmfw` calls `attend` for each attention layer. The
+keyword `llmfw_step`, which transformers passes through, carries the object that handles the call: an
+`AttentionStep` during serving, a recorder while the model is probed. No attention mask is created, because a
+backend knows the lengths.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from transformers.masking_utils import AttentionMaskInterface
+from transformers.modeling_utils import AttentionInterface
+
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.plugin.registry import Entry
+from llmfw.core.plugin.returned import WrongReturnError
+
+from ..states.row_states import RowStates
+from ..states.state_mixer import StateCall
+from .mask_rules import MaskFunction, MaskMarkers
+
+IMPLEMENTATION = "llmfw"
+
+Layers = Sequence[LayerSpec] | Mapping[int, LayerSpec]
+"""Attention layers, by position among all layers of a model. A mapping if some layers have no attention."""
+
+_markers: ContextVar[MaskMarkers | None] = ContextVar("mask_markers", default=None)
+_relayed: ContextVar[RelayedStep | None] = ContextVar("relayed_step", default=None)
+
+
+class Step(Protocol):
+    """Handles the calls of a model's attention layers in one forward pass."""
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Return the attention output, [1, T, heads, v_head_dim].
+
+        Args:
+            module: attention layer that makes the call.
+            query: [1, heads, T, head_dim].
+            key: [1, kv_heads, T, head_dim].
+            value: [1, kv_heads, T, v_head_dim].
+            attention_mask: None, or a marker while the model is probed.
+            kwargs: further arguments of the layer.
+        """
+
+
+class AttentionStep:
+    """Passes each layer's call to the backend, for one step.
+
+    Args:
+        backend: attention backend that has planned `batch`.
+        layers: attention layers, by position among all layers of the model.
+        batch: tensors of the step.
+        states: states of the step's sequences; None: the model has none.
+    """
+
+    __slots__ = ("_backend", "_batch", "_layers", "_states")
+
+    def __init__(
+        self,
+        backend: AttentionBackend,
+        layers: Layers,
+        batch: ForwardBatch,
+        states: RowStates | None = None,
+    ) -> None:
+        self._backend = backend
+        self._layers = layers
+        self._batch = batch
+        self._states = states
+
+    @property
+    def backend(self) -> AttentionBackend:
+        """Backend that has planned this step, for module passes that call it directly."""
+        return self._backend
+
+    @property
+    def layers(self) -> Layers:
+        """Attention layers, by position among all layers of the model."""
+        return self._layers
+
+    @property
+    def batch(self) -> ForwardBatch:
+        """Tensors of the step."""
+        return self._batch
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        *,
+        s_aux: torch.Tensor | None = None,
+        **kwargs: object,
+    ) -> torch.Tensor:
+        """Return the backend's output in the shape that transformers expects.
+
+        Raises:
+            WrongReturnError: the output has another shape, dtype or device than the interface says.
+        """
+        index = module.layer_idx
+        assert isinstance(index, int)
+        layer = self._layers[index]
+        output = self._backend.forward(
+            query[0].transpose(0, 1),
+            key[0].transpose(0, 1),
+            value[0].transpose(0, 1),
+            layer,
+            self._batch,
+            s_aux,
+        )
+        _, num_heads, num_tokens, _ = query.shape
+        expected = (num_tokens, num_heads, value.shape[-1])
+        if not isinstance(output, torch.Tensor) or output.shape != expected or output.dtype != query.dtype:
+            raise _wrong_output(output, expected, query.dtype)
+        return output.unsqueeze(0)
+
+    def mix(self, call: StateCall) -> Any:
+        """Return the output of a module that keeps states, for the packed row."""
+        assert self._states is not None, "the model keeps states, and the step has none"
+        return self._states.mix(call)
+
+
+class RelayedStep:
+    """Passes the calls of an adapted model's layers on to a step. Implements `Step`.
+
+    Args:
+        step: handles the calls.
+
+    Attributes:
+        called: position among all layers of the model, of each call.
+    """
+
+    __slots__ = ("_step", "called")
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self.called: list[int] = []
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Return the step's output."""
+        index = module.layer_idx
+        assert isinstance(index, int)
+        self.called.append(index)
+        return self._step.attend(module, query, key, value, attention_mask, **kwargs)
+
+
+def _wrong_output(output: object, shape: tuple[int, ...], dtype: torch.dtype) -> WrongReturnError:
+    if not isinstance(output, torch.Tensor):
+        return WrongReturnError(f"forward() returned {type(output).__name__} in place of a tensor")
+    return WrongReturnError(
+        f"forward() returned {output.dtype} {list(output.shape)} in place of {dtype} {list(shape)}"
+    )
+
+
+def attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    llmfw_step: Step | None = None,
+    **kwargs: object,
+) -> tuple[torch.Tensor, None]:
+    """Let the step compute the attention of one layer.
+
+    The signature is that of transformers' attention interface.
+
+    Raises:
+        TypeError: the layers did not pass `llmfw_step` on, and the model does not relay it (see `relay_step`).
+    """
+    step = _relayed.get() if llmfw_step is None else llmfw_step
+    if step is None:
+        raise TypeError("attention was called without llmfw_step")
+    return step.attend(module, query, key, value, attention_mask, **kwargs), None
+
+
+def attend_relayed(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """Let the step that an adapted model relays compute the attention of one layer. Implements `Attend`.
+
+    Raises:
+        TypeError: no step is relayed.
+    """
+    return attend(module, query, key, value, attention_mask, **kwargs)[0]
+
+
+def relay_step(model: nn.Module, entry: Entry) -> None:
+    """Make a model accept `llmfw_step`, and provide the step to its attention calls during each forward pass.
+
+    The layers of an adapted model need not pass the step on. A pass raises WrongReturnError if other layers call
+    attention than in the first pass, because keys and values would be missing then.
+
+    Args:
+        entry: registry entry of the model adapter.
+    """
+    forward = model.forward
+    expected: list[int] = []
+
+    @functools.wraps(forward)
+    def relaying(*args: Any, llmfw_step: Step | None = None, **kwargs: Any) -> Any:
+        relayed = None if llmfw_step is None else RelayedStep(llmfw_step)
+        token = _relayed.set(relayed)
+        try:
+            output = forward(*args, **kwargs)
+        finally:
+            _relayed.reset(token)
+        if relayed is not None:
+            called = sorted(relayed.called)
+            expected[:] = expected or called
+            if called != expected:
+                raise WrongReturnError(_other_calls(called, expected), entry)
+        return output
+
+    model.forward = relaying
+
+
+def _other_calls(called: Sequence[int], expected: Sequence[int]) -> str:
+    return (
+        f"its layers called attend() {len(called)} times in a step, and {len(expected)} times in the first one; each layer "
+        "must call it exactly once in each step"
+    )
+
+
+def make_no_mask(
+    *args: object, mask_function: MaskFunction | None = None, **kwargs: Any
+) -> torch.Tensor | None:
+    """Return None in place of an attention mask. While a model is probed, return a marker (see
+    `mask_rules`)."""
+    markers = _markers.get()
+    if markers is None or mask_function is None:
+        return None
+    return markers.mark(
+        mask_function,
+        kwargs["q_length"],
+        kwargs["kv_length"],
+        kwargs.get("dtype") or torch.float32,
+        kwargs.get("device", "cpu"),
+    )
+
+
+@contextmanager
+def marking_masks(markers: MaskMarkers) -> Iterator[None]:
+    """Within the block, make `make_no_mask` return markers.
+
+    Args:
+        markers: creates the markers, and later finds the rule of a mask from its marker.
+    """
+    token = _markers.set(markers)
+    try:
+        yield
+    finally:
+        _markers.reset(token)
+
+
+def register_with_transformers() -> None:
+    """Register `attn_implementation="llmfw"` with transformers. May be called more than once."""
+    AttentionInterface.register(IMPLEMENTATION, attend)
+    AttentionMaskInterface.register(IMPLEMENTATION, make_no_mask)

@@ -1,0 +1,1 @@
+"""Changes a loaded model for serving: adapters, module passes, merged and packed projections. Checks the results."""

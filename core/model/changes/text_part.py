@@ -1,0 +1,66 @@
+"""Reduces a model that reads images or sound besides text to the modules that compute with text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..failure.load_failure import refused, refusing
+from ..trial.packed import packed_logits
+
+
+def keep_text_part(model: nn.Module, vocab_size: int) -> int:
+    """Drop the parts of a model that a text does not reach, such as the encoder of images, and their weights.
+
+    These parts are the modules directly below the model or its base model that hold parameters and that do not run
+    when the model computes a few tokens. The logits must be the same to the bit without them.
+
+    Args:
+        model: model in evaluation mode.
+        vocab_size: upper bound of the token ids to run it with.
+
+    Returns:
+        The size of the dropped weights in bytes.
+
+    Raises:
+        ModelError: the model cannot compute with text alone, or its logits differ without those parts.
+    """
+    with refusing(model, "running it on text alone"):
+        unused, before = _unused_parts(model, vocab_size)
+        freed = sum(_num_bytes(getattr(parent, name)) for parent, name in unused)
+        for parent, name in unused:
+            setattr(parent, name, None)
+        if unused and not torch.equal(packed_logits(model, vocab_size), before):
+            raise refused(model, "its parts for other inputs than text change what it says of a text")
+    return freed
+
+
+def _unused_parts(model: nn.Module, vocab_size: int) -> tuple[list[tuple[nn.Module, str]], torch.Tensor]:
+    """Return the parts that do not run, each as its parent and its name there, and the logits of a few tokens."""
+    ran: set[nn.Module] = set()
+    with ExitStack() as hooks:
+        for module in model.modules():
+            handle = module.register_forward_pre_hook(lambda each, _: ran.add(each))
+            hooks.callback(handle.remove)
+        logits = packed_logits(model, vocab_size)
+    return [
+        (parent, name)
+        for parent, name, part in _parts(model)
+        if ran.isdisjoint(part.modules()) and next(part.parameters(), None) is not None
+    ], logits
+
+
+def _parts(model: Any) -> Iterator[tuple[nn.Module, str, nn.Module]]:
+    """Yield the modules directly below a model and its base model, each with its parent and its name there."""
+    parents = [model] if model.base_model is model else [model, model.base_model]
+    for parent in parents:
+        for name, part in parent.named_children():
+            yield parent, name, part
+
+
+def _num_bytes(module: nn.Module) -> int:
+    return sum(parameter.nbytes for parameter in module.parameters())

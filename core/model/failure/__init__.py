@@ -1,0 +1,1 @@
+"""Explains in one line why a model cannot be loaded or served."""

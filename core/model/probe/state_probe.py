@@ -1,0 +1,115 @@
+"""Finds the modules of a model that keep states, and learns the states' shapes by running the model once.
+
+transformers' modules get and set states through a cache. `find_states` looks for modules whose code calls the
+cache's methods for states, replaces their `forward` with a `StateMixer`, and records the states that they
+store for a few tokens. `state_check` then compares packed and cut sequences with whole ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from llmfw.core.interfaces.state_layer import StateLayer, StateSpec
+
+from ..failure.load_failure import refused, refusing
+from ..states.row_states import starting_parts
+from ..states.state_mixer import CACHE_NAMES, RunningStep, StateCall, StateMixer
+from ..trial.packed import Packed, run_packed
+from .state_check import LENGTHS, check_pieces
+
+logger = logging.getLogger(__name__)
+
+STATE_METHODS = frozenset(
+    {
+        "update_conv_state",
+        "update_recurrent_state",
+        "get_conv_state",
+        "get_recurrent_state",
+        "set_linear_cache",
+    }
+)
+
+
+def find_states(model: nn.Module, vocab_size: int) -> list[StateLayer]:
+    """Make a model's layers keep their states in llmfw's storage; return these layers. Most models have none.
+
+    Raises:
+        ModelError: a layer's states cannot be served; the message gives the reason.
+    """
+    running = RunningStep()
+    found = [module for module in model.modules() if STATE_METHODS & _names_in(module)]
+    if not found:
+        return []
+    mixers = [_install(model, module, running, index) for index, module in enumerate(found)]
+    running.follow(model)
+    recorder = _Recorder()
+    ids = [[(7 * i + 11 * n + 3) % vocab_size for i in range(size)] for n, size in enumerate(LENGTHS)]
+    with refusing(model, "running it to find its states"):
+        run_packed(model, ids, recorder)
+    missing = [mixer.layer.model_index for mixer in mixers if not mixer.layer.states]
+    if missing:
+        raise refused(model, f"layer {missing[0]} did not store a state when the model ran on a few tokens")
+    layers = [mixer.layer for mixer in mixers]
+    kinds = {(type(module), layer.states): layer.index for module, layer in zip(found, layers, strict=True)}
+    takes_pieces = {
+        kind: check_pieces(model, found[index], recorder.calls[index]) for kind, index in kinds.items()
+    }
+    for module, mixer in zip(found, mixers, strict=True):
+        mixer.takes_pieces = takes_pieces[type(module), mixer.layer.states]
+    if singly := sorted({type_.__name__ for (type_, _), takes in takes_pieces.items() if not takes}):
+        logger.info("%s computes a prompt after its first piece token by token.", ", ".join(singly))
+    return layers
+
+
+def state_layers(model: nn.Module) -> tuple[StateLayer, ...]:
+    """Return the layers that `find_states` found in a model."""
+    replaced = (vars(module).get("forward") for module in model.modules())
+    return tuple(each.layer for each in replaced if isinstance(each, StateMixer))
+
+
+def take_pieces(model: nn.Module) -> bool:
+    """Return whether all modules that keep states continue a sequence with several tokens at once."""
+    replaced = (vars(module).get("forward") for module in model.modules())
+    return all(each.takes_pieces for each in replaced if isinstance(each, StateMixer))
+
+
+def _names_in(module: nn.Module) -> set[str]:
+    """Return the names that the code of a module's own class uses."""
+    functions = (inspect.unwrap(each) for each in vars(type(module)).values() if inspect.isfunction(each))
+    return {name for function in functions for name in function.__code__.co_names}
+
+
+def _install(model: nn.Module, module: nn.Module, running: RunningStep, index: int) -> StateMixer:
+    parameters = inspect.signature(module.forward).parameters
+    name = next((name for name in CACHE_NAMES if name in parameters), None)
+    number = getattr(module, "layer_idx", None)
+    if name is None or not isinstance(number, int):
+        raise refused(
+            model, f"{type(module).__name__} keeps a state, but takes no cache or does not know its layer"
+        )
+    mixer = StateMixer(module, name, running, StateLayer(index, number, ()))
+    module.forward = mixer
+    return mixer
+
+
+class _Recorder(Packed):
+    """Runs packed sequences that start, and records each module's states and call."""
+
+    def __init__(self) -> None:
+        super().__init__(LENGTHS)
+        self.calls: dict[int, StateCall] = {}
+
+    def mix(self, call: StateCall) -> Any:
+        outputs = []
+        for part in starting_parts(LENGTHS):
+            output, states = call.run(part, None)
+            outputs.append((part, output))
+            specs = tuple(StateSpec(key, tuple(each.shape[1:]), each.dtype) for key, each in states.items())
+            call.mixer.layer = replace(call.mixer.layer, states=specs)
+        self.calls[call.mixer.layer.index] = call
+        return call.join(outputs)

@@ -1,0 +1,1 @@
+"""Reads checkpoints whose layers are quantized, by a plugin's quantized format."""

@@ -1,0 +1,122 @@
+"""The packed row of a step is split into parts, which have each token once, and states where they are copied."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+from llmfw.core.base.step import StateCopies
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.model.states.row_states import parts_of
+from llmfw.core.model.states.state_mixer import Part, StateCall
+
+
+def batch(starts: list[int], counts: list[int]) -> ForwardBatch:
+    """Return a batch of sequences in rows 10, 11, …; those with one token come first."""
+    num = len(starts)
+    kv_lens = np.array(starts) + counts
+    positions = np.concatenate([np.arange(start, end) for start, end in zip(starts, kv_lens, strict=True)])
+    return ForwardBatch(
+        positions=positions,
+        slots=torch.zeros(len(positions), dtype=torch.long),
+        query_lens=np.array(counts),
+        kv_lens=kv_lens,
+        rows=torch.arange(10, 10 + num),
+        page_table=torch.zeros(30, 1),
+        num_single=counts.count(1),
+        page_size=1,
+    )
+
+
+def plain(part: Part) -> tuple[list[int], list[int], int, bool, list[int]]:
+    """Return a part's tokens, slots, tokens of each sequence, whether it continues, and the slot of a copy."""
+    tokens = part.tokens
+    places = list(range(tokens.start, tokens.stop)) if isinstance(tokens, slice) else tokens.tolist()
+    to = [] if part.copied_to is None else part.copied_to.tolist()
+    assert part.slots is not None
+    return places, part.slots.tolist(), part.num_tokens, part.continues, to
+
+
+def copies(*each: tuple[int, int, int]) -> StateCopies:
+    """Return the copies with these places, positions and slots."""
+    places, positions, slots = np.array(each, dtype=np.int64).T
+    return StateCopies(places=places, positions=positions, slots=slots)
+
+
+def test_sequences_that_decode_are_one_part() -> None:
+    [part] = parts_of(batch([4, 9], [1, 1]))
+    assert part.tokens == slice(0, 2)
+    assert plain(part) == ([0, 1], [10, 11], 1, True, [])
+
+
+def test_pieces_are_parts_of_their_own() -> None:
+    parts = parts_of(batch([0, 4, 0, 7], [1, 1, 3, 2]))
+    assert list(map(plain, parts)) == [
+        ([0], [10], 1, False, []),
+        ([2, 3, 4], [12], 3, False, []),
+        ([5, 6], [13], 2, True, []),
+        ([1], [11], 1, True, []),
+    ]
+
+
+def test_a_piece_is_cut_at_copied_states() -> None:
+    """The last token of the first prompt is computed with the token of the sequence that decodes."""
+    parts = parts_of(batch([4, 0, 5], [1, 4, 6]), copies((1, 3, 20), (2, 7, 21), (2, 9, 22), (2, 11, 23)))
+    assert list(map(plain, parts)) == [
+        ([1, 2, 3], [11], 3, False, [20]),
+        ([5, 6], [12], 2, True, [21]),
+        ([7, 8], [12], 2, True, [22]),
+        ([9, 10], [12], 2, True, [23]),
+        ([0, 4], [10, 11], 1, True, []),
+    ]
+
+
+def test_a_single_token_can_be_copied() -> None:
+    parts = parts_of(batch([4, 9], [1, 1]), copies((1, 10, 20)))
+    assert list(map(plain, parts)) == [([1], [11], 1, True, [20]), ([0], [10], 1, True, [])]
+
+
+def test_a_piece_shaped_state_is_no_row() -> None:
+    """MiniMax returns its states, too; those of 4 heads look like the output for a piece of 4 tokens."""
+    mixer: Any = None
+    call = StateCall(mixer, {"hidden_states": torch.zeros(1, 6, 8)})
+    parts = [Part(slice(0, 4), 1, 4), Part(slice(4, 6), 1, 2)]
+    outputs = [
+        (torch.full((1, part.num_tokens, 8), i), torch.zeros(1, 4, 3, 3)) for i, part in enumerate(parts)
+    ]
+    row, states = call.join(list(zip(parts, outputs, strict=True)))
+    assert row[0, :, 0].tolist() == [0, 0, 0, 0, 1, 1]
+    assert states is None
+
+
+def test_parts_have_each_token_once_in_order() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        counts = sorted(
+            (rng.choice([1, 1, 2, 5, 9]) for _ in range(rng.randrange(1, 6))), key=lambda n: n > 1
+        )
+        starts = [rng.choice([0, 3, 8]) for _ in counts]
+        taken = [
+            (i, starts[i] + offset, 20 + 10 * i + offset)
+            for i, count in enumerate(counts)
+            for offset in range(1, count + 1)
+            if rng.random() < 0.3
+        ]
+        given = copies(*taken) if taken else StateCopies()
+        computed = {10 + i: start for i, start in enumerate(starts)}  # position of each row
+        found, firsts = [], np.cumsum(counts) - counts
+        for places, rows, num_tokens, continues, to in map(plain, parts_of(batch(starts, counts), given)):
+            for number, row in enumerate(rows):
+                own = places[number * num_tokens : (number + 1) * num_tokens]
+                first = firsts[row - 10] + computed[row] - starts[row - 10]
+                assert own == list(range(first, first + num_tokens))
+                assert continues == (computed[row] > 0)
+                computed[row] += num_tokens
+                found += [(row - 10, computed[row], slot) for slot in to]
+        assert computed == {
+            10 + i: start + count for i, (start, count) in enumerate(zip(starts, counts, strict=True))
+        }
+        assert sorted(found) == taken
