@@ -10,8 +10,8 @@ import msgspec
 
 from llmfw.core.base.errors import ModelError, RequestError
 from llmfw.core.base.request import SamplingParams
+from llmfw.core.model.files.model_folder import model_files
 from llmfw.core.model.files.small_files import read_json
-from llmfw.core.model.tokenizer.tokenizer_files import model_files
 
 logger = logging.getLogger(__name__)
 

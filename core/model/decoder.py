@@ -29,7 +29,7 @@ from .config.long_rope import take_long_factors
 from .config.model_kind import inputs_of
 from .config.text_class import class_for_text
 from .device.devices import gigabytes
-from .failure.load_failure import refusing
+from .failure.refusal import refusing
 from .loading import Loading, load_module
 from .probe.isolation import check_cache
 from .probe.state_probe import find_states

@@ -20,7 +20,7 @@ from .changes.pack import pack_linears
 from .changes.pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
 from .decoder import DecoderLoading, load_decoder
 from .device.devices import available_memory, gigabytes
-from .failure.load_failure import refusing
+from .failure.refusal import refusing
 from .loading import log_loaded, quiet_transformers, weight_bytes
 from .probe.isolation import check_isolation
 from .probe.positions import check_positions

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from llmfw.core import ModelError, StoredTensor, WeightLoader
-from llmfw.core.model.failure.load_failure import pickle_failure
 from llmfw.core.model.files.checkpoint import WEIGHT_FILES, read_tensors, weight_files
+from llmfw.core.model.files.damaged_files import pickle_failure
 
 from .folder_files import file_names, has_files
 

@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from llmfw.core import ModelError, StoredTensor, WeightLoader
-from llmfw.core.model.failure.load_failure import damaged_safetensors
 from llmfw.core.model.files.checkpoint import WEIGHT_FILES, read_tensors, stored_in, weight_files
+from llmfw.core.model.files.damaged_files import damaged_safetensors
 
 from .folder_files import file_names, has_files
 

@@ -23,7 +23,7 @@ OTHERS = {
     "api/llmfw_engine.py": {"--yes"},  # pip's
     "api/settings/other_servers_flags.py": {flag for flags, _ in foreign_flags() for flag in flags},
     "api/server/announcement.py": {"--unix-socket"},  # curl's
-    "core/model/tokenizer/tokenizer_files.py": {"--local-dir"},  # that of `hf download`, and the next three
+    "core/model/files/model_folder.py": {"--local-dir"},  # that of `hf download`, and the next three
     "core/model/weights/weight_choice.py": {"--local-dir"},
     "core/plugin/model_name.py": {"--local-dir", "--revision"},
     "docs/clients.md": {

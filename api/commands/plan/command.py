@@ -18,6 +18,7 @@ from llmfw.api.settings.component_options import collect
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import like, model_of, model_option
 from llmfw.core.base.config import OptionValue
+from llmfw.core.model.files.model_folder import model_files
 from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.option_keys import refuse_options
 from llmfw.core.terminal.tables import Column, print_table
@@ -120,10 +121,6 @@ def plan_command(
 def _folder(ctx: click.Context, name: str) -> Path:
     """Return the folder of a model's config; raise ModelError if there is none."""
     path = resolve_model(name, plugins_of(ctx).registry).path
-    if Path(path).is_dir():
-        return Path(path)
-    from llmfw.core.model.tokenizer.tokenizer_files import model_files  # imports tokenizers
-
     return model_files(path)
 
 

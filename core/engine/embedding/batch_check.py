@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers.modeling_utils import PreTrainedModel
 
-from llmfw.core.model.failure.load_failure import refused, refusing
+from llmfw.core.model.failure.refusal import refused, refusing
 from llmfw.core.model.probe.rotary_check import has_rotary_by_length
 from llmfw.core.model.trial.module_trial import agree
 

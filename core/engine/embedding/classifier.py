@@ -13,7 +13,7 @@ from transformers.models.auto.modeling_auto import AutoModelForSequenceClassific
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ModelError
-from llmfw.core.model.failure.load_failure import not_finite, refused, refusing
+from llmfw.core.model.failure.refusal import not_finite, refused, refusing
 from llmfw.core.model.loading import Loading, load_module, log_loaded, quiet_transformers, weight_bytes
 from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
 from llmfw.core.plugin.registry import Registry

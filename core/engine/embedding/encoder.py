@@ -18,7 +18,7 @@ from llmfw.core.base.errors import ConfigError, ModelError
 from llmfw.core.model.changes.pack import pack_linears
 from llmfw.core.model.config.context_length import choose_context_length
 from llmfw.core.model.config.model_kind import inputs_of
-from llmfw.core.model.failure.load_failure import not_finite, refused, refusing
+from llmfw.core.model.failure.refusal import not_finite, refused, refusing
 from llmfw.core.model.loading import Loading, load_module, log_loaded, quiet_transformers, weight_bytes
 from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
 from llmfw.core.plugin.registry import Registry

@@ -23,7 +23,7 @@ from llmfw.core.plugin.returned import WrongReturnError
 from llmfw.core.plugin.torch_state import keeping_torch_state
 
 from ..attention.hf_attention import IMPLEMENTATION, attend_relayed, relay_step
-from ..failure.load_failure import refusing
+from ..failure.refusal import refusing
 from ..probe.probe import probe
 from ..trial.adapter_trial import TOLERANCES, AdapterTrial
 

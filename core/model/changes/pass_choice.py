@@ -20,7 +20,7 @@ from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.core.plugin.returned import WrongReturnError
 from llmfw.core.plugin.torch_state import keeping_torch_state
 
-from ..failure.load_failure import refusing
+from ..failure.refusal import refusing
 from ..probe.probe import probe
 from ..probe.state_probe import state_layers
 from ..trial.packed import packed_logits

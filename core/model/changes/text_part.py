@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..failure.load_failure import refused, refusing
+from ..failure.refusal import refused, refusing
 from ..trial.packed import packed_logits
 
 

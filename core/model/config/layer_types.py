@@ -7,7 +7,7 @@ from typing import Any
 
 from llmfw.core.base.errors import ModelError
 
-from ..failure.load_failure import name_layers
+from ..failure.refusal import name_layers
 
 SPARSE = frozenset(
     {

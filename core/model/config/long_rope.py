@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ..failure.load_failure import refused
+from ..failure.refusal import refused
 
 logger = logging.getLogger(__name__)
 

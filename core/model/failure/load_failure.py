@@ -1,27 +1,19 @@
-"""Explains in one line why a model could not be loaded or served."""
+"""Explains in one line why a model could not be loaded: which file or which field of its config is wrong."""
 
 from __future__ import annotations
 
 import ast
-import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
-from safetensors import SafetensorError, safe_open
-from torch import nn
+from safetensors import SafetensorError
 from transformers.configuration_utils import ALLOWED_LAYER_TYPES
 
-from llmfw.core.base.errors import LLMFWError, ModelError
-
 from ..attention.hf_attention import IMPLEMENTATION
-
-logger = logging.getLogger(__name__)
+from ..files.damaged_files import damaged_safetensors, pickle_failure
 
 LOAD_ERRORS = (OSError, ValueError, ImportError, SafetensorError)
 """Exceptions of transformers whose text explains the reason. For others, the message includes the class."""
@@ -61,33 +53,6 @@ def why_not(path: str, hf_config: Any, error: Exception, *, reads_safetensors: b
         token, size = getattr(text_config, "pad_token_id", None), getattr(text_config, "vocab_size", None)
         return f"pad_token_id is {token!r:.40} in its config; it must be a token below the vocab_size {size}, or null"
     return explained(error)
-
-
-def damaged_safetensors(folder: Path) -> str | None:
-    """Return which safetensors file of a folder cannot be read, and why; None if all can be."""
-    for file in sorted(folder.glob("*.safetensors")):
-        try:
-            file.open("rb").close()
-            with safe_open(file, "pt"):
-                pass
-        except OSError as refusal:
-            return f"{file} cannot be read: {refusal.strerror or refusal}"
-        except SafetensorError as damage:
-            return f"{file} is damaged, or not a safetensors file: {damage}"
-    return None
-
-
-def pickle_failure(error: Exception) -> str:
-    """Return why a pickle file was not read. Names the function that the file would call, if any.
-
-    Replaces torch's own message, which suggests to allow the call.
-    """
-    if found := re.search(r"GLOBAL (\S+) (was not an allowed|whose module)", str(error)):
-        return (
-            f"its .bin files would call {found[1]}, and llmfw reads nothing but tensors from them; do not trust the "
-            "checkpoint, or convert it to safetensors"
-        )
-    return "one of its .bin files is damaged, or holds other things than tensors; download it again or convert it to safetensors"
 
 
 def _field_with(settings: dict[str, Any], value: Any) -> str | None:
@@ -207,55 +172,3 @@ def first_line(error: Exception) -> str:
     if not lines:
         return type(error).__name__
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
-
-
-def name_layers(indices: Sequence[int], total: int) -> str:
-    """Return text that names at most eight layers by index, such as "layers 0, 2 of 4"."""
-    listed = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
-    return f"layer{'s' if len(indices) > 1 else ''} {listed} of {total}"
-
-
-def refused(model: nn.Module, reason: str) -> ModelError:
-    """Return a ModelError with the name of the model's class and this reason."""
-    return ModelError(f"{type(model).__name__} cannot be served: {reason}")
-
-
-def not_finite(model: nn.Module, what: str) -> str:
-    """Return a message that a result is NaN or infinite.
-
-    If a buffer of the model is not finite, either, the message names that buffer.
-
-    Args:
-        what: result that is not finite, as a plural noun phrase.
-    """
-    spoiled = [name for name, buffer in model.named_buffers() if not _is_finite(buffer)]
-    cause = f" ({spoiled[0]} is NaN or infinite)" if spoiled else ""
-    return (
-        f"{what} are not finite numbers{cause}; compare its config with the original, or try --dtype bfloat16"
-    )
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    # torch cannot ask this of floats in 8 bits.
-    numbers = tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
-    return bool(numbers.isfinite().all())
-
-
-@contextmanager
-def refusing(model: nn.Module, doing: str) -> Iterator[None]:
-    """Convert any exception in the block to a ModelError of one line. Logs the traceback at debug level.
-
-    Args:
-        model: loaded model.
-        doing: action within the block, as a noun phrase.
-
-    Raises:
-        ModelError: the action failed. llmfw's own errors pass unchanged.
-    """
-    try:
-        yield
-    except LLMFWError:
-        raise
-    except Exception as error:  # any architecture's own code runs here
-        logger.debug("%s: %s failed", type(model).__name__, doing, exc_info=True)
-        raise refused(model, f"{doing} failed: {explained(error)}") from error

@@ -25,7 +25,8 @@ from transformers.cache_utils import DummyLayer, DynamicCache, DynamicLayer, Dyn
 
 from llmfw.core.interfaces.state_layer import StateLayer
 
-from ..failure.load_failure import first_line, not_finite, refused
+from ..failure.load_failure import first_line
+from ..failure.refusal import not_finite, refused
 from ..trial.packed import Packed, run_packed
 
 logger = logging.getLogger(__name__)

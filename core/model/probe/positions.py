@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from ..failure.load_failure import not_finite, refused, refusing
+from ..failure.refusal import not_finite, refused, refusing
 from ..states.row_states import RowStates, starting_parts
 from ..states.state_mixer import StateCall
 from ..trial.module_trial import agree

@@ -26,7 +26,7 @@ from llmfw.core.interfaces.state_layer import StateLayer
 
 from ..attention.hf_attention import marking_masks
 from ..attention.mask_rules import MaskMarkers, window_of
-from ..failure.load_failure import name_layers, refused, refusing
+from ..failure.refusal import name_layers, refused, refusing
 from ..states.row_states import RowStates, starting_parts
 from ..states.state_mixer import StateCall
 from ..trial.packed import NUM_TOKENS, attend_causally, run_packed

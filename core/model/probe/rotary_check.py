@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from ..failure.load_failure import refused, refusing
+from ..failure.refusal import refused, refusing
 from ..trial.module_trial import agree
 from ..trial.packed import Packed, run_packed
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from llmfw.core.interfaces.state_storage import StateStorage
 
-from ..failure.load_failure import refused, refusing
+from ..failure.refusal import refused, refusing
 from ..states.row_states import RowStates, starting_parts
 from ..states.state_mixer import Part, StateCall
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from llmfw.core.interfaces.state_layer import StateLayer, StateSpec
 
-from ..failure.load_failure import refused, refusing
+from ..failure.refusal import refused, refusing
 from ..states.row_states import starting_parts
 from ..states.state_mixer import CACHE_NAMES, RunningStep, StateCall, StateMixer
 from ..trial.packed import Packed, run_packed

@@ -14,6 +14,7 @@ import tokenizers
 from llmfw.core.base.errors import ModelError
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
+from ..files.model_folder import model_files
 from ..files.small_files import check_files, read_json, read_text
 from .template_files import find_chat_template
 from .tokenizer_check import check_special_tokens, check_unknown_text, check_vocabulary, switch_dropout_off
@@ -21,7 +22,6 @@ from .tokenizer_class import check_class
 
 logger = logging.getLogger(__name__)
 
-HUB_PATTERNS = ["*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken"]
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 STAND_IN_TEMPLATE = (
@@ -73,27 +73,6 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
         chat_template=template,
         template_file=str(file) if template else "",
     )
-
-
-def model_files(model: str) -> Path:
-    """Return the folder of a model's small files, after downloading them for a hub id.
-
-    Raises:
-        ModelError: the files of the hub id are not in the local cache, and cannot be downloaded.
-    """
-    if Path(model).is_dir():
-        return Path(model)
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(model, allow_patterns=HUB_PATTERNS))
-    except Exception as error:  # the library raises many classes, of several other libraries
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise ModelError(
-            f"{model!r} is no folder, and its tokenizer cannot be had from the hub: {reason}; check the id, the network and "
-            f"HF_TOKEN, or download it elsewhere (hf download {model} --local-dir DIR) and give the folder; `llmfw plugins` "
-            "lists registered models"
-        ) from error
 
 
 def _backend(folder: Path) -> tokenizers.Tokenizer:

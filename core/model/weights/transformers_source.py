@@ -13,8 +13,8 @@ from safetensors import safe_open
 from llmfw.core.interfaces.weight_loader import StoredTensor
 
 from ..files.checkpoint import read_tensors, weight_files
+from ..files.model_folder import model_files
 from ..files.stored_files import StoredFiles
-from ..tokenizer.tokenizer_files import model_files
 from .weight_source import LoadedWeights, WeightSource
 from .weight_version import weight_version
 

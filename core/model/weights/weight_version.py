@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..tokenizer.tokenizer_files import model_files
+from ..files.model_folder import model_files
 
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 NUM_SAMPLES = 64  # per file

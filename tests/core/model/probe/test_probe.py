@@ -12,7 +12,7 @@ from torch import nn
 from llmfw.core.base.errors import ConfigError, ModelError
 from llmfw.core.model.attention.hf_attention import IMPLEMENTATION, register_with_transformers
 from llmfw.core.model.config.layer_types import check_layer_types
-from llmfw.core.model.failure.load_failure import refusing
+from llmfw.core.model.failure.refusal import refusing
 from llmfw.core.model.probe.positions import check_positions
 from llmfw.core.model.probe.probe import probe
 
