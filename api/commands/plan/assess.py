@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llmfw.core.base.errors import ConfigError
-from llmfw.core.engine.generation.memory_plan import MemoryPlan, ModelShape, plan_memory
+from llmfw.core.engine.generation.memory_plan import (
+    DeviceMemory,
+    MemoryPlan,
+    ModelShape,
+    StepSizes,
+    StorageSettings,
+    plan_memory,
+)
 
 from .choices import CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
 from .devices import GIB, Device, all_by_size
@@ -57,6 +64,7 @@ class Model:
             hidden_size=numbers.hidden,
             intermediate_size=numbers.intermediate,
             vocab_size=numbers.vocab,
+            dtype_bytes=DTYPE_BYTES[dtype],
         )
 
     def context(self, settings: Settings) -> int | None:
@@ -83,16 +91,14 @@ class Model:
             raise ConfigError(
                 f"the weights alone have {num_bytes / GIB:.2f} GiB, the device has {device.num_bytes / GIB:.2f}"
             )
+        graphs, max_running = min(settings.graphs, settings.max_running), settings.max_running
         return plan_memory(
             self.shape(settings.dtype),
-            device_bytes=device.num_bytes,
-            fraction=settings.fraction,
-            chunk=settings.chunk,
-            max_running=settings.max_running,
-            max_graph_size=min(settings.graphs, settings.max_running),
-            dtype_bytes=DTYPE_BYTES[settings.dtype],
-            kv_dtype_bytes=KV_BYTES[settings.kv_dtype],
-            most_tokens=settings.max_running * context if context else None,
+            DeviceMemory(device.num_bytes, settings.fraction),
+            StepSizes(settings.chunk, max_running, graphs),
+            StorageSettings(
+                KV_BYTES[settings.kv_dtype], max_tokens=max_running * context if context else None
+            ),
         )
 
 

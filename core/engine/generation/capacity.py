@@ -7,7 +7,7 @@ config.
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,14 @@ from llmfw.core.model.models import LoadedModel
 from llmfw.core.model.probe.state_probe import take_pieces
 from llmfw.core.schedule.speculation import max_batch_tokens
 
-from .memory_plan import ModelShape, default_snapshots, plan_memory
+from .memory_plan import (
+    DeviceMemory,
+    ModelShape,
+    StepSizes,
+    StorageSettings,
+    default_snapshots,
+    plan_memory,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +93,8 @@ def decide_capacity(
     graph_size = _max_graph_size(config, max_running) if can_capture else 0
     num_tokens, num_snapshots = config.max_total_tokens, max_snapshots(config, model)
     if device.type == "cuda":
-        num_tokens, num_snapshots = _sizes_on_gpu(
-            *(config, model, device, max_running, budget, graph_size), num_snapshots=num_snapshots
-        )
+        steps = StepSizes(budget, max_running, graph_size)
+        num_tokens, num_snapshots = _sizes_on_gpu(config, model, device, steps, num_snapshots)
     elif num_tokens is None:
         num_tokens, num_snapshots = _sizes_that_fit(config, model, device, max_running, num_snapshots)
     else:
@@ -158,6 +164,7 @@ def shape_of(model: LoadedModel) -> ModelShape:
         qkv_width=max(map(sum, zip(queries, stored, strict=True)), default=0),
         intermediate_size=max(widths),
         vocab_size=model.vocab_size,
+        dtype_bytes=model.dtype.itemsize,
         num_state_bytes=state_bytes(model.states),
     )
 
@@ -166,31 +173,32 @@ def _sizes_on_gpu(
     config: EngineConfig,
     model: LoadedModel,
     device: torch.device,
-    max_running: int,
-    budget: int,
-    graph_size: int,
-    *,
+    steps: StepSizes,
     num_snapshots: int | None,
 ) -> tuple[int, int]:
     """Return how many tokens the KV storage will hold, and how many snapshots of states will be kept.
 
     Logs the planned use of the memory.
+
+    Args:
+        steps: sizes of steps without drafts.
+        num_snapshots: number of snapshots; None: chosen by `default_snapshots`.
     """
     asked = config.max_total_tokens
     torch.cuda.empty_cache()  # frees memory that merging projections left unused
+    fraction = _fraction(config, device) if asked is None else 1.0
+    with_drafts = max(steps.max_running, max_batch_tokens(config, device.type))
+    storage = StorageSettings(
+        dtype_bytes=choose_kv_dtype(config.kv_cache_dtype, model.dtype).itemsize,
+        page_size=config.page_size,
+        max_tokens=steps.max_running * model.context_length if asked is None else asked,
+        max_snapshots=num_snapshots,
+    )
     plan = plan_memory(
         shape_of(model),
-        device_bytes=total_memory(device),
-        fraction=_fraction(config, device) if asked is None else 1.0,
-        chunk=budget,
-        max_running=max(max_running, max_batch_tokens(config, device.type)),
-        max_graph_size=graph_size,
-        page_size=config.page_size,
-        dtype_bytes=model.dtype.itemsize,
-        kv_dtype_bytes=choose_kv_dtype(config.kv_cache_dtype, model.dtype).itemsize,
-        most_tokens=max_running * model.context_length if asked is None else asked,
-        free_bytes=available_memory(device),
-        max_snapshots=num_snapshots,
+        DeviceMemory(total_memory(device), fraction, available_memory(device)),
+        replace(steps, max_running=with_drafts),
+        storage,
     )
     if asked is not None and plan.num_tokens < asked // config.page_size * config.page_size:
         raise ConfigError(

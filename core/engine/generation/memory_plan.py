@@ -56,6 +56,7 @@ class ModelShape:
         intermediate_size: width within the MLP; in a mixture of experts, the total width of the experts that
             one token is routed to.
         vocab_size: width of the logits.
+        dtype_bytes: bytes per element of activations and logits.
         num_state_bytes: size of one sequence's states in bytes, for layers that keep states between steps.
     """
 
@@ -66,6 +67,7 @@ class ModelShape:
     qkv_width: int
     intermediate_size: int
     vocab_size: int
+    dtype_bytes: int
     num_state_bytes: int = 0
 
     @classmethod
@@ -80,6 +82,7 @@ class ModelShape:
         hidden_size: int,
         intermediate_size: int,
         vocab_size: int,
+        dtype_bytes: int,
         v_head_dim: int | None = None,
     ) -> ModelShape:
         """Return the shape of a model whose layers have equal sizes; the arguments are named as in
@@ -93,7 +96,64 @@ class ModelShape:
             qkv_width=num_heads * head_dim + kv_width,
             intermediate_size=intermediate_size,
             vocab_size=vocab_size,
+            dtype_bytes=dtype_bytes,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory of a device, in bytes.
+
+    Attributes:
+        total: total memory.
+        fraction: fraction of `total` for weights and KV storage.
+        measured_free: free memory, measured with the weights on the device; None: not measured.
+    """
+
+    total: int
+    fraction: float
+    measured_free: int | None = None
+
+    def free(self, shape: ModelShape) -> int:
+        """Return the memory that is free with the weights on the device.
+
+        Unless it was measured, this is all but the weights and the context.
+        """
+        if self.measured_free is None:
+            return self.total - shape.num_weight_bytes - CONTEXT_BYTES
+        return self.measured_free
+
+
+@dataclass(frozen=True, slots=True)
+class StepSizes:
+    """Sizes of the largest steps, which determine the memory that steps need.
+
+    Attributes:
+        chunk: maximum number of prompt tokens in a step.
+        max_running: maximum number of sequences in a step.
+        max_graph_size: maximum number of sequences in a captured step; 0: no step is captured.
+    """
+
+    chunk: int
+    max_running: int
+    max_graph_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """Settings of the storage of keys, values and snapshots of states.
+
+    Attributes:
+        dtype_bytes: bytes per element of keys and values.
+        page_size: tokens in a page.
+        max_tokens: maximum number of tokens in the KV storage; None: as many as fit.
+        max_snapshots: maximum number of snapshots of states; None: chosen by `default_snapshots`.
+    """
+
+    dtype_bytes: int
+    page_size: int = 1
+    max_tokens: int | None = None
+    max_snapshots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,83 +185,55 @@ class MemoryPlan:
 
 
 def plan_memory(
-    shape: ModelShape,
-    *,
-    device_bytes: int,
-    fraction: float,
-    chunk: int,
-    max_running: int,
-    max_graph_size: int = 0,
-    page_size: int = 1,
-    dtype_bytes: int = 2,
-    kv_dtype_bytes: int | None = None,
-    most_tokens: int | None = None,
-    free_bytes: int | None = None,
-    max_snapshots: int | None = None,
+    shape: ModelShape, memory: DeviceMemory, steps: StepSizes, storage: StorageSettings
 ) -> MemoryPlan:
     """Return a plan of the device's memory.
-
-    Args:
-        shape: sizes of the model.
-        device_bytes: total memory of the device.
-        fraction: fraction of `device_bytes` for weights and KV storage.
-        chunk: maximum number of prompt tokens in a step.
-        max_running: maximum number of sequences in a step.
-        max_graph_size: maximum number of sequences in a captured step; 0: no step is captured.
-        page_size: tokens in a page.
-        dtype_bytes: bytes per element of weights and activations.
-        kv_dtype_bytes: bytes per element of keys and values; None: `dtype_bytes`.
-        most_tokens: maximum number of tokens in the KV storage; None: as many as fit.
-        free_bytes: free memory, measured with the weights on the device; None: all but the weights and the
-            context.
-        max_snapshots: maximum number of snapshots of states; None: chosen by `default_snapshots`.
 
     Raises:
         ConfigError: not even one page fits, or the snapshots do not; the message has the sizes, and the flags that
             help.
     """
-    reserve = reserved_items(
-        shape, chunk=chunk, max_running=max_running, max_graph_size=max_graph_size, dtype_bytes=dtype_bytes
-    )
-    if free_bytes is None:
-        free_bytes = device_bytes - shape.num_weight_bytes - CONTEXT_BYTES
-    context = max(0, device_bytes - shape.num_weight_bytes - free_bytes)
-    beside = sum(size for _, size in reserve)
-    share = int(fraction * device_bytes)
-    room = min(share - shape.num_weight_bytes, free_bytes - beside)
-    num_snapshots = _num_snapshots(max_snapshots, room, shape.num_state_bytes, max_running)
+    reserve = reserved_items(shape, steps)
+    room = min(_within_fraction(shape, memory), memory.free(shape) - _total(reserve))
+    num_snapshots = _num_snapshots(storage.max_snapshots, room, shape.num_state_bytes, steps.max_running)
     snapshots = num_snapshots * shape.num_state_bytes
-    room -= snapshots
-    per_token = shape.num_kv_elements * (kv_dtype_bytes or dtype_bytes)
-    num_tokens = _num_tokens(room, per_token, page_size, most_tokens, has_padding=max_graph_size > 0)
-    if num_tokens < page_size:
-        raise ConfigError(_does_not_fit(shape, reserve, device_bytes, fraction, free_bytes))
-    if most_tokens is not None:
-        num_tokens = min(num_tokens, most_tokens // page_size * page_size)
+    per_token = shape.num_kv_elements * storage.dtype_bytes
+    num_tokens = _num_tokens(room - snapshots, per_token, storage, has_padding=steps.max_graph_size > 0)
+    if num_tokens < storage.page_size:
+        raise ConfigError(_does_not_fit(shape, memory, reserve))
+    if storage.max_tokens is not None:
+        num_tokens = min(num_tokens, storage.max_tokens // storage.page_size * storage.page_size)
     items = (
         ("weights", shape.num_weight_bytes),
-        ("context, and what others have", context),
+        ("context, and what others have", max(0, memory.total - shape.num_weight_bytes - memory.free(shape))),
         ("keys and values", num_tokens * per_token),
         *([(f"{num_snapshots} snapshots of states", snapshots)] if snapshots else ()),
         *reserve,
     )
-    return MemoryPlan(num_tokens, per_token, items, device_bytes, num_snapshots)
+    return MemoryPlan(num_tokens, per_token, items, memory.total, num_snapshots)
 
 
-def _num_tokens(
-    room: int, per_token: int, page_size: int, most_tokens: int | None, *, has_padding: bool
-) -> int:
+def _within_fraction(shape: ModelShape, memory: DeviceMemory) -> int:
+    """Return the memory that the fraction leaves in addition to the weights, in bytes."""
+    return int(memory.fraction * memory.total) - shape.num_weight_bytes
+
+
+def _total(items: Items) -> int:
+    return sum(size for _, size in items)
+
+
+def _num_tokens(room: int, per_token: int, storage: StorageSettings, *, has_padding: bool) -> int:
     """Return how many tokens fit in a pool whose storage has `room` bytes, in whole pages; below 1 if none fits.
 
     Args:
-        per_token: size of one token's keys and values in bytes; 0: no layer has attention, and `most_tokens` fit.
+        per_token: size of one token's keys and values in bytes; 0: no layer has attention, and `max_tokens` fit.
         has_padding: whether the storage has one more page than the pool, for the padding of captured steps.
     """
     if per_token:
-        num_pages = room // (per_token * page_size)
+        num_pages = room // (per_token * storage.page_size)
     else:
-        num_pages = (most_tokens or 0) // page_size if room >= 0 else 0
-    return (num_pages - 1) * page_size if has_padding else num_pages * page_size
+        num_pages = (storage.max_tokens or 0) // storage.page_size if room >= 0 else 0
+    return (num_pages - 1 if has_padding else num_pages) * storage.page_size
 
 
 def _num_snapshots(most: int | None, room: int, num_state_bytes: int, max_running: int) -> int:
@@ -237,30 +269,28 @@ def default_snapshots(room: float, num_state_bytes: int, max_running: int) -> in
     return max(0, min(SNAPSHOTS_PER_SEQUENCE * max_running, int(SNAPSHOT_SHARE * room) // num_state_bytes))
 
 
-def reserved_items(
-    shape: ModelShape, *, chunk: int, max_running: int, max_graph_size: int, dtype_bytes: int
-) -> Items:
+def reserved_items(shape: ModelShape, steps: StepSizes) -> Items:
     """Return the name and size in bytes of each use of memory by steps, in addition to weights, keys and
     values."""
-    num_tokens = chunk + max_running
+    num_tokens, max_running = steps.chunk + steps.max_running, steps.max_running
     items = [
-        (f"activations of {num_tokens} tokens", activation_bytes(shape, num_tokens, dtype_bytes)),
+        (f"activations of {num_tokens} tokens", activation_bytes(shape, num_tokens)),
         (
             f"logits of {max_running} tokens",
-            max_running * (shape.vocab_size * (dtype_bytes + LOGITS_BYTES) + BINS_BYTES),
+            max_running * (shape.vocab_size * (shape.dtype_bytes + LOGITS_BYTES) + BINS_BYTES),
         ),
     ]
     if shape.num_state_bytes:
         items.append((f"states of {max_running} sequences", max_running * shape.num_state_bytes))
-    if max_graph_size:
+    if max_graph_size := steps.max_graph_size:
         num_graphs = len(graph_sizes(max_graph_size))
-        num_bytes = num_graphs * BYTES_PER_GRAPH + activation_bytes(shape, max_graph_size, dtype_bytes)
-        num_bytes += max_graph_size * shape.vocab_size * (4 + dtype_bytes)
+        num_bytes = num_graphs * BYTES_PER_GRAPH + activation_bytes(shape, max_graph_size)
+        num_bytes += max_graph_size * shape.vocab_size * (4 + shape.dtype_bytes)
         items.append((f"{num_graphs} CUDA graphs of up to {max_graph_size} sequences", num_bytes))
     return tuple(items)
 
 
-def activation_bytes(shape: ModelShape, num_tokens: int, dtype_bytes: int) -> int:
+def activation_bytes(shape: ModelShape, num_tokens: int) -> int:
     """Return the peak memory of a step of `num_tokens` tokens in bytes, not counting logits.
 
     A step holds the residual stream, its normalized form, and two float32 copies of the latter. In addition
@@ -269,7 +299,7 @@ def activation_bytes(shape: ModelShape, num_tokens: int, dtype_bytes: int) -> in
     """
     attention = 2 * shape.qkv_width + 3 * shape.query_width
     mlp = 4 * shape.intermediate_size
-    per_token = dtype_bytes * (3 * shape.hidden_size + max(attention, mlp)) + 8 * shape.hidden_size
+    per_token = shape.dtype_bytes * (3 * shape.hidden_size + max(attention, mlp)) + 8 * shape.hidden_size
     return num_tokens * per_token
 
 
@@ -287,18 +317,15 @@ def gibibytes(count: float) -> str:
     return f"{count / (1 << 30):.2f} GB"
 
 
-def _does_not_fit(
-    shape: ModelShape, reserve: Items, device_bytes: int, fraction: float, free_bytes: int
-) -> str:
+def _does_not_fit(shape: ModelShape, memory: DeviceMemory, reserve: Items) -> str:
     listed = ", ".join(f"{what} {gibibytes(size)}" for what, size in reserve)
-    needed = shape.num_weight_bytes
-    if fraction * device_bytes - needed < free_bytes - sum(size for _, size in reserve):
+    if _within_fraction(shape, memory) < memory.free(shape) - _total(reserve):
         return (
-            f"weights of {gibibytes(needed)} leave no room for keys and values within {fraction:.0%} of "
-            f"{gibibytes(device_bytes)}; raise --mem-fraction-static"
+            f"weights of {gibibytes(shape.num_weight_bytes)} leave no room for keys and values within "
+            f"{memory.fraction:.0%} of {gibibytes(memory.total)}; raise --mem-fraction-static"
         )
     return (
-        f"no room is left for keys and values: of {gibibytes(device_bytes)}, {gibibytes(free_bytes)} are free after the "
-        f"weights, and steps need {listed}; lower --chunked-prefill-size, --max-running-requests or "
+        f"no room is left for keys and values: of {gibibytes(memory.total)}, {gibibytes(memory.free(shape))} are free "
+        f"after the weights, and steps need {listed}; lower --chunked-prefill-size, --max-running-requests or "
         "--cuda-graph-max-bs"
     )

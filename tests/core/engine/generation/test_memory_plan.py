@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from llmfw.core.base.errors import ConfigError
-from llmfw.core.engine.generation.memory_plan import MemoryPlan, ModelShape, graph_sizes, plan_memory
+from llmfw.core.engine.generation.memory_plan import (
+    DeviceMemory,
+    MemoryPlan,
+    ModelShape,
+    StepSizes,
+    StorageSettings,
+    graph_sizes,
+    plan_memory,
+)
 
 GIB = 1 << 30
 LLAMA_8B = ModelShape.uniform(
@@ -20,25 +27,31 @@ LLAMA_8B = ModelShape.uniform(
     hidden_size=4096,
     intermediate_size=14336,
     vocab_size=128256,
+    dtype_bytes=2,
 )
 
 
-def plan(shape: ModelShape = LLAMA_8B, **changes: Any) -> MemoryPlan:
-    numbers = {
-        "device_bytes": 139 * GIB,
-        "fraction": 0.88,
-        "chunk": 8192,
-        "max_running": 512,
-        "max_graph_size": 512,
-    }
-    return plan_memory(shape, **(numbers | changes))
+H200 = DeviceMemory(139 * GIB, fraction=0.88)
+SMALL = DeviceMemory(24 * GIB, fraction=0.88)
+STEPS = StepSizes(chunk=8192, max_running=512, max_graph_size=512)
+STORAGE = StorageSettings(dtype_bytes=2)
+
+
+def plan(
+    shape: ModelShape = LLAMA_8B,
+    memory: DeviceMemory = H200,
+    steps: StepSizes = STEPS,
+    storage: StorageSettings = STORAGE,
+) -> MemoryPlan:
+    return plan_memory(shape, memory, steps, storage)
 
 
 def test_llama_needs_128_kib_a_token() -> None:
     """Half of that with one byte an element."""
     assert plan().bytes_per_token == 131072
-    assert plan(kv_dtype_bytes=1).bytes_per_token == 65536
-    assert plan(kv_dtype_bytes=1).num_tokens >= 2 * plan().num_tokens - 1
+    halved = plan(storage=StorageSettings(dtype_bytes=1))
+    assert halved.bytes_per_token == 65536
+    assert halved.num_tokens >= 2 * plan().num_tokens - 1
 
 
 def test_weights_and_kv_fill_the_given_fraction() -> None:
@@ -49,49 +62,50 @@ def test_weights_and_kv_fill_the_given_fraction() -> None:
 
 
 def test_kv_storage_shrinks_to_fit_step_memory() -> None:
-    found = plan(device_bytes=24 * GIB)
+    found = plan(memory=SMALL)
     assert 0 <= found.num_free_bytes < 3 * 131072
     assert sum(size for _, size in found.items[:3]) < 0.88 * 24 * GIB
     assert found.num_requests(555) == found.num_tokens // 555
 
 
 def test_fewer_graphs_or_smaller_chunks_allow_more_tokens() -> None:
-    whole = plan(device_bytes=24 * GIB)
-    assert plan(device_bytes=24 * GIB, max_graph_size=0).num_tokens > whole.num_tokens
-    assert plan(device_bytes=24 * GIB, chunk=2048).num_tokens > whole.num_tokens
+    whole = plan(memory=SMALL)
+    assert plan(memory=SMALL, steps=replace(STEPS, max_graph_size=0)).num_tokens > whole.num_tokens
+    assert plan(memory=SMALL, steps=replace(STEPS, chunk=2048)).num_tokens > whole.num_tokens
 
 
 def test_the_token_limit_rounds_to_whole_pages() -> None:
-    assert plan(most_tokens=1000, page_size=16).num_tokens == 992
+    assert plan(storage=replace(STORAGE, max_tokens=1000, page_size=16)).num_tokens == 992
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("memory", "said"),
     [
-        ({"device_bytes": 40 * GIB, "fraction": 0.3}, "weights of 14.96 GB leave no room"),
+        (DeviceMemory(40 * GIB, fraction=0.3), "weights of 14.96 GB leave no room"),
         (
-            {"device_bytes": 139 * GIB, "free_bytes": 3 * GIB},
+            replace(H200, measured_free=3 * GIB),
             "lower --chunked-prefill-size, --max-running-requests or --cuda-graph-max-bs",
         ),
     ],
 )
-def test_memory_errors_name_the_helpful_flag(changes: dict[str, Any], said: str) -> None:
+def test_memory_errors_name_the_helpful_flag(memory: DeviceMemory, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        plan(**changes)
+        plan(memory=memory)
 
 
-STATEFUL = dataclasses.replace(LLAMA_8B, num_state_bytes=100 << 20)
+STATEFUL = replace(LLAMA_8B, num_state_bytes=100 << 20)
+FEW = replace(STEPS, max_running=16)
 
 
 def test_snapshots_of_states_take_a_quarter_at_most() -> None:
     """Their memory is taken from that for keys and values, and is an item of the plan."""
-    without = plan(shape=STATEFUL, max_running=16, max_snapshots=0)
-    few = plan(shape=STATEFUL, max_running=16)
+    without = plan(STATEFUL, steps=FEW, storage=replace(STORAGE, max_snapshots=0))
+    few = plan(STATEFUL, steps=FEW)
     assert few.num_snapshots == 32
     assert few.items[3] == ("32 snapshots of states", 3200 << 20)
     assert (without.num_tokens - few.num_tokens) * few.bytes_per_token == pytest.approx(3200 << 20, rel=1e-3)
-    larger = dataclasses.replace(STATEFUL, num_state_bytes=1 << 30)
-    many = plan(shape=larger, max_running=16, fraction=0.5)
+    larger = replace(STATEFUL, num_state_bytes=1 << 30)
+    many = plan(larger, replace(H200, fraction=0.5), FEW)
     room = int(0.5 * many.device_bytes) - larger.num_weight_bytes
     assert many.num_snapshots == room // 4 >> 30 < 32
 
@@ -100,7 +114,7 @@ def test_too_many_snapshots_of_states_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"--max-state-snapshots is 9999, which take 976.46 GB; .*; lower it"
     ):
-        plan(shape=STATEFUL, max_snapshots=9999)
+        plan(STATEFUL, storage=replace(STORAGE, max_snapshots=9999))
 
 
 def test_graph_sizes_leave_little_padding() -> None:
