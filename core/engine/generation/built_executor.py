@@ -6,15 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-
-from llmfw.core.base.config import EngineConfig
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype, dtype_name
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.device.devices import gigabytes
-from llmfw.core.model.models import LoadedModel
 from llmfw.core.model.weights.kv_scales import choose_scales
-from llmfw.core.plugin.registry import Registry
 from llmfw.core.step.device.page_table import PageTable
 from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.device.step_clock import StepClock
@@ -25,7 +20,7 @@ from llmfw.core.step.processors.processor_rows import ProcessorRows
 from llmfw.core.step.sampling.sampler import Sampler
 
 from .attention_choice import choose_attention
-from .capacity import Capacity
+from .foundation import Foundation
 from .memory_plan import graph_sizes
 from .processors import build_processors
 from .states import state_storage
@@ -56,19 +51,12 @@ class BuiltExecutor:
 
 
 def build_executor(
-    config: EngineConfig,
-    registry: Registry,
-    model: LoadedModel,
-    capacity: Capacity,
-    device: torch.device,
-    make_graph: MakeGraph | None = None,
-    clock: StepClock | None = None,
+    foundation: Foundation, make_graph: MakeGraph | None = None, clock: StepClock | None = None
 ) -> BuiltExecutor:
     """Allocate storage, build the attention backend, the sampler, the logits processors and the executor, and
     capture graphs if they are used.
 
     Args:
-        capacity: capacity of the engine.
         make_graph: function that creates a graph, which captures a step; None: CUDA graphs on a CUDA device,
             else none.
         clock: measures all steps.
@@ -77,14 +65,16 @@ def build_executor(
         ComponentError: no attention backend can serve the model, or a logits processor cannot be built.
         ModelError: the checkpoint's scales of keys and values cannot be used.
     """
+    config, registry, device = foundation.config, foundation.registry, foundation.device
+    model, capacity = foundation.model, foundation.capacity
     if make_graph is None and device.type == "cuda":
         make_graph = cuda_graphs()
     # If host and device share their memory and no step is captured, neither copies nor padding are needed.
     is_shared = make_graph is None
-    storage = _storage(config, model, capacity, device, num_padding=0 if is_shared else 1)
+    storage = _storage(foundation, num_padding=0 if is_shared else 1)
     name, backend = choose_attention(config, registry, model, device, storage)
     staging = Staging(device, packs=not is_shared)
-    page_table = _page_table(config, capacity, staging, device, is_shared=is_shared)
+    page_table = _page_table(foundation, staging, is_shared=is_shared)
     sampler = Sampler(capacity.max_running, model.vocab_size, device, staging)
     faults = StepFaults(registry, device, name)
     processors = build_processors(config, registry, model.vocab_size, device)
@@ -103,27 +93,31 @@ def build_executor(
     return BuiltExecutor(executor, name, storage, faults, processors)
 
 
-def _page_table(
-    config: EngineConfig, capacity: Capacity, staging: Staging, device: torch.device, *, is_shared: bool
-) -> PageTable:
+def _page_table(foundation: Foundation, staging: Staging, *, is_shared: bool) -> PageTable:
+    capacity, page_size = foundation.capacity, foundation.config.page_size
     return PageTable(
         capacity.max_running,
-        -(-capacity.max_model_len // config.page_size),
-        config.page_size,
+        -(-capacity.max_model_len // page_size),
+        page_size,
         staging,
-        device,
+        foundation.device,
         padding_page=0 if is_shared else capacity.num_pages,
     )
 
 
-def _storage(
-    config: EngineConfig, model: LoadedModel, capacity: Capacity, device: torch.device, *, num_padding: int
-) -> KVStorage:
+def _storage(foundation: Foundation, *, num_padding: int) -> KVStorage:
+    config, model, capacity = foundation.config, foundation.model, foundation.capacity
     stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
     scales = choose_scales(model.weights, model.layers, stored_as)
     num_pages = capacity.num_pages + num_padding
     storage = KVStorage(
-        model.layers, num_pages, config.page_size, model.dtype, device, stored_as=stored_as, scales=scales
+        model.layers,
+        num_pages,
+        config.page_size,
+        model.dtype,
+        foundation.device,
+        stored_as=stored_as,
+        scales=scales,
     )
     keys, values = storage.num_bytes
     logger.info(

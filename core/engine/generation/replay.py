@@ -22,6 +22,7 @@ from llmfw.core.step.recording import RecordedStep, RecordingHeader, damaged, re
 
 from .built_executor import build_executor
 from .capacity import Capacity, missing_memory
+from .foundation import Foundation
 
 MAX_ROWS = 1_000_000
 """Most rows of a page table: no device runs as many sequences at once."""
@@ -77,7 +78,7 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
     num_states = capacity.max_running + capacity.num_snapshots
     if lack := missing_memory(config, model, device, num_tokens, num_states):
         raise ConfigError(f"{path} has a pool of {num_tokens} tokens, {lack}; replay it on a larger device")
-    executor = build_executor(config, registry, model, capacity, device).executor
+    executor = build_executor(Foundation(config, registry, device, model, capacity)).executor
     limits = StepLimits(
         num_rows=capacity.max_running,
         num_pages=capacity.num_pages,
