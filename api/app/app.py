@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -54,8 +53,6 @@ from llmfw.api.server.bodies import BodyReader
 from llmfw.api.server.hosts import known_hosts
 from llmfw.api.server.limits import body_limits
 from llmfw.api.server.root_path import RootPath
-from llmfw.api.server.tls import Certificate
-from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.observing import observed
 from llmfw.api.services.services import ModelComponents, Services
 from llmfw.api.services.stores import Stores
@@ -63,10 +60,11 @@ from llmfw.api.text.terms import key_name, key_scopes
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError
 from llmfw.core.client.client import EngineClient
-from llmfw.core.client.observers import Observers
 from llmfw.core.plugin.calls import ComponentLedger
 
 from .cancelled_requests import CancelledRequests
+from .controls import ServerControls
+from .extensions import Extensions
 from .head import HeadFollowsGet
 from .plugin_middleware import wrapped
 from .plugin_routes import plugin_route, route_entry, shared_paths
@@ -82,15 +80,8 @@ def create_app(
     components: ModelComponents,
     stores: Stores,
     config: ServerConfig,
-    *,
-    keys: Keyring | None = None,
-    plugin_routes: Sequence[tuple[str, str]] = (),
-    middleware: Sequence[Middleware] = (),
-    authenticators: Authenticators | None = None,
-    observers: Observers | None = None,
-    ledger: ComponentLedger | None = None,
-    drain: Drain | None = None,
-    certificate: Certificate | None = None,
+    extensions: Extensions | None = None,
+    controls: ServerControls | None = None,
 ) -> ASGIApp:
     """Build the HTTP application.
 
@@ -98,39 +89,32 @@ def create_app(
         client: a started engine client.
         components: the model's components.
         stores: opened stores; closed when the application shuts down.
-        keys: API keys of the clients; None: read them from `config`.
-        plugin_routes: pairs of plugin and import path "package.module:name" of Litestar handlers, routers or
-            controllers. The application's state gives them `api`, `services`, `client` and `config`.
-        middleware: middleware of plugins, from the outside inward.
-        authenticators: authenticators of plugins, which `config` must name; None: there are none.
-        observers: observers of the requests; None: there are none.
-        ledger: ledger of the calls of components and stores, for the metrics; None: a new one.
-        drain: drain of the server, to which the application adds its work; None: a new one.
-        certificate: certificate of the server, to be read again on request; None: there is none.
+        extensions: what plugins add; None: nothing. The application's state gives their routes `api`, `services`,
+            `client` and `config`.
+        controls: keys, drain and certificate of the server; None: the keys of `config`, a new drain, and no
+            certificate.
 
     Raises:
         ConfigError: an API key or a key file is invalid.
         ComponentError: a plugin's route cannot be imported, or another route has its path.
     """
-    keys = keys or Keyring(config)
+    extensions = extensions or Extensions()
+    controls = controls or ServerControls(Keyring(config), Drain())
     config = _without_keys(config)
-    loads = TenantLoads(keys)
-    client = LimitedEngineClient(client, loads)
-    client = client if observers is None else observed(client, observers, config.served_model_name)
+    loads = TenantLoads(controls.keys)
+    client = observed(LimitedEngineClient(client, loads), extensions.observers, config.served_model_name)
     client = KeyCaches(client) if config.prefix_cache_scope == "key" else client
-    services = Services(client, components, stores, config, keys, loads.ready)
-    drain = drain or Drain()
-    drain.add(services)
-    ledger = ledger or ComponentLedger()
+    services = Services(client, components, stores, config, controls.keys, loads.ready)
+    controls.drain.add(services)
     http = HTTPRequests()
-    metrics = metrics_routes(client, ledger, services.batches, http, observers or Observers())
-    own = [*_routes(services, client, config, keys, drain, certificate), *metrics]
-    state = _state_for_plugins(services, client, components, config, keys)
+    metrics = metrics_routes(client, extensions.ledger, services.batches, http, extensions.observers)
+    own = [*_routes(services, client, config, controls), *metrics]
+    state = _state_for_plugins(services, client, components, config, controls.keys)
     app = _litestar(own, services, config, state)
-    for plugin, path in plugin_routes:
-        _register(app, plugin, path, ledger)
-    inner = wrapped(HeadFollowsGet(app), middleware, outside_checks=False)
-    return _guarded(inner, config, keys, middleware, authenticators, drain, http, loads)
+    for plugin, path in extensions.routes:
+        _register(app, plugin, path, extensions.ledger)
+    inner = wrapped(HeadFollowsGet(app), extensions.middleware, outside_checks=False)
+    return _guarded(inner, config, extensions, controls, http, loads)
 
 
 def _litestar(
@@ -188,18 +172,12 @@ def _register(app: Litestar, plugin: str, path: str, ledger: ComponentLedger) ->
 
 
 def _routes(
-    services: Services,
-    client: EngineClient,
-    config: ServerConfig,
-    keys: Keyring,
-    drain: Drain,
-    certificate: Certificate | None,
+    services: Services, client: EngineClient, config: ServerConfig, controls: ServerControls
 ) -> list[ControllerRouterHandler]:
     """Return the API's own handlers."""
     live, strict = services.live, config.strict_params
-    files = {"API keys": keys.reload} if keys.has_files else {}
-    if certificate is not None:
-        files["certificate and key"] = certificate.reload
+    needs_key, root_path = controls.keys.has_keys, config.root_path or ""
+    reloading = Reloading(client, controls.reloads())
     return [
         *chat_routes(live.chat, strict=strict),
         *anthropic_routes(services.messages, strict=strict),
@@ -214,10 +192,10 @@ def _routes(
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
         *model_routes(services.description.card(), live.generator.is_named),
-        *lifecycle_routes(drain, Reloading(client, files), services.admin, strict=strict),
-        *health_routes(client, drain),
-        *about_routes(config.served_model_name, needs_key=keys.has_keys, root_path=config.root_path or ""),
-        *openapi_routes(needs_key=keys.has_keys, root_path=config.root_path or ""),
+        *lifecycle_routes(controls.drain, reloading, services.admin, strict=strict),
+        *health_routes(client, controls.drain),
+        *about_routes(config.served_model_name, needs_key=needs_key, root_path=root_path),
+        *openapi_routes(needs_key=needs_key, root_path=root_path),
     ]
 
 
@@ -233,22 +211,21 @@ def _without_keys(config: ServerConfig) -> ServerConfig:
 def _guarded(
     app: ASGIApp,
     config: ServerConfig,
-    keys: Keyring,
-    middleware: Sequence[Middleware],
-    others: Authenticators | None,
-    drain: Drain,
+    extensions: Extensions,
+    controls: ServerControls,
     http: HTTPRequests,
     loads: TenantLoads,
 ) -> ASGIApp:
     """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, plugins' middleware that
     stands before these checks, trace context, the drain, ids, access log, counts."""
+    keys, others = controls.keys, extensions.authenticators
     guarded = ApiKey(app, keys, OPEN_PATHS, others, loads) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)
     checked = AdminPaths(known, _for_admins(app, keys, others))
-    plugins = wrapped(checked, middleware, outside_checks=True)
-    gated = Gate(TraceContext(plugins), drain)
+    plugins = wrapped(checked, extensions.middleware, outside_checks=True)
+    gated = Gate(TraceContext(plugins), controls.drain)
     whole = CancelledRequests(gated, [add_request_id, AccessLog(redact).note, http.note])
     return RootPath(whole, config.root_path or "")
 

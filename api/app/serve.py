@@ -7,9 +7,11 @@ imports Litestar in the meantime.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from llmfw.api.access.authenticators import build_authenticators
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.server.announcement import Given, settings_line
 from llmfw.api.server.edge_checks import check_edge
 from llmfw.api.server.tls import certificate_of
@@ -26,9 +28,12 @@ from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.client.watchdog import WatchdogLimits
 from llmfw.core.plugin.plugins import Plugins
 from llmfw.core.plugin.preparation import begin_to_prepare
+from llmfw.core.plugin.registry import Registry
 
 from .blame import ended_by
+from .controls import ServerControls
 from .event_loop import run_to_end
+from .extensions import Extensions
 from .lingering import Lingering
 from .listen import listening
 from .signals import Signals
@@ -59,7 +64,7 @@ def serve(
         logger.info("%s", settings_line(engine_config, server_config, given or Given()))
         logger.debug("Resolved %s", settings_line(engine_config, server_config, Given()))
         keys = Keyring(server_config)  # first, so that an invalid key file is reported early
-        certificate = certificate_of(server_config)
+        controls = ServerControls(keys, Drain(server_config.drain_timeout), certificate_of(server_config))
         check_edge(server_config)
         with listening(server_config) as sock:
             limits = WatchdogLimits.of(server_config.watchdog_timeout)
@@ -67,9 +72,7 @@ def serve(
                 lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
             )
             check_options(engine_config, server_config, plugins.registry)
-            authenticators = build_authenticators(server_config, plugins.registry)
-            middleware = build_middleware(server_config, plugins.registry)
-
+            extensions = _extensions(server_config, plugins.registry)
             lingering = Lingering()
 
             async def run() -> int:
@@ -79,12 +82,9 @@ def serve(
                     with client.launched():
                         from .serving import Serving  # imports Litestar
 
+                        whole = replace(extensions, observers=observers)
                         serving = Serving(
-                            *(client, engine_config, server_config, plugins, stores, keys, observers),
-                            middleware=middleware,
-                            authenticators=authenticators,
-                            log=log,
-                            certificate=certificate,
+                            client, engine_config, server_config, plugins, stores, whole, controls, log
                         )
                         code = await serving.run(sock, signals)
                 lingering.watch(code)
@@ -96,3 +96,17 @@ def serve(
             except SystemExit as error:  # of a task: asyncio ends the event loop
                 raise PluginError(ended_by(plugins, f"raised SystemExit({error.code!r})")) from error
             return signals.exit_code
+
+
+def _extensions(config: ServerConfig, registry: Registry) -> Extensions:
+    """Build the authenticators and the middleware that the settings choose.
+
+    Raises:
+        ConfigError: one is unknown or cannot work, or an option is wrong.
+    """
+    authenticators = build_authenticators(config, registry)
+    return Extensions(
+        middleware=build_middleware(config, registry),
+        authenticators=authenticators if config.authenticators != "none" else None,
+        ledger=registry.ledger,
+    )

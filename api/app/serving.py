@@ -10,16 +10,14 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import uvicorn
 from litestar.types import ASGIApp
 
-from llmfw.api.access.authenticators import Authenticators
-from llmfw.api.access.keyring import Keyring
-from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.server.announcement import ready_text
 from llmfw.api.server.connections import ConnectionTable, watching
 from llmfw.api.server.forwarded import behind_proxies
@@ -28,18 +26,18 @@ from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
 from llmfw.api.server.tls import Certificate
 from llmfw.api.services.components import start_engine
-from llmfw.api.services.middleware import Middleware
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import PluginError
 from llmfw.core.base.log import SEVERAL_LINES, TIME_FORMAT, TIME_PREFIX, LogTarget
-from llmfw.core.client.observers import Observers
 from llmfw.core.client.supervisor import SupervisedEngineClient
 from llmfw.core.imports import garbage
 from llmfw.core.plugin.plugins import Plugins
 
 from .app import create_app
 from .blame import ended_by
+from .controls import ServerControls
+from .extensions import Extensions
 from .listen import url_of
 from .plugin_routes import usable_routes
 from .signals import STOPPING, Signals
@@ -184,13 +182,13 @@ class Serving:
 
     Args:
         client: engine client whose process may already have been launched.
+        engine: settings of the engine.
+        server: settings of the server.
+        plugins: loaded plugins, whose usable routes are served.
         stores: open stores, which this closes at the end.
-        keys: API keys of the clients.
-        observers: observers of the requests.
-        middleware: middleware of plugins, from the outside inward.
-        authenticators: authenticators of plugins.
+        extensions: what plugins add to the application, except for routes.
+        controls: keys, drain and certificate of the server.
         log: where the log goes.
-        certificate: certificate for TLS; None: connections are plain.
     """
 
     def __init__(
@@ -200,25 +198,19 @@ class Serving:
         server: ServerConfig,
         plugins: Plugins,
         stores: Stores,
-        keys: Keyring,
-        observers: Observers,
-        middleware: Sequence[Middleware] = (),
-        authenticators: Authenticators | None = None,
-        log: LogTarget | None = None,
-        certificate: Certificate | None = None,
+        extensions: Extensions,
+        controls: ServerControls,
+        log: LogTarget,
     ) -> None:
         self._client = client
-        self._log = log or LogTarget()
-        self._certificate = certificate
-        self._observers = observers
-        self._middleware = middleware
-        self._authenticators = authenticators
+        self._log = log
+        self._extensions = extensions
+        self._controls = controls
         self._stores = stores
         self._engine_config = engine
         self._config = server
         self._plugins = plugins
-        self._keys = keys
-        self._drain = Drain(server.drain_timeout)
+        self._drain = controls.drain
         self._server: Server | None = None
         self._starting: asyncio.Task[Server] | None = None
         self._stopped_by: int | None = None
@@ -238,7 +230,7 @@ class Serving:
         """
         try:
             self._starting = asyncio.create_task(
-                self._start(self._client, url_of(sock, is_tls=self._certificate is not None))
+                self._start(self._client, url_of(sock, is_tls=self._controls.certificate is not None))
             )
             signals.hand_over(self._on_signal)
             try:
@@ -306,9 +298,7 @@ class Serving:
             logger.info(
                 "SIGHUP: reads the files of API keys and of TLS again, and opens moved log files anew; other settings need a restart"
             )
-            self._keys.read_again()
-            if self._certificate is not None:
-                self._certificate.read_again()
+            self._controls.read_files_again()
         elif number == signal.SIGUSR1:
             logger.info(
                 "SIGUSR1: the stacks of the API process's threads are above; the engine writes its own"
@@ -329,23 +319,11 @@ class Serving:
 
     async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
         """Start the engine, and build the application and its server."""
-        registry = self._plugins.registry
+        registry, has_keys = self._plugins.registry, self._controls.keys.has_keys
         components = await start_engine(client, self._engine_config, self._config, registry)
-        app = create_app(
-            client,
-            components,
-            self._stores,
-            self._config,
-            keys=self._keys,
-            plugin_routes=usable_routes(self._plugins.routes),
-            middleware=self._middleware,
-            authenticators=self._authenticators if self._keys.has_others else None,
-            observers=self._observers,
-            ledger=registry.ledger,
-            drain=self._drain,
-            certificate=self._certificate,
-        )
-        prepare_process(self._config, has_keys=self._keys.has_keys)
+        extensions = replace(self._extensions, routes=usable_routes(self._plugins.routes))
+        app = create_app(client, components, self._stores, self._config, extensions, self._controls)
+        prepare_process(self._config, has_keys=has_keys)
         _setup_uvicorn_logging(self._log)
         startable = Startable(app)
         ready = ready_text(
@@ -353,9 +331,9 @@ class Serving:
             self._config.served_model_name,
             task=client.info.task,
             is_chat=bool(self._config.chat_template or components.tokenizer.chat_template),
-            needs_key=self._keys.has_keys,
+            needs_key=has_keys,
         )
-        return Server(startable, self._config, client, url, ready, self._certificate)
+        return Server(startable, self._config, client, url, ready, self._controls.certificate)
 
 
 def _setup_uvicorn_logging(log: LogTarget) -> None:

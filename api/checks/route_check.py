@@ -15,6 +15,7 @@ import tokenizers
 from litestar.types import ASGIApp
 
 from llmfw.api.app.app import create_app
+from llmfw.api.app.extensions import Extensions
 from llmfw.api.app.plugin_routes import import_route
 from llmfw.api.services.services import ModelComponents
 from llmfw.api.services.stores import open_stores
@@ -25,7 +26,6 @@ from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.tokenizer import Tokenizer
-from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.registry import Entry, Registry
 
 from .route_answers import NO_ENGINE, broken, check_answers
@@ -66,7 +66,7 @@ async def idle_app(
     Args:
         config: configuration of the server.
         registry: registry with the server's stores.
-        plugin_routes: pairs of a plugin and the path of its route, as for `create_app`.
+        plugin_routes: pairs of a plugin and the path of its route, as in `Extensions`.
 
     Raises:
         ComponentError: a plugin's route cannot be used.
@@ -76,9 +76,7 @@ async def idle_app(
         tokenizer=Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE())), chat_template=_NoTemplate("", {})
     )
     try:
-        yield create_app(
-            _IdleEngine(), components, stores, config, plugin_routes=plugin_routes, ledger=ComponentLedger()
-        )
+        yield create_app(_IdleEngine(), components, stores, config, Extensions(plugin_routes))
     finally:
         await stores.close()
 

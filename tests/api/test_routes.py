@@ -12,6 +12,7 @@ import pytest
 from litestar import get
 
 from llmfw.api.app.app import create_app
+from llmfw.api.app.extensions import Extensions
 from llmfw.api.app.plugin_routes import usable_routes
 from llmfw.api.services.description import public_root
 from llmfw.api.services.services import ModelComponents
@@ -204,7 +205,7 @@ def test_an_unimportable_plugin_route_is_named(server: Served, tmp_path: Path) -
             ModelComponents(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
             Stores(**memory_stores()),
             ServerConfig(served_model_name="x"),
-            plugin_routes=[("broken", "nothing:here")],
+            Extensions([("broken", "nothing:here")]),
         )
 
 
@@ -231,5 +232,5 @@ def test_a_route_at_a_taken_path_is_named(server: Served, tmp_path: Path) -> Non
             ModelComponents(tokenizer=byte_tokenizer(tmp_path), chat_template=JinjaChatTemplate("", {})),
             Stores(**memory_stores()),
             ServerConfig(served_model_name="x"),
-            plugin_routes=[("hello", f"{__name__}:hello"), ("second", f"{__name__}:taken")],
+            Extensions([("hello", f"{__name__}:hello"), ("second", f"{__name__}:taken")]),
         )

@@ -18,6 +18,7 @@ import tokenizers
 import uvicorn
 
 from llmfw.api.app.app import create_app
+from llmfw.api.app.extensions import Extensions
 from llmfw.api.app.listen import bind, url_of
 from llmfw.api.server.connections import ConnectionTable
 from llmfw.api.server.limits import connection_limits
@@ -29,6 +30,7 @@ from llmfw.core.base.request import GrammarSpec
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
+from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.plugins.chat_jinja.template import JinjaChatTemplate
 from llmfw.plugins.parsers_families.hermes import HermesToolParser
 from llmfw.plugins.parsers_families.qwen3_reasoning import Qwen3ReasoningParser
@@ -140,19 +142,20 @@ def serving(
     components |= {name: options.pop(name) for name in COMPONENT_OPTIONS if name in options}
     if isinstance(options.get("api_key"), str):
         options["api_key"] = (("", options["api_key"]),)
-    plugin_routes, stores = options.pop("plugin_routes", ()), options.pop("stores", {})
-    authenticators = options.pop("authenticator_objects", None)
-    ledger, middleware = options.pop("ledger", None), options.pop("middleware_objects", ())
+    stores = options.pop("stores", {})
+    extensions = Extensions(
+        options.pop("plugin_routes", ()),
+        options.pop("middleware_objects", ()),
+        options.pop("authenticator_objects", None),
+        ledger=options.pop("ledger", None) or ComponentLedger(),
+    )
     config = ServerConfig(served_model_name=name, **options)
     app = create_app(
         client,
         ModelComponents(tokenizer=tokenizer, **components),
         Stores(**(memory_stores() | stores)),
         config,
-        plugin_routes=plugin_routes,
-        middleware=middleware,
-        authenticators=authenticators,
-        ledger=ledger,
+        extensions,
     )
     limits = connection_limits(config)
     table = ConnectionTable(limits.connections, limits.connections_per_address)

@@ -1,0 +1,40 @@
+"""What administrators and signals control while a server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from llmfw.api.access.keyring import Keyring
+from llmfw.api.lifecycle.drain import Drain
+from llmfw.api.server.tls import Certificate
+
+
+@dataclass(frozen=True, slots=True)
+class ServerControls:
+    """Keys and certificate, whose files can be read again, and the drain, which ends the server.
+
+    Attributes:
+        keys: API keys of the clients.
+        drain: drain of the server, to which the application adds its work.
+        certificate: certificate for TLS; None: connections are plain.
+    """
+
+    keys: Keyring
+    drain: Drain
+    certificate: Certificate | None = None
+
+    def read_files_again(self) -> None:
+        """Start to read the files of keys and certificate again. What is wrong with them is logged."""
+        self.keys.read_again()
+        if self.certificate is not None:
+            self.certificate.read_again()
+
+    def reloads(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Return the functions that read files again, by what the files are; they raise ConfigError for invalid ones."""
+        found: dict[str, Callable[[], Awaitable[None]]] = {}
+        if self.keys.has_files:
+            found["API keys"] = self.keys.reload
+        if self.certificate is not None:
+            found["certificate and key"] = self.certificate.reload
+        return found
