@@ -205,8 +205,10 @@ class SupervisedEngineClient(EngineClient):
                                 self._quarantine.note_token(attempt)
                             if watch is not None:
                                 watch.note(event)
+                            if event.finish_reason is not None:
+                                # Not after the loop: most readers close this generator at the last event.
+                                self._restarts.note_answer()
                             yield event
-                    self._restarts.note_answer()
                     return
                 except EngineDeadError as error:
                     self._note_death(life)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import signal
 import sys
@@ -156,6 +158,20 @@ async def test_an_endless_step_is_reported_with_stacks(capfd: pytest.CaptureFixt
     said = capfd.readouterr().err
     assert "in _next" in said
     assert "llmfw/core/engine/process/process.py" in said
+
+
+async def test_an_answer_makes_the_next_restart_immediate(
+    client: SupervisedEngineClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for num_restarts in (1, 2):
+        async with contextlib.aclosing(client.generate(request("a", 1))) as events:
+            async for event in events:
+                if event.finish_reason is not None:
+                    break  # as the API's readers do
+        kill(client)
+        await settled(client, num_restarts)
+    assert "is started again in" not in caplog.text
 
 
 async def test_past_its_limit_the_engine_is_abandoned() -> None:
