@@ -2,6 +2,7 @@
 
 Validators compute with doubles, llguidance with decimal digits. Both agree on numbers that a double
 represents exactly, and on inclusive bounds. This module narrows all other keywords so far that both agree.
+Exclusive bounds become inclusive ones: llguidance 1.9 lets 0 pass where `exclusiveMinimum` is 0 and `maximum` below 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def number_keywords(own: dict[str, Any], place: str, draft: int, only_integers: 
         only_integers: whether the schema allows only integers.
     """
     out: dict[str, Any] = {}
-    exclusive = []
+    exclusive: dict[str, int | float] = {}
     for side, sign in (("minimum", 1), ("maximum", -1)):
         strict = "exclusive" + side.capitalize()
         if draft == 4:
@@ -38,17 +39,36 @@ def number_keywords(own: dict[str, Any], place: str, draft: int, only_integers: 
         else:
             bounds = {name: own[name] for name in (side, strict) if name in own}
         for name, value in bounds.items():
-            out[name] = _bound(value, name, place, sign)
-            if name == strict:
-                exclusive.append(out[name])
+            (exclusive if name == strict else out)[side] = _bound(value, name, place, sign)
     step = _step(own["multipleOf"], place) if "multipleOf" in own else None
     if step is None and exclusive and not only_integers:
-        step = DECIMALS if all(abs(value) < _MANY for value in exclusive) else Fraction(1)
+        step = DECIMALS if all(abs(value) < _MANY for value in exclusive.values()) else Fraction(1)
+    for side, value in exclusive.items():
+        _add_exclusive(out, side, value, step or Fraction(1))
     if step is not None:
-        out["multipleOf"] = int(step) if step.denominator == 1 else float(step)
+        out["multipleOf"] = _number(step)
         out.setdefault("minimum", -SAFE)
         out.setdefault("maximum", SAFE)
     return out
+
+
+def _add_exclusive(out: dict[str, Any], side: str, value: float, step: Fraction) -> None:
+    """Add an exclusive bound as an inclusive one: the multiple of `step` next to it.
+
+    Args:
+        side: "minimum" or "maximum".
+    """
+    multiples = Fraction(str(value)) / step
+    if side == "minimum":
+        next_to_it, stricter = (math.floor(multiples) + 1) * step, max
+    else:
+        next_to_it, stricter = (math.ceil(multiples) - 1) * step, min
+    bound = _number(next_to_it)
+    out[side] = stricter(bound, out.get(side, bound))
+
+
+def _number(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)
 
 
 def _bound(value: Any, name: str, place: str, sign: int) -> int | float:
