@@ -11,18 +11,13 @@ from pathlib import Path
 from llmfw.core import ModelError
 
 from .header import Header, read_header
+from .model_numbers import check_numbers
 
 ARCHITECTURES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3")
 TYPES = (
     *("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K"),
     *("Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL"),
 )
-UNREAD = (
-    *("attention.scale", "logit_scale", "residual_scale", "embedding_scale"),
-    *("attention.clamp_kqv", "attention.max_alibi_bias"),
-)
-"""Numbers of other architectures that would change the results. 0 stands for none in llama.cpp."""
-CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
 
@@ -44,7 +39,7 @@ def checked_header(file: Path) -> Header:
     _check_kind(file, header)
     _check_types(file, header)
     _check_rotary(file, header)
-    _check_numbers(file, header)
+    check_numbers(file, architecture_of(header), header.metadata)
     return header
 
 
@@ -89,30 +84,12 @@ def _check_types(file: Path, header: Header) -> None:
 
 
 def _check_rotary(file: Path, header: Header) -> None:
-    """Refuse scaled rotary embeddings, which transformers does not take from GGUF: long texts would be garbled."""
-    scaling = header.metadata.get(f"{architecture_of(header)}.rope.scaling.type", "none")
-    if scaling != "none":
-        raise _refused(
-            file,
-            f"scales its rotary embedding by {scaling!r:.40}, which is not read from GGUF; take the safetensors checkpoint",
-        )
+    """Refuse factors of a rotary embedding, which transformers does not take from GGUF: long texts would be garbled."""
     for name in header.tensors:
         if name.startswith("rope_factors"):
             raise _refused(
                 file,
                 f"has {name}, factors of a rotary embedding, which are not read from GGUF; take the safetensors checkpoint",
-            )
-
-
-def _check_numbers(file: Path, header: Header) -> None:
-    """Refuse numbers that the models of the served architectures do not have, and would leave out."""
-    architecture = architecture_of(header)
-    for name in UNREAD if architecture in ("gemma2", "gemma3") else UNREAD + CAPS:
-        value = header.metadata.get(f"{architecture}.{name}")
-        if value not in (None, 0):
-            raise _refused(
-                file,
-                f"has the {name} {value!r:.40}, which is not read from GGUF for {architecture}; take the safetensors checkpoint",
             )
 
 

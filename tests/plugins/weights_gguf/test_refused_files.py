@@ -72,7 +72,12 @@ def test_a_changed_byte_is_read_or_refused(tmp_path: Path, whole: bytes, at: int
         ("m.gguf", {"split__count": 3}, "one of 3 parts"),
         ("m.gguf", {"general__type": "adapter"}, "holds a adapter"),
         ("m.gguf", {"llama__expert_count": 8}, "mixture of experts"),
-        ("m.gguf", {"llama__rope__scaling__type": "yarn"}, "by 'yarn'"),
+        ("m.gguf", {"llama__rope__scaling__type": "yarn"}, "rope.scaling.type 'yarn'"),
+        # Without a type, llama.cpp scales linearly.
+        ("m.gguf", {"llama__rope__scaling__factor": 4.0}, "rope.scaling.factor 4.0"),
+        ("m.gguf", {"llama__rope__scale_linear": 4.0}, "rope.scale_linear 4.0"),
+        ("m.gguf", {"llama__attention__causal": False}, "attention.causal 0"),
+        ("m.gguf", {"llama__attention__unheard_of": 3}, "attention.unheard_of 3"),
         ("m.gguf", {"llama__attention__scale": 3.0}, "attention.scale 3.0"),
         ("m.gguf", {"llama__logit_scale": 0.5}, "logit_scale 0.5"),
         ("m.gguf", {"llama__final_logit_softcapping": 30.0}, "softcapping 30.0"),
@@ -85,6 +90,23 @@ def test_other_files_are_refused_by_name(
     write_gguf(file, tiny_model("llama", num_hidden_layers=1), **metadata)
     with pytest.raises(ModelError, match=expected):
         checked_header(file)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"llama__rope__scaling__type": "none", "llama__rope__scaling__factor": 4.0},
+        {"llama__rope__scaling__type": "linear", "llama__rope__scaling__factor": 1.0},
+        {
+            "llama__attention__causal": True,
+            "llama__unheard_of": 0,
+            "llama__tensor_data_layout": "Meta AI original pth",
+        },
+    ],
+)
+def test_numbers_without_effect_are_accepted(tmp_path: Path, metadata: dict[str, object]) -> None:
+    write_gguf(tmp_path / "m.gguf", tiny_model("llama", num_hidden_layers=1), **metadata)
+    checked_header(tmp_path / "m.gguf")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""Decides which numbers of a GGUF file's metadata a model may have.
+
+llama.cpp reads many more numbers than config.json of the served architectures has places for. What is not listed here might
+change the results, so it is refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from llmfw.core import ModelError
+
+SIZES = frozenset(
+    {
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "attention.layer_norm_rms_epsilon",
+        "attention.sliding_window",
+        "attention.value_length",
+        "block_count",
+        "context_length",
+        "embedding_length",
+        "feed_forward_length",
+        "rope.dimension_count",
+        "rope.freq_base",
+        "vocab_size",
+    }
+)
+"""Numbers that transformers or `config_of` takes over, or refuses."""
+
+CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping"})
+"""Numbers that `config_of` takes over for Gemma; other models of the served architectures have no soft caps."""
+
+IRRELEVANT = frozenset(
+    {
+        "attention.layer_norm_epsilon",  # of layers that subtract a mean, which none of these models has
+        "expert_used_count",  # files with experts are refused
+        "mm.tokens_per_image",
+        "pooling_type",  # of embeddings by llama.cpp
+        "rope.scaling.finetuned",
+        "rope.scaling.original_context_length",  # used by scaling alone, which is refused
+        "tensor_data_layout",
+        "use_parallel_residual",  # of GPT-NeoX
+    }
+)
+"""Numbers that change no result of a served architecture."""
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "attention.causal": (True,),
+    "rope.scaling.attn_factor": (0, 1),
+    "rope.scaling.factor": (0, 1),
+    "rope.scale_linear": (0, 1),  # an older name of the same
+    "rope.scaling.type": ("none", "linear"),  # linear is llama.cpp's default, and scales by the factor
+}
+"""Values that change no result, of numbers that otherwise do. For numbers that are not listed anywhere: 0, False and ""."""
+
+NEUTRAL_OF = {
+    "gemma3": {
+        "attention.sliding_window_pattern": (6,),
+        "rope.freq_base_swa": (10_000,),
+    }
+}
+"""Architecture → values that are those of its models, as transformers has them."""
+
+
+def check_numbers(file: Path, architecture: str, metadata: dict[str, Any]) -> None:
+    """Refuse numbers that the model would be served without, although they change its results.
+
+    Raises:
+        ModelError: there is one; the message has its name and value.
+    """
+    prefix = f"{architecture}."
+    read = SIZES | IRRELEVANT | (CAPS if architecture in ("gemma2", "gemma3") else frozenset())
+    neutral = NEUTRAL | NEUTRAL_OF.get(architecture, {})
+    is_scaled = metadata.get(f"{prefix}rope.scaling.type") != "none"
+    for key, value in metadata.items():
+        name = key.removeprefix(prefix)
+        if name == key or name in read or value in neutral.get(name, (None, 0, "")):
+            continue
+        if name in ("rope.scaling.factor", "rope.scale_linear") and not is_scaled:
+            continue
+        raise ModelError(
+            f"{file} has the {name:.80} {value!r:.40}, which is not read from GGUF for {architecture}; take the safetensors "
+            "checkpoint"
+        )
