@@ -6,6 +6,7 @@ llguidance computes masks in its own threads, without the GIL. Does not depend o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -185,12 +186,22 @@ _SPOKEN = {
 }
 
 
+_TEMPERATURE = re.compile(
+    r"^[ \t]*[?!]?(\w+)[^\[\]\n:]*\[[^\]\n]*\btemperature\b[^\]\n]*\][ \t]*:", re.MULTILINE
+)
+"""Matches the attributes of a rule in Lark syntax that has a temperature."""
+
+
 def lark_of(grammar: str) -> str:
     """Return a grammar in Lark syntax, after translating it if it is llama.cpp's GBNF (`root ::= …`).
 
     Raises:
-        RequestError: the grammar is invalid GBNF.
+        RequestError: the grammar is invalid GBNF, or one of its rules has a temperature.
     """
+    if rule := _TEMPERATURE.search(grammar):
+        raise RequestError(
+            f"the rule {rule[1]:.40} has a temperature, which is not honored; leave it out, or set that of the request"
+        )
     if "::=" not in grammar or is_lark_syntax(grammar):
         return grammar
     try:

@@ -183,3 +183,13 @@ def test_a_broken_grammar_names_the_reason(kind: str, source: str, reason: str) 
 def test_a_library_panic_is_hidden() -> None:
     said = "panic: index out of bounds\n   0: /home/runner/work/parser/src/lib.rs:12"
     assert _explained(said) == "the library that compiles it failed on it; write it in another way"
+
+
+@pytest.mark.parametrize("attributes", ["temperature=0.0", "max_tokens=3, temperature = 1"])
+def test_a_rule_s_temperature_is_refused(attributes: str) -> None:
+    with pytest.raises(RequestError, match="the rule x has a temperature, which is not honored"):
+        compiled("ebnf", f"start: x\nx[{attributes}]: /[a-z]+/")
+
+
+def test_a_literal_may_speak_of_temperature() -> None:
+    assert fits(compiled("ebnf", 'start: "x[temperature=1]: "'), "x[temperature=1]: ")
