@@ -75,4 +75,10 @@ def _mapped(file: Path) -> dict[str, Any]:
         found: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch raises many classes for damaged files
         raise ModelError(f"{file} cannot be read: {pickle_failure(error)}") from error
+    for name, value in found.items():
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            layout = str(value.layout).removeprefix("torch.")
+            raise ModelError(
+                f"{file} holds {name} in the layout {layout}; store it dense (tensor.to_dense())"
+            )
     return found

@@ -97,3 +97,10 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path) -> None:
 def test_older_pickles_are_left_to_transformers(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(2)}, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
     assert list(built(tmp_path, "pytorch_model.bin").tensors()) == []
+
+
+def test_sparse_tensors_are_refused_by_name(tmp_path: Path) -> None:
+    torch.save({"a": torch.eye(4).to_sparse()}, tmp_path / "pytorch_model.bin")
+    for method in (lambda loader: list(loader.tensors()), lambda loader: loader.read("a")):
+        with pytest.raises(ModelError, match="holds a in the layout sparse_coo; store it dense"):
+            method(built(tmp_path, "pytorch_model.bin"))

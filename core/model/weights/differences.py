@@ -85,7 +85,7 @@ def differences_of(loaded: LoadedWeights, is_quantized: bool) -> Differences:
     ]
     missing, names = set(info["missing_keys"]), _TensorNames(loaded.module, stored)
     if not is_quantized:
-        mismatched += names.integers()
+        mismatched += names.not_floating()
         missing.update(expert_gaps(stored))
     else:
         missing.update(missing_scales(stored))
@@ -149,12 +149,13 @@ class _TensorNames:
                 return f"the config has {count} layers, the files {max(inside) + 1}"
         return ""
 
-    def integers(self) -> list[str]:
-        """Describe the tensors that are integers in the files but floats in the model."""
+    def not_floating(self) -> list[str]:
+        """Describe the tensors that are integers or complex numbers in the files but floats in the model."""
         return [
             f"{name} is stored as {tensor.dtype}"
             for name, tensor in self._stored.items()
-            if tensor.is_integer and (name.endswith(".weight") or self._is_floating(name))
+            if (tensor.is_integer or tensor.dtype.upper().startswith("C"))
+            and (name.endswith(".weight") or self._is_floating(name))
         ]
 
     def doubled(self) -> set[str]:

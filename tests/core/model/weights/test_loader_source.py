@@ -123,11 +123,16 @@ def test_encoders_read_its_weights(tmp_path: Path) -> None:
             "mismatched: model.norm.weight is stored as int8",
         ),
         (
+            lambda tensors: tensors | {"model.norm.weight": torch.ones(64, dtype=torch.complex64)},
+            "mismatched: model.norm.weight is stored as complex64",
+        ),
+        (
             lambda tensors: {n: t for n, t in tensors.items() if "layers.2" not in n},
             "the config has 3 layers, the files 2",
         ),
     ],
 )
+@pytest.mark.filterwarnings("ignore:Casting complex")  # of torch, before the refusal
 def test_tensors_that_do_not_fit_are_refused(
     tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], Any], expected: str
 ) -> None:
