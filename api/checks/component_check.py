@@ -24,6 +24,7 @@ import pytest
 
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.user_cache import user_cache
 
 from .verdict import Promise, Verdict
 
@@ -67,7 +68,7 @@ def run_check(
     """
     start = time.monotonic()
     listener = _Listener(home, timeout, show, tell)
-    with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _isolated(folder):
+    with tempfile.TemporaryDirectory(prefix="llmfw-check-") as folder, _isolated():
         file = Path(
             folder, f"test_component_{uuid.uuid4().hex}.py"
         )  # unique: a process can import a module name only once
@@ -87,13 +88,16 @@ def run_check(
 
 
 @contextlib.contextmanager
-def _isolated(folder: str) -> Iterator[None]:
-    """Hide pytest's environment variables, and put hypothesis' files into a temporary folder."""
+def _isolated() -> Iterator[None]:
+    """Hide pytest's environment variables, and keep hypothesis' files in the user's cache.
+
+    Among these files are tables of characters, which take a second to compute.
+    """
     before = dict(os.environ)
     os.environ.pop("PYTEST_ADDOPTS", None)
     os.environ.pop("PYTEST_PLUGINS", None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{folder}/hypothesis"
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(user_cache() / "hypothesis")
     try:
         yield
     finally:

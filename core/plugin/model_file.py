@@ -16,6 +16,7 @@ from pathlib import Path
 
 from llmfw.core.base.about import version
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError
+from llmfw.core.base.user_cache import user_cache
 from llmfw.core.interfaces.weight_loader import WeightLoader
 
 from .containment import raise_if_process_ends
@@ -80,7 +81,7 @@ def folder_of_file(file: Path, registry: Registry) -> str:
 
 def cache_folder() -> Path:
     """Return the folder of models that are one file: `llmfw/models` in `$XDG_CACHE_HOME`, or in `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llmfw" / "models"
+    return user_cache() / "models"
 
 
 def _key(file: Path, entry: Entry) -> str:

@@ -37,9 +37,10 @@ LOSES = (
     + "    def finish(self): return []\n"
 )
 HANGS = PARSER + "    def finish(self):\n        while True: pass\n"
-RAISES = (
-    PARSER
-    + "    def __init__(self, *, in_reasoning=False): raise OSError('no disk')\n    def finish(self): return []\n"
+RAISES = REGISTER.format(hook="eviction_rules") + (
+    "from llmfw.core import EvictionRule\nclass Mine(EvictionRule):\n"
+    "    def rank(self, leaf): return 0.0\n"
+    "    def __init__(self, options): raise OSError('no disk')\n"
 )
 
 
@@ -132,14 +133,26 @@ def test_bundled_components_pass_their_kits(component):
     assert "FAILED" not in done.stdout
 
 
-def test_checks_ignore_the_user_s_pytest_settings(tmp_path: Path):
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
-    env = os.environ | {"PYTEST_ADDOPTS": "--no-such-option"}
+@pytest.fixture(scope="module")
+def checked_in(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Check a component in a folder with odd settings of pytest; return the folder and the output."""
+    folder = tmp_path_factory.mktemp("checked")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    env = os.environ | {"PYTEST_ADDOPTS": "--no-such-option", "XDG_CACHE_HOME": f"{folder}-cache"}
     command = [sys.executable, "-m", "llmfw.api", "check", "reasoning_parser", "qwen3"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "  ok       text between the tags is reasoning\n" in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["pytest.ini"]
+    return folder, done.stdout
+
+
+def test_checks_ignore_the_user_s_pytest_settings(checked_in: tuple[Path, str]) -> None:
+    folder, output = checked_in
+    assert "  ok       text between the tags is reasoning\n" in output
+    assert [path.name for path in folder.iterdir()] == ["pytest.ini"]
+
+
+def test_later_checks_find_the_tables_of_characters(checked_in: tuple[Path, str]) -> None:
+    assert list(Path(f"{checked_in[0]}-cache").glob("llmfw/hypothesis/unicode_data/*/*.json.gz"))
 
 
 @pytest.mark.long
@@ -166,7 +179,7 @@ def test_an_endless_test_is_stopped(install_plugin):
 
 def test_a_construction_error_is_printed_once(install_plugin):
     install_plugin("ours", RAISES)
-    done = check("reasoning_parser mine")
+    done = check("eviction mine")
     assert done.exit_code == 1
     assert done.stdout.count("OSError: no disk") == 1
     assert done.stdout.count("(as above)") == done.stdout.count("FAILED") - 1
@@ -194,7 +207,7 @@ def test_a_component_that_ends_the_process_is_broken(install_plugin, ends, how, 
 
 def test_tracebacks_are_printed_on_demand(install_plugin):
     install_plugin("ours", RAISES)
-    assert "raise OSError('no disk')" in check("reasoning_parser mine --verbose").stdout
+    assert "raise OSError('no disk')" in check("eviction mine --verbose").stdout
 
 
 def test_a_class_may_declare_fixture_values(install_plugin):
