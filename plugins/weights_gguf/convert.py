@@ -41,7 +41,12 @@ def convert(file: Path, folder: Path) -> None:
         )
 
 
-def _write(file: Path, folder: Path) -> None:
+def write_described(file: Path, folder: Path) -> None:
+    """Write config and tokenizer of a file into a folder, in this process.
+
+    Raises:
+        ModelError: the metadata is not that of a model that llmfw serves.
+    """
     from .config import config_of, end_tokens
     from .served_files import checked_header
     from .tokenizer import write_tokenizer
@@ -62,7 +67,7 @@ def _write_config(folder: Path, config: dict[str, Any]) -> None:
 def main() -> None:
     """Convert the file of the first argument into the folder of the second one."""
     try:
-        _write(Path(sys.argv[1]), Path(sys.argv[2]))
+        write_described(Path(sys.argv[1]), Path(sys.argv[2]))
     except ModelError as error:
         print(error)
         sys.exit(REFUSED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from llmfw.core.plugin.model_name import resolve_model
 
 pytest.importorskip("gguf")
 
+from llmfw.plugins.weights_gguf import gguf_loader
+from llmfw.plugins.weights_gguf.convert import write_described
 from llmfw.plugins.weights_gguf.llama3_rope import llama3_scaling
 
 from ...doubles.gguf_file import END, tiny_model, write_gguf
@@ -23,13 +26,14 @@ from .test_served_models import REGISTRY
 TEXT = "hé the <|im_end|> 12345\n\n x"
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "models").mkdir()
-    found = tmp_path / "models" / "Tiny-Q8_0.gguf"
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file; the folder that it becomes is in the cache after the first test."""
+    found = tmp_path_factory.mktemp("models") / "Tiny-Q8_0.gguf"
     write_gguf(found, tiny_model("qwen2", num_hidden_layers=1), "Q8_0")
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield found
 
 
 def test_tokens_and_template_are_the_file_s(file: Path) -> None:
@@ -44,19 +48,30 @@ def test_tokens_and_template_are_the_file_s(file: Path) -> None:
     assert "<|im_end|>" in (tokenizer.chat_template or "")
 
 
-def test_a_second_start_finds_the_folder(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = resolve_model(str(file.parent), REGISTRY).path
-    (Path(first) / "marked").touch()
-    assert (Path(resolve_model(str(file), REGISTRY).path) / "marked").exists()
-    write_gguf(file, tiny_model("qwen2", num_hidden_layers=2))
-    assert resolve_model(str(file), REGISTRY).path != first
-
-
 def test_the_dtype_follows_the_weights(file: Path) -> None:
     assert (
         json.loads((Path(resolve_model(str(file), REGISTRY).path) / "config.json").read_text())["dtype"]
         == "bfloat16"
     )
+
+
+def test_a_second_start_finds_the_folder(file: Path) -> None:
+    first = resolve_model(str(file.parent), REGISTRY).path
+    (Path(first) / "marked").touch()
+    assert (Path(resolve_model(str(file), REGISTRY).path) / "marked").exists()
+
+
+def test_a_changed_file_is_converted_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_loader, "convert", write_described)
+    first = resolve_model(str(file), REGISTRY).path
+    changed = file.with_name("changed.gguf")
+    write_gguf(changed, tiny_model("qwen2", num_hidden_layers=2))
+    original = file.rename(file.with_suffix(".original"))
+    changed.rename(file)
+    try:
+        assert resolve_model(str(file), REGISTRY).path != first
+    finally:
+        original.rename(file)
 
 
 @pytest.mark.parametrize("factor", [8.0, 32.0])

@@ -18,6 +18,9 @@ from ...length import also_each
 
 pytest.importorskip("gguf")
 
+from llmfw.plugins.weights_gguf import gguf_loader
+from llmfw.plugins.weights_gguf.convert import write_described
+
 from ...doubles.gguf_file import VOCAB_SIZE, tiny_model, write_gguf
 
 PATH = "llmfw.plugins.weights_gguf.gguf_loader:GGUFLoader"
@@ -44,8 +47,10 @@ def loaded(file: Path) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _converted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convert in this process, which has imported torch already; `test_described_files` uses a child process."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(gguf_loader, "convert", write_described)
 
 
 @pytest.mark.parametrize(
