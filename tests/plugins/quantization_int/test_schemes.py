@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
 from llmfw.core import LinearLayer, QuantizationScheme, load_plugins
+from llmfw.core.plugin.registry import Entry
 from llmfw.core.testing import QuantizationSchemeTests
 
 from ...doubles.six_bit_scheme import SixBit
+from ...length import also
 
 NAMES = ("int8", "int4")
 
 
+@functools.cache
+def found(name: str) -> Entry:
+    """Return the scheme's entry: to load the plugins takes longer than most of the tests."""
+    return load_plugins().registry.find("quantization_scheme", name)
+
+
 def build(name: str) -> QuantizationScheme:
-    entry = load_plugins().registry.find("quantization_scheme", name)
+    entry = found(name)
     scheme: QuantizationScheme = entry.build(entry.load(), entry.build_options({}))
     return scheme
 
@@ -24,6 +34,12 @@ class TestBundled(QuantizationSchemeTests):
     @pytest.fixture
     def scheme(self, name: str) -> QuantizationScheme:
         return build(name)
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, *also([torch.float32, torch.float16])], ids=str)
+    def test_layers_hold_no_other_memory(
+        self, supported: QuantizationScheme, device: str, dtype: torch.dtype
+    ) -> None:
+        super().test_layers_hold_no_other_memory(supported, device, dtype)
 
 
 class TestForeign(QuantizationSchemeTests):
