@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from ...length import also_each
 from .folders import Tensors, Written, change, configure, logits, pack_words, quantized_pair, refusal
 
 SETTINGS: dict[str, Any] = {
@@ -20,6 +21,15 @@ SETTINGS: dict[str, Any] = {
     "desc_act": False,
 }
 QUERY = "model.layers.0.self_attn.q_proj"
+SCHEMES = [
+    (bits, group_size, sym, desc_act)
+    for bits in (4, 8)
+    for group_size in (-1, 32)
+    for sym, desc_act in ((True, False), (False, False), (True, True), (False, True))
+]
+"""Bits, size of groups, and whether codes are symmetric and in another order."""
+FAMILIES = ("qwen3", "phi 3", "mixtral", "qwen3-moe", "gemma 3")
+SERVED = [(family, dtype) for dtype in ("float32", "bfloat16") for family in FAMILIES]
 
 
 def write(
@@ -56,9 +66,9 @@ def make(folder: Path, settings: dict[str, Any] | None = None, **options: Any) -
     return quantized_pair(folder, given, lambda *sizes: write(*sizes, given), **options)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("group_size", [-1, 32])
-@pytest.mark.parametrize(("sym", "desc_act"), [(True, False), (False, False), (True, True), (False, True)])
+@pytest.mark.parametrize(
+    ("bits", "group_size", "sym", "desc_act"), [*SCHEMES[::3], *also_each(*SCHEMES[1::3], *SCHEMES[2::3])]
+)
 def test_logits_equal_those_of_dequantized_weights(
     bits: int, group_size: int, sym: bool, desc_act: bool, tmp_path: Path
 ) -> None:
@@ -67,8 +77,7 @@ def test_logits_equal_those_of_dequantized_weights(
     assert torch.equal(logits(quantized), logits(plain))
 
 
-@pytest.mark.parametrize("family", ["qwen3", "phi 3", "mixtral", "qwen3-moe", "gemma 3"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("family", "dtype"), [*SERVED[::2], *also_each(*SERVED[1::2])])
 def test_families_are_served_in_any_dtype(family: str, dtype: str, tmp_path: Path) -> None:
     """Merged projections, stacked experts and tied heads get the weights that they have in plain checkpoints."""
     quantized, plain = make(tmp_path, family=family, changes={"tie_word_embeddings": family == "qwen3"})
