@@ -81,7 +81,12 @@ def test_new_packages_pass_their_tests(chosen: tuple[str, ...], packages: Path, 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--rootdir", str(packages), *places],
         cwd=packages,
-        env=os.environ | {"PYTHONPATH": f"{installed}{os.pathsep}{TESTS}", "LLMFW_STRICT_PLUGINS": "1"},
+        env=os.environ
+        | {
+            "PYTHONPATH": f"{installed}{os.pathsep}{TESTS}",
+            "LLMFW_STRICT_PLUGINS": "1",
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(TESTS.parent / ".hypothesis"),  # with tables of characters
+        },
         capture_output=True,
         text=True,
         check=False,
