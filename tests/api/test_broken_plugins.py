@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -260,11 +261,11 @@ def test_a_store_failing_at_start_ends_the_server(packages: Path, tmp_path: Path
     assert "ready to roll" not in done.stderr
 
 
-@pytest.fixture(scope="module")
-def server(packages: Path) -> Iterator[Process]:
-    """A server among all of these packages, whose chat template breaks at its first use."""
+@contextmanager
+def serving(packages: Path, *command: str) -> Iterator[Process]:
+    """Run a server among all of these packages, whose chat template breaks at its first use."""
     popen = subprocess.Popen(
-        [*LLMFW, "--port", "0", "--dtype", "float32", "--chat-template", "first_use"],
+        [*command, "--port", "0", "--chat-template", "first_use"],
         env=environment(packages),
         stderr=subprocess.PIPE,
         text=True,
@@ -283,9 +284,31 @@ def server(packages: Path) -> Iterator[Process]:
         popen.stderr.close()
 
 
+def test_a_failing_component_fails_only_its_request(packages: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"vocab_size": 256, "eos_token_id": 1}')
+    messages = {"messages": [{"role": "user", "content": "Hi"}]}
+    command = (sys.executable, serve_echo.__file__, str(tmp_path), "--load-format", "dummy")
+    with serving(packages, *command) as server:
+        reply = httpx.post(f"{server.url}/v1/chat/completions", json=messages, timeout=20)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (500, "plugin_error")
+        assert "chat template 'first_use' of plugin 'first_use' failed" in reply.json()["error"]["message"]
+        server.wait_for("(ext-first_use 1.2, first_use_component:Component) failed in render(): IndexError")
+        reply = httpx.post(f"{server.url}/v1/completions", json={"prompt": "Hi", "max_tokens": 3}, timeout=20)
+        assert reply.status_code == 200
+        figures = httpx.get(f"{server.url}/metrics").text
+    component = 'kind="chat_template",name="first_use",plugin="first_use"'
+    assert f"llmfw_plugin_failures_total{{{component}}} 1.0\n" in figures
+
+
 @pytest.mark.long
 @pytest.mark.slow
-def test_unneeded_broken_plugins_are_reported_once(server: Process) -> None:
+def test_a_server_serves_among_broken_plugins(packages: Path) -> None:
+    """It reports each of them once."""
+    with serving(packages, *LLMFW, "--dtype", "float32") as server:
+        reply = httpx.post(f"{server.url}/v1/completions", json={"prompt": "Hi", "max_tokens": 3}, timeout=20)
+        assert reply.status_code == 200
+        figures = httpx.get(f"{server.url}/metrics").text
+    assert 'llmfw_plugin_seconds_total{kind="policy",name="lpm",plugin="policies"}' in figures
     for name, (_, cause) in AT_LOAD.items():
         [line] = [line for line in server.lines if f"warning: plugin {name!r}" in line]
         assert re.match(rf"warning: plugin '{name}' \(ext-{name} 1\.2\) did not load: .*{cause}", line)
@@ -294,18 +317,3 @@ def test_unneeded_broken_plugins_are_reported_once(server: Process) -> None:
         r"'best' of plugin 'best_attention' .* cannot be imported: OSError: no such device", line
     )
     assert "Traceback" not in server.log
-
-
-@pytest.mark.slow
-def test_a_failing_component_fails_only_its_request(server: Process) -> None:
-    messages = {"messages": [{"role": "user", "content": "Hi"}]}
-    reply = httpx.post(f"{server.url}/v1/chat/completions", json=messages, timeout=20)
-    assert (reply.status_code, reply.json()["error"]["code"]) == (500, "plugin_error")
-    assert "chat template 'first_use' of plugin 'first_use' failed" in reply.json()["error"]["message"]
-    server.wait_for("(ext-first_use 1.2, first_use_component:Component) failed in render(): IndexError")
-    reply = httpx.post(f"{server.url}/v1/completions", json={"prompt": "Hi", "max_tokens": 3}, timeout=20)
-    assert reply.status_code == 200
-    figures = httpx.get(f"{server.url}/metrics").text
-    component = 'kind="chat_template",name="first_use",plugin="first_use"'
-    assert f"llmfw_plugin_failures_total{{{component}}} 1.0\n" in figures
-    assert 'llmfw_plugin_seconds_total{kind="policy",name="lpm",plugin="policies"}' in figures

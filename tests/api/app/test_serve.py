@@ -188,6 +188,7 @@ def test_an_idle_server_uses_almost_no_cpu(process: Process) -> None:
     assert api <= 0.06
 
 
+@pytest.mark.long
 def test_a_killed_engine_is_replaced(process: Process) -> None:
     """Its streams end with an error."""
     with sdk_of(process) as sdk:

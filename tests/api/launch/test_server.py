@@ -59,6 +59,7 @@ def test_a_start_that_takes_too_long_is_ended() -> None:
     assert members(server.pid or 0) == []
 
 
+@pytest.mark.long
 def test_a_late_error_shows_the_servers_log() -> None:
     def use() -> None:
         with Server("demo", **SMALL) as server:  # type: ignore[arg-type]

@@ -11,11 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from llmfw.core import ComponentError, load_plugins
+from llmfw.core.plugin import registry
+
+MISSING = r"needs flashinfer.*, which is not installed: pip install 'llmfw-engine\[flashinfer\]'$"
 ABSENT = "import sys\nsys.modules['flashinfer'] = None\n"
 
 
+def test_a_missing_package_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_is_installed", lambda module: module != "flashinfer")
+    with pytest.raises(ComponentError, match=MISSING):
+        load_plugins().registry.find("attention", "flashinfer").load()
+
+
+@pytest.mark.long
 @pytest.mark.slow
-def test_a_missing_package_names_the_install_command(tmp_path: Path) -> None:
+def test_a_server_without_it_ends_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ABSENT)  # in the engine's process too
     done = subprocess.run(
         [sys.executable, "-m", "llmfw.api", "serve", "--attention", "flashinfer", "--port", "0"],
@@ -27,9 +38,7 @@ def test_a_missing_package_names_the_install_command(tmp_path: Path) -> None:
     )
     assert done.returncode != 0
     [error] = [line for line in done.stderr.splitlines() if line.startswith("Error")]
-    assert re.search(
-        r"needs flashinfer.*, which is not installed: pip install 'llmfw-engine\[flashinfer\]'$", error
-    )
+    assert re.search(MISSING, error)
     assert "Traceback" not in done.stderr
 
 
