@@ -41,7 +41,10 @@ STATE_KEYS = re.compile(
 """Fields of config.json that only models with states have, such as those of a convolution."""
 
 COUNT = """
-import sys, torch, transformers
+import sys
+from llmfw.core.imports.hf import import_modeling
+import_modeling()
+import torch, transformers
 from llmfw.core.model.config.text_class import class_for_text
 transformers.utils.logging.set_verbosity_error()
 config = transformers.AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=False)
@@ -51,7 +54,10 @@ print(sum(parameter.numel() for parameter in model.parameters()))
 """
 
 COUNT_QUANTIZED = """
-import json, sys, torch, transformers
+import json, sys
+from llmfw.core.imports.hf import import_modeling
+import_modeling()
+import torch, transformers
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.model.quantization.chosen_scheme import choose_scheme
 from llmfw.core.model.quantization.quantize import planned_size
