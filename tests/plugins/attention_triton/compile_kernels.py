@@ -1,4 +1,4 @@
-"""Compiles every kernel for a device that is not there, as the launchers ask for it: `compile_kernels.py CAPABILITY [CASES]`.
+"""Compiles every kernel for a device that is not there, as the launchers ask for it: `compile_kernels.py CAPABILITY [STEP]`.
 
 A stand-in for Triton's driver says what the device is, and launches become compilations. So signatures, constants and
 what Triton assumes of pointers and numbers are those of a real launch. Prints a JSON object for each kernel.
@@ -131,8 +131,8 @@ def usage(cubin: bytes) -> tuple[int, int, int]:
     return registers, stack, local
 
 
-def main(capability: int, num_cases: int = len(CASES)) -> None:
-    """Compile the first cases for compute capability `capability / 10`, and print what came out."""
+def main(capability: int, step: int = 1) -> None:
+    """Compile every `step`th case for compute capability `capability / 10`, and print what came out."""
     target = GPUTarget("cuda", capability, 32)
     triton.runtime.driver.set_active(
         SimpleNamespace(
@@ -145,7 +145,7 @@ def main(capability: int, num_cases: int = len(CASES)) -> None:
     for module, name in KERNELS:
         setattr(module, name, CompiledOnly(getattr(module, name), compiled))
     told = set()
-    for changes, dtype, page_size, *stored in CASES[:num_cases]:
+    for changes, dtype, page_size, *stored in CASES[::step]:
         stored_as = stored[0] if stored else dtype
         launch_all(
             LayerSpec(index=0, scale=0.1, **(PLAIN | changes)), dtype, page_size, capability, stored_as
