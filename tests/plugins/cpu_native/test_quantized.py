@@ -29,7 +29,7 @@ from ...core.engine.generation.running import build_engine, random_prompts, run
 from ...core.engine.generation.tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 from ...core.model.quantization.schemes import chosen
 from .test_layers import LENGTHS, TOLERANCES, make
-from .test_products import FLAGS, flags_of_this_cpu
+from .test_products import FLAGS, dtypes_of, flags_of_this_cpu
 
 pytestmark = pytest.mark.skipif(why_not(torch.bfloat16) is not None, reason=str(why_not(torch.bfloat16)))
 
@@ -115,7 +115,8 @@ def test_code_for_other_cpus_is_correct(cpu: str, monkeypatch: pytest.MonkeyPatc
     if FLAGS[cpu][0] not in flags_of_this_cpu():
         pytest.skip(f"this CPU cannot run {cpu}")
     libraries = {}
-    for dtype, scalar in library.DTYPES.items():
+    for dtype in dtypes_of(cpu):
+        scalar = library.DTYPES[dtype]
         libraries[dtype] = library.open_library(build(scalar, FLAGS[cpu][1:]))
         library.use_quantized(libraries[dtype], build_quantized(scalar, FLAGS[cpu][1:]))
         libraries[dtype].llmfw_set_threads(2)
