@@ -6,7 +6,6 @@ import random
 import runpy
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -22,21 +21,23 @@ from ..length import of_length
 
 SCRIPT = Path(__file__).with_name("writes_until_killed.py")
 WRITER = runpy.run_path(str(SCRIPT))
-KILLS = of_length(15, 50)
+KILLS = of_length(15, 25)
+MAX_LINES = 300
+"""Lines that a writer says at most before it is killed: enough for a few batches and dozens of files."""
 
 Events = dict[str, dict[str, list[int]]]
 """What was said → id → the numbers that were said with it."""
 
 
-def write_and_kill(folder: Path, name: str, seconds: float) -> Events:
-    """Return what a writer has said until it was killed, so long after it had opened the folder."""
+def write_and_kill(folder: Path, name: str, num_lines: int) -> Events:
+    """Return what a writer has said until it was killed, some time after it had said so many lines."""
     command = [sys.executable, str(SCRIPT), str(folder), name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
-        time.sleep(seconds)
+        said = [writer.stdout.readline() for _ in range(num_lines)]
         writer.kill()
-        said = writer.stdout.read().splitlines()
+        said += writer.stdout.readlines()
     events: Events = defaultdict(lambda: defaultdict(list))
     for event, id, *numbers in map(str.split, said):
         events[event][id] += map(int, numbers)
@@ -87,7 +88,7 @@ async def test_acknowledged_data_survives_every_kill(tmp_path: Path) -> None:
     seen: dict[str, Any] = defaultdict(int)
     for kill in range(KILLS):
         name = f"{kill:03}"
-        events = write_and_kill(tmp_path, name, drawn.uniform(0, 0.3))
+        events = write_and_kill(tmp_path, name, drawn.randrange(MAX_LINES))
         await check_files(tmp_path, name, events)
         await check_batches(tmp_path, events)
         for event, ids in events.items():
