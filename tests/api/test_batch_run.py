@@ -230,7 +230,7 @@ def test_kills_lose_and_duplicate_nothing(folder: Path, run: Run, seed: int) -> 
     rng = random.Random(seed)
     requests = [request(f"bad{n}", temperature=-1) for n in range(50)]
     write_requests(folder / "in.jsonl", [*requests, *many(600)])
-    for _ in range(of_length(3, 8)):
+    for _ in range(of_length(2, 5)):
         with start(folder) as process:
             try:
                 process.wait(rng.uniform(0.2, of_length(3, 5)))

@@ -21,8 +21,8 @@ from ..doubles.serving import SERVED_NAME, byte_tokenizer
 from ..length import of_length
 from .http.test_errors import error_of
 
-NUM_BODIES = of_length(300, 10_000)
-NUM_LARGE = of_length(2, 8)  # 10 MB each
+NUM_BODIES = of_length(300, 2_500)
+NUM_LARGE = of_length(2, 4)  # 10 MB each
 MEMORY_MB = 64  # that the server may keep: allocators do not give all back
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

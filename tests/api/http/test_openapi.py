@@ -15,7 +15,7 @@ from ...doubles.echo_engine import EchoEngine
 from ...doubles.serving import Served, byte_tokenizer, serving
 from ...length import of_length
 
-EXAMPLES = of_length(4, 100)  # for each operation
+EXAMPLES = of_length(4, 25)  # for each operation
 
 
 @pytest.fixture(scope="module")
