@@ -88,20 +88,19 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         exception_handlers={HTTPException: handle, ImproperlyConfiguredException: fail, Exception: failed},
     )
     contain_streams(router)
-    _check_scopes(router, plugin, path)
+    if wrong := _wrong_scope(router):
+        raise ComponentError(f"{route_entry(plugin, path)}: {wrong}")
     return router
 
 
-def _check_scopes(router: Router, plugin: str, path: str) -> None:
-    """Raise ComponentError if a route declares a scope that does not exist, or that plugins cannot ask for."""
+def _wrong_scope(router: Router) -> str | None:
+    """Return what is wrong if a route declares a scope that does not exist, or that plugins cannot ask for."""
     for route in router.routes:
         handlers = route.route_handlers if isinstance(route, HTTPRoute) else [route.route_handler]
         for scope in map(scope_of, handlers):
             if scope not in SCOPES:
-                raise ComponentError(
-                    f"{route_entry(plugin, path)}: {route.path} declares the scope {scope!r}; it must be one of "
-                    + ", ".join(SCOPES)
-                )
+                return f"{route.path} declares the scope {scope!r}; it must be one of {', '.join(SCOPES)}"
+    return None
 
 
 def shared_paths(first: Router, second: Router) -> list[str]:
@@ -150,6 +149,6 @@ def import_route(plugin: str, path: str) -> Any:
 def route_entry(plugin: str, path: str) -> Entry:
     """Return a registry entry for a plugin's route, which names it in errors and in the ledger of calls.
 
-    Searches the installed packages, which takes 10 ms: call it for faults only.
+    Searches all installed packages for the plugin's, so call it only for a route that has failed.
     """
     return Entry("route", path, path, plugin, *package_of(plugin))
