@@ -15,9 +15,9 @@ from transformers import AutoModel
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import EmbedRequest
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
-from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry, Registry
 
+from ..generation.running import registry
 from ..generation.tiny_models import SIZES
 
 PACKAGE = "sentence_transformers.models."
@@ -53,8 +53,8 @@ def write(path: Path, content: Any) -> None:
 def build(folder: str, *entries: Entry, classifies: bool = False, **settings: Any) -> EmbeddingEngine:
     """Build the engine on the CPU in float32."""
     config = EngineConfig(model=folder, device="cpu", dtype="float32", **settings)
-    registry = Registry([*load_plugins().registry.entries("weight_loader"), *entries])
-    return EmbeddingEngine.build(config, registry, classifies=classifies)
+    components = Registry([*registry().entries("weight_loader"), *entries])
+    return EmbeddingEngine.build(config, components, classifies=classifies)
 
 
 def embed(

@@ -16,8 +16,8 @@ from llmfw.core.base.errors import ConfigError, ModelError, RequestError
 from llmfw.core.base.request import EmbedRequest
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.engine.process.build import build_engine
-from llmfw.core.plugin.plugins import load_plugins
 
+from ..generation.running import registry
 from ..generation.tiny_models import SIZES
 from .test_embedding_engine import CLOSE, prompts_of
 
@@ -35,7 +35,7 @@ def save_classifier(folder: Path, config_class: str = "BertConfig", **changes: A
 
 def build(folder: str, **settings: Any) -> EmbeddingEngine:
     config = EngineConfig(model=folder, device="cpu", dtype="float32", **settings)
-    engine = build_engine(config, load_plugins().registry)
+    engine = build_engine(config, registry())
     assert isinstance(engine, EmbeddingEngine)
     return engine
 

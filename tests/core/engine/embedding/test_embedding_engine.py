@@ -22,8 +22,8 @@ from llmfw.core.base.errors import (
 from llmfw.core.base.request import EmbedRequest
 from llmfw.core.engine.embedding.embedding_engine import EmbeddingEngine
 from llmfw.core.engine.process.build import build_engine
-from llmfw.core.plugin.plugins import load_plugins
 
+from ..generation.running import registry
 from ..generation.tiny_models import CONTEXT, VOCAB_SIZE, save_random_model
 from .encoders import build, embed, embed_alone, minilm, save_encoder, write
 
@@ -119,7 +119,7 @@ def test_a_wrong_request_is_refused(tmp_path_factory, prompts, dimensions, words
 
 def build_for(folder: Path | str, task: str, **settings: object) -> str:
     config = {"model": str(folder), "task": task, "device": "cpu", "max_total_tokens": None} | settings
-    return build_engine(EngineConfig(**config), load_plugins().registry).info.task  # type: ignore[arg-type]
+    return build_engine(EngineConfig(**config), registry()).info.task  # type: ignore[arg-type]
 
 
 def test_auto_task_embeds_if_pooling_files_exist(tmp_path):

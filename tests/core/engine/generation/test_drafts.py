@@ -20,8 +20,7 @@ from llmfw.core.base.request import FinishReason, Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.model.device.dtype_choice import DTYPES
-from llmfw.core.plugin.kinds import INTERFACES
-from llmfw.core.plugin.registry import Entry, Registry
+from llmfw.core.plugin.registry import Entry
 
 from ....doubles.knowing_drafter import KnowingDrafter
 from ....doubles.trie_grammar import FIRST_BYTE
@@ -49,7 +48,6 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def build(folder: Path, **settings: Any) -> Engine:
-    entries = [*(entry for kind in INTERFACES for entry in registry().entries(kind)), KNOWING]
     config: dict[str, Any] = {
         "model": str(folder),
         "device": "cpu",
@@ -58,7 +56,7 @@ def build(folder: Path, **settings: Any) -> Engine:
         "grammar": "trie",
     }
     return build_generation_engine(
-        EngineConfig(**config | {"prefill_stretch": 0} | settings), Registry(entries)
+        EngineConfig(**config | {"prefill_stretch": 0} | settings), registry(KNOWING)
     )
 
 

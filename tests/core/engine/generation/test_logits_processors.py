@@ -18,7 +18,6 @@ from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.engine.generation.replay import replay
 from llmfw.core.model.device.dtype_choice import DTYPES
-from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.registry import Entry, Registry
 
 from ....doubles.knowing_drafter import KnowingDrafter
@@ -59,8 +58,7 @@ def components() -> Registry:
         Entry(kind, name, f"{double.__module__}:{double.__name__}", "tests", "llmfw-tests", "1.0")
         for (kind, name), double in DOUBLES.items()
     ]
-    installed = registry()
-    return Registry([*(entry for kind in INTERFACES for entry in installed.entries(kind)), *doubles])
+    return registry(*doubles)
 
 
 def build(folder: Path, replayed: list[int] | None = None, **settings: Any) -> Engine:

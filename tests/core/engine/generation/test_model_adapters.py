@@ -14,12 +14,11 @@ from llmfw.core.base.request import FinishReason, Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.interfaces.model_adapter import Attend, ModelAdapter
-from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.registry import Entry, Registry
 
 from ....models.checkpoint import save_checkpoint
 from ....models.tiny_config import tiny_config
-from .running import generate, registry
+from .running import generate, installed
 
 SAMPLING = SamplingParams(temperature=0, max_tokens=12)
 BAD = 29  # a prompt of so many tokens is one too many
@@ -66,10 +65,9 @@ def forgetful(module: nn.Module, attend: Attend) -> Any:
 
 
 def build(folder: Path, component: type[ModelAdapter] = Fragile) -> Engine:
-    installed = registry()
     path = f"{component.__module__}:{component.__name__}"
     entry = Entry("model_adapter", "fragile", path, "ext", "ext", "1.0")
-    others = [each for kind in INTERFACES if kind != "model_adapter" for each in installed.entries(kind)]
+    others = [each for each in installed() if each.kind != "model_adapter"]
     config = EngineConfig(
         model=str(folder), dtype="float32", device="cpu", max_total_tokens=512, context_length=128
     )

@@ -16,7 +16,6 @@ from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.interfaces.quantization_scheme import LinearLayer
 from llmfw.core.model.models import load_model
-from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.registry import Registry
 
 from ....doubles.six_bit_scheme import SixBit, dequantized
@@ -47,9 +46,7 @@ class FragileLinear(nn.Module):
 
 
 def components() -> Registry:
-    installed = registry()
-    entries = [each for kind in INTERFACES for each in installed.entries(kind)]
-    return Registry([*entries, entry(SixBit, "six"), entry(Fragile, "fragile")])
+    return registry(entry(SixBit, "six"), entry(Fragile, "fragile"))
 
 
 def build(folder: Path, **settings: Any) -> Engine:

@@ -19,7 +19,7 @@ from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.plugins.attention_torch.backend import TorchAttention
 
-from .running import GREEDY, build_engine, random_prompts, registry, run
+from .running import GREEDY, TRIE, build_engine, installed, random_prompts, run
 from .tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 
 BAD = 7  # a prompt of so many tokens is one too many
@@ -79,12 +79,8 @@ def engine(llama: Path, request: pytest.FixtureRequest) -> Engine:
 
 
 def build_with(attention: Entry, llama: Path, *, overlap: bool) -> Engine:
-    components = Registry(
-        [
-            attention,
-            *(entry for kind in ("policy", "grammar", "eviction") for entry in registry().entries(kind)),
-        ]
-    )
+    others = (each for each in installed() if each.kind in ("policy", "eviction"))
+    components = Registry([attention, TRIE, *others])
     config = EngineConfig(
         model=str(llama),
         device="cpu",
