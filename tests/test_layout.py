@@ -213,19 +213,15 @@ def test_plugins_are_listed_without_importing_components(fresh_python):
     assert fresh_python(code + f"print(sorted({HEAVY} & sys.modules.keys()))") == "[]\n"
 
 
-@pytest.mark.parametrize("line", LIGHT_COMMANDS)
-def test_light_commands_import_no_heavy_packages(fresh_python, line):
-    code = "import sys; from llmfw.api.cli import build_cli\n"
-    code += f"build_cli()({line.split()!r}, prog_name='llmfw', standalone_mode=False)\n"
-    printed = fresh_python(code + f"print(sorted({HEAVY} & sys.modules.keys()))")
-    assert printed.splitlines()[-1] == "[]"
-
-
-@pytest.mark.parametrize("line", NEED_NO_NUMPY)
-def test_help_and_lists_do_not_import_numpy(fresh_python, line):
-    code = "import sys; from llmfw.api.cli import build_cli\n"
-    code += f"build_cli()({line.split()!r}, prog_name='llmfw', standalone_mode=False)\n"
-    assert fresh_python(code + "print('numpy' in sys.modules)").splitlines()[-1] == "False"
+@pytest.mark.parametrize(
+    ("lines", "unwanted"), [(LIGHT_COMMANDS, HEAVY), (NEED_NO_NUMPY, {"numpy"})], ids=["light", "help"]
+)
+def test_light_commands_import_no_heavy_packages(fresh_python, lines, unwanted):
+    """All in one interpreter: what a command imports, the next one would show, too."""
+    code = f"import sys; from llmfw.api.cli import build_cli\nfor line in {lines!r}:\n"
+    code += "    build_cli()(line.split(), prog_name='llmfw', standalone_mode=False)\n"
+    code += f"    assert not (found := {unwanted} & sys.modules.keys()), (line, found)\n"
+    fresh_python(code)
 
 
 def test_command_lists_show_each_command_s_help():

@@ -32,7 +32,7 @@ POLICIES = {
     "priority": {},
     "fair": {},
 }
-NUM_OPERATIONS = int(os.environ.get("LLMFW_TEST_OPERATIONS") or of_length(6_000, 120_000))
+NUM_OPERATIONS = int(os.environ.get("LLMFW_TEST_OPERATIONS") or of_length(6_000, 30_000))
 """`make soak` does a million."""
 AT_ONCE = 500  # of these, of one driver
 

@@ -210,7 +210,7 @@ def test_random_operations_never_use_a_wrong_state(
     page_size: int, overlap: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(f"{page_size} {overlap}")
-    most = int(os.environ.get("LLMFW_TEST_OPERATIONS") or of_length(9_000, 120_000)) // 6
+    most = int(os.environ.get("LLMFW_TEST_OPERATIONS") or of_length(3_000, 20_000)) // 6
     num_operations, seen = 0, np.zeros(4, dtype=int)
     while num_operations < most or not seen.all():
         assert num_operations < 50 * most, "hits, evictions, failures or retractions never happen"

@@ -24,7 +24,7 @@ from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.sampling.randomness import derive_seed, uniform
 from llmfw.core.step.sampling.sampler import Sampler
 
-from ....length import also_each
+from ....length import also_each, of_length
 from .sampled_rows import SampledRow, positions_of, rows_of
 
 CPU = torch.device("cpu")
@@ -55,7 +55,7 @@ def start(sampler: Sampler, planned: SampledRow) -> tuple[Ints, Ints]:
     return rows_of([planned]), positions_of([planned])
 
 
-def frequencies(logits: torch.Tensor, sampling: dict[str, float], draws: int = 4000) -> torch.Tensor:
+def frequencies(logits: torch.Tensor, sampling: dict[str, float], draws: int) -> torch.Tensor:
     planned = [plan(SamplingParams(seed=seed, **sampling), row=seed) for seed in range(draws)]
     tokens = sample(logits.repeat(draws, 1), planned)
     return torch.bincount(torch.tensor(tokens), minlength=logits.shape[-1]) / draws
@@ -96,15 +96,16 @@ SAMPLING: list[dict[str, float]] = [
 def test_sampling_frequencies_equal_transformers(sampling: dict[str, float], vocab_size: int) -> None:
     logits = 2.5 * torch.randn(vocab_size, generator=torch.Generator().manual_seed(1))
     expected = reference(logits, sampling)
-    found = frequencies(logits, sampling)
+    draws = of_length(1500, 4000)
+    found = frequencies(logits, sampling, draws)
     assert (found[expected == 0] == 0).all()
-    assert (found - expected).abs().sum() < 3.5 * (expected * (1 - expected) / 4000).sqrt().sum()
+    assert (found - expected).abs().sum() < 3.5 * (expected * (1 - expected) / draws).sqrt().sum()
 
 
 def test_flat_distributions_are_cut_exactly() -> None:
     logits = torch.linspace(0.1, 0, 5000)
     expected = reference(logits, {"top_p": 0.9})
-    found = frequencies(logits, {"top_p": 0.9}, draws=3000)
+    found = frequencies(logits, {"top_p": 0.9}, of_length(1000, 3000))
     assert (found[expected == 0] == 0).all()
     assert found[2000:4000].sum() == pytest.approx(float(expected[2000:4000].sum()), abs=0.05)
 
