@@ -9,7 +9,8 @@ import httpx
 import openai
 import pytest
 
-from .server import ServerProcess
+from ..length import also
+from .server import ServerProcess, echo_server
 
 pytestmark = pytest.mark.slow
 
@@ -18,9 +19,11 @@ def resident_bytes(pids: list[int]) -> int:
     return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 for pid in pids)
 
 
-def test_sleep_releases_memory_and_keeps_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["echo", *also(["demo"])])
+def test_sleep_releases_memory_and_keeps_answers(tmp_path: Path, model: str) -> None:
+    demo = ("--model", "demo", "--max-total-tokens", "4096")
     with (
-        ServerProcess(tmp_path, "--model", "demo", "--max-total-tokens", "4096") as server,
+        ServerProcess(tmp_path, *demo) if model == "demo" else echo_server(tmp_path) as server,
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="None", max_retries=0) as sdk,
         httpx.Client(base_url=server.url, timeout=60) as http,
     ):
@@ -28,7 +31,7 @@ def test_sleep_releases_memory_and_keeps_answers(tmp_path: Path) -> None:
         def answer(seed: int) -> str:
             message = {"role": "user", "content": "What is the capital of France?"}
             options = {"temperature": 1.0, "seed": seed, "max_tokens": 20}
-            chat = sdk.chat.completions.create(model="demo", messages=[message], **options)  # type: ignore
+            chat = sdk.chat.completions.create(model=model, messages=[message], **options)  # type: ignore
             return str(chat.choices[0].message.content)
 
         before = [answer(seed) for seed in (1, 2)]

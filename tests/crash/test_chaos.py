@@ -167,6 +167,7 @@ def test_too_many_restarts_end_with_exit_code_70(tmp_path: Path) -> None:
     assert "--max-restarts-per-hour is 0" in last
 
 
+@pytest.mark.long  # tests/core/client/test_supervisor.py and tests/api/http/test_errors.py hold its halves
 def test_without_restarts_health_reports_the_dead_engine(tmp_path: Path) -> None:
     with echo_server(tmp_path, "--restart", "never") as server:
         server.signal_engine(signal.SIGKILL)

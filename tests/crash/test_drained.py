@@ -68,6 +68,7 @@ def test_a_stream_ends_whole_while_others_are_refused(server: ServerProcess, sdk
     assert server.wait_ended() == 0
 
 
+@pytest.mark.long  # tests/api/test_draining.py holds it in this process, and so tests/api/lifecycle/test_drain.py the next ones
 def test_an_administrator_drains_without_a_signal(server: ServerProcess, sdk: openai.OpenAI) -> None:
     stream = stream_of(sdk)
     reply = httpx.post(f"{server.url}/admin/drain").json()
@@ -76,6 +77,7 @@ def test_an_administrator_drains_without_a_signal(server: ServerProcess, sdk: op
     assert server.wait_ended() == 0
 
 
+@pytest.mark.long
 def test_a_background_response_ends_before_the_server(server: ServerProcess, sdk: openai.OpenAI) -> None:
     response = sdk.responses.create(model="echo", input=TEXT, background=True)
     assert server.stop() == 0
@@ -84,6 +86,7 @@ def test_a_background_response_ends_before_the_server(server: ServerProcess, sdk
     assert (found.status, found.output_text) == ("completed", TEXT)
 
 
+@pytest.mark.long  # tests/api/batches/test_restarts.py holds it for jobs and stores
 def test_a_batch_goes_on_after_the_restart(server: ServerProcess, sdk: openai.OpenAI) -> None:
     body = {"model": "echo", "messages": [{"role": "user", "content": TEXT}]}
     lines = [
@@ -104,6 +107,7 @@ def test_a_batch_goes_on_after_the_restart(server: ServerProcess, sdk: openai.Op
     assert sorted(ids, key=int) == [str(i) for i in range(200)]
 
 
+@pytest.mark.long
 def test_what_runs_too_long_is_ended(tmp_path: Path) -> None:
     with echo_server(tmp_path, "--drain-timeout", "0.2") as server:
         with openai.OpenAI(base_url=f"{server.url}/v1", api_key="None", max_retries=0) as sdk:

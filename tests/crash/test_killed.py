@@ -166,6 +166,7 @@ def test_kills_lose_and_duplicate_nothing(server: ServerProcess) -> None:
     assert moments <= left.keys() if NUM_KILLS > 20 else moments & left.keys(), "a moment was never met"
 
 
+@pytest.mark.long  # tests/plugins/test_sqlite_stores.py holds the stores to it
 def test_two_servers_cannot_share_a_storage_folder(tmp_path: Path) -> None:
     with echo_server(tmp_path) as server:
         other = echo_server(tmp_path / "other", "--storage", str(server.storage))

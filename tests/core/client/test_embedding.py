@@ -17,6 +17,7 @@ from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.engine.process.build import build_engine
 from llmfw.core.plugin.plugins import load_plugins
 
+from ...length import also
 from ..engine.embedding.encoders import save_encoder
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 MANY = [[5] * 500] * 2000
 
 
-@pytest_asyncio.fixture(params=["inproc", "process"], scope="module", loop_scope="module")
+@pytest_asyncio.fixture(params=["inproc", *also(["process"])], scope="module", loop_scope="module")
 async def client(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[EngineClient]:

@@ -24,7 +24,8 @@ from ....doubles.knowing_drafter import KnowingDrafter
 from ....doubles.static_attention import Rerun, StaticAttention
 from ....doubles.steering_processor import Faulty, Steering
 from ....doubles.trie_grammar import FIRST_BYTE, one_of
-from ....length import also
+from ....doubles.watching import Watching
+from ....length import also, also_each
 from .running import Outcome, generate, registry
 from .test_drafts import tell
 from .test_loops import EXACT, check, draw_requests, draw_settings, play
@@ -107,7 +108,7 @@ def test_processed_text_is_the_same_in_any_mix(llama: Path, seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 150))
+@pytest.mark.parametrize("seed", range(100, 108))
 def test_processed_text_is_the_same_in_many_mixes(llama: Path, seed: int) -> None:
     check_mix(llama, seed)
 
@@ -126,10 +127,10 @@ def test_no_row_that_asks_means_no_call(llama: Path) -> None:
     for chosen in ("none", CHOSEN):
         engine = build(llama, logits_processors=chosen)
         generate(engine, [asking("warm")])
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        with Watching() as watching:
             generate(engine, [asking("a"), asking("b")])
-        launched.append(sum(each.count for each in profiled.key_averages() if each.key.startswith("aten::")))
-    assert launched[0] == launched[1]
+        launched.append(watching.num_operators)
+    assert launched[0] == launched[1] > 0
     assert not Steering.num_rows
 
 
@@ -173,8 +174,13 @@ def healthy_alone(llama: Path) -> list[list[int]]:
         return [generate(build(llama), [request])[0].token_ids for request in healthy()]
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "overlap"),
+    [
+        *((fault, i % 2 == 0) for i, fault in enumerate(FAULTS)),
+        *also_each(*((fault, i % 2 == 1) for i, fault in enumerate(FAULTS))),
+    ],
+)
 def test_a_fault_ends_only_its_own_request(
     llama: Path, healthy_alone: list[list[int]], fault: str, overlap: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

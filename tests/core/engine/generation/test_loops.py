@@ -23,10 +23,12 @@ from .test_mixed_batch import check_alike
 from .tiny_models import SERVABLE, VOCAB_SIZE, save_byte_tokenizer, save_random_model
 
 EOS = 1
-NUM_REQUESTS = 12
-QUICK = (1, 3, 9)
+NUM_REQUESTS = 8
+QUICK = (1, 3, 6)
 EXACT = "float16"
 """Means float64 here: the last bits of float32 depend on the batch, and here and there two tokens are as near as that."""
+TWO_LAYERS = {"num_hidden_layers": 2}
+"""As few as keys of a layer can depend on the layer before it with."""
 TEXTS = ("red", "green", "greenhouse", '{"answer": "yes"}', '{"answer": "no", "reason": "none"}')
 GRAMMARS = (one_of(*TEXTS), one_of("only this"), one_of(*TEXTS, breaks_at=4), one_of(*TEXTS, mask="raises"))
 THINKING = (
@@ -39,7 +41,8 @@ THINKING = (
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = save_random_model(tmp_path_factory.mktemp("llama"), *SERVABLE["llama"])
+    config_class, changes = SERVABLE["llama"]
+    folder = save_random_model(tmp_path_factory.mktemp("llama"), config_class, changes | TWO_LAYERS)
     save_byte_tokenizer(folder, FIRST_BYTE)
     return folder
 
@@ -160,13 +163,13 @@ def check_loops(llama: Path, seed: int) -> None:
             check(found, alone[name])
 
 
-@pytest.mark.parametrize("seed", [*QUICK, *also([2])])
+@pytest.mark.parametrize("seed", [*QUICK, *also([2, 9])])
 def test_both_loops_give_the_text_of_single_runs(llama: Path, seed: int) -> None:
     check_loops(llama, seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 300))
+@pytest.mark.parametrize("seed", range(100, 120))
 def test_both_loops_agree_in_many_more_mixes(llama: Path, seed: int) -> None:
     check_loops(llama, seed)
 

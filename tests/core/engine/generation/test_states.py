@@ -16,10 +16,21 @@ from .running import generate, registry
 from .stateful_family import GREEDY, NUM_TOKENS, Family
 
 FAMILIES = [
-    *("qwen3_5_text", "lfm2", "granitemoehybrid", "mamba2"),
+    *("qwen3_5_text", "lfm2"),  # a recurrence, and a convolution; test_snapshots.py has one with both
     *also(
         [
-            *("qwen3_5", "qwen3_5_moe", "qwen3_next", "lfm2_moe", "lfm3", "falcon_h1", "nemotron_h", "bamba"),
+            *(
+                "granitemoehybrid",
+                "mamba2",
+                "qwen3_5",
+                "qwen3_5_moe",
+                "qwen3_next",
+                "lfm2_moe",
+                "lfm3",
+                "falcon_h1",
+                "nemotron_h",
+                "bamba",
+            ),
             *("jamba", "mamba", "falcon_mamba", "kimi_linear", "olmo_hybrid", "minimax", "zaya"),
         ]
     ),
