@@ -38,10 +38,12 @@ def files() -> Iterator[Path]:
 
 def british(path: Path) -> list[str]:
     """Return the lines of a file that have a British form."""
-    lines = path.read_text("utf-8").splitlines()
+    text = path.read_text("utf-8")
+    if not BRITISH.search(text.lower()):
+        return []
     return [
         f"{path.relative_to(ROOT)}:{i}: {line.strip()}"
-        for i, line in enumerate(lines, 1)
+        for i, line in enumerate(text.splitlines(), 1)
         if BRITISH.search(line.lower())
     ]
 

@@ -39,7 +39,7 @@ def test_each_mutant_changes_one_thing() -> None:
     assert len({each.source for each in found}) == len(found)
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [32, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("package", TARGETS)
 def test_all_mutants_compile(package: str, every: int) -> None:
     files = TARGETS[package].files(package)

@@ -62,13 +62,29 @@ def test_building_a_component_keeps_torch_settings(caplog: pytest.LogCaptureFixt
     assert f"building {ENTRY} changed settings" in caplog.text
 
 
-def test_importing_a_component_keeps_torch_settings(tmp_path: Path) -> None:
-    """Here the component is also what imports torch."""
+@pytest.fixture
+def changing(tmp_path: Path) -> Path:
+    """Write a module that changes torch's default dtype, and return its folder."""
     (tmp_path / "changing.py").write_text(
         "import torch\nfrom llmfw.core import SchedulePolicy\n"
         "torch.set_default_dtype(torch.float64)\n"
         "class Mine(SchedulePolicy):\n    def order(self, waiting, figures): ...\n"
     )
+    return tmp_path
+
+
+def test_importing_a_component_keeps_torch_settings(
+    changing: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.syspath_prepend(changing)
+    Entry("policy", "mine", "changing:Mine", "ours", "llmfw-ours", "1.0").load()
+    monkeypatch.delitem(sys.modules, "changing")
+    assert torch.get_default_dtype() == torch.float32
+    assert "importing policy 'mine' of plugin 'ours'" in caplog.text
+
+
+@pytest.mark.long  # a new interpreter imports torch
+def test_the_component_may_be_what_imports_torch(changing: Path) -> None:
     code = (
         "import sys; from llmfw.core.plugin.registry import Entry\n"
         "assert 'torch' not in sys.modules\n"
@@ -76,7 +92,7 @@ def test_importing_a_component_keeps_torch_settings(tmp_path: Path) -> None:
         "import torch; assert torch.get_default_dtype() == torch.float32"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], cwd=changing, check=False, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert "importing policy 'mine' of plugin 'ours'" in done.stderr

@@ -57,7 +57,7 @@ class Copying(Driver):
 def test_the_copy_equals_the_scheduler_s_page_table(page_size: int, overlap: bool) -> None:
     rng = random.Random(f"{page_size} {overlap}")
     retracted = 0
-    for _ in range(of_length(3, 12)):
+    for _ in range(of_length(2, 12)):
         driver = Copying(page_size, overlap)
         names = deque(str(i) for i in range(24))
         prefix = [rng.randrange(23) for _ in range(30)]
