@@ -23,7 +23,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def requests() -> list[Request]:
     kinds = [{"temperature": 0.0}, {"top_p": 0.9}, {"frequency_penalty": 0.5, "repetition_penalty": 1.2}]
     return [
-        Request(id=str(i), prompt=prompt, sampling=SamplingParams(max_tokens=40, seed=i, **kinds[i % 3]))
+        Request(id=str(i), prompt=prompt, sampling=SamplingParams(max_tokens=28, seed=i, **kinds[i % 3]))
         for i, prompt in enumerate(random_prompts(20, VOCAB_SIZE))
     ]
 

@@ -52,9 +52,10 @@ MIXED = [
 
 @pytest.fixture(scope="module")
 def alone(llama: Path) -> list[list[int]]:
-    """What a dozen prompts are continued with, each in an engine of its own."""
+    """What a dozen prompts are continued with, one after the other, without a prefix cache."""
+    engine = build_engine(llama, disable_radix_cache=True)
     prompts = random_prompts(len(MIXED), VOCAB_SIZE)
-    return [run(build_engine(llama), [p], s)[0] for p, s in zip(prompts, MIXED, strict=True)]
+    return [run(engine, [p], s)[0] for p, s in zip(prompts, MIXED, strict=True)]
 
 
 @pytest.mark.parametrize(
