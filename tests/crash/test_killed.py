@@ -16,14 +16,15 @@ from typing import Any
 import httpx
 import pytest
 
-from ..length import LENGTH, of_length
+from ..length import of_length
 from .ledger import ENDED, Ledger, Watch, leftovers, list_all
 from .server import ServerProcess, echo_server
 
 pytestmark = pytest.mark.slow
 
 ENDPOINT = "/v1/chat/completions"
-NUM_KILLS = int(os.environ.get("LLMFW_KILLS") or of_length(7, 21))  # a multiple of the moments
+KILLS = os.environ.get("LLMFW_KILLS")  # set by `make chaos`
+NUM_KILLS = int(KILLS or of_length(7, 21))  # a multiple of the moments
 MANY = 5_000  # lines: takes a moment to be validated
 LONGEST_DELAY_S = 0.1  # from a moment to the kill; most are much shorter
 MOMENTS = ("upload", "validating", "in_progress", "finalizing", "cancelling", "any", "starting")
@@ -130,9 +131,9 @@ def finish(server: ServerProcess) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> ServerProcess:
-    """Return a server with the real engine, or in `make test` with one that starts at once."""
+    """Return a server with the real engine for `make chaos`, and otherwise with one that starts at once."""
     options = ("--log-level", "info")
-    return ServerProcess(tmp_path, *options) if LENGTH == "full" else echo_server(tmp_path, *options)
+    return ServerProcess(tmp_path, *options) if KILLS else echo_server(tmp_path, *options)
 
 
 @pytest.mark.long

@@ -204,7 +204,7 @@ class Operations:
 def test_random_operations_keep_states_apart(page_size: int) -> None:
     """No slot leaks, no sequence starts from a wrong state, and subscriptions tell what can be reused."""
     rng = random.Random(page_size)
-    for _ in range(of_length(12, 1250)):
+    for _ in range(of_length(12, 500)):
         operations = Operations(rng, page_size)
         for index in range(400):
             operations.act(index)
