@@ -101,7 +101,7 @@ class CheckedDriver(Driver):
 def test_random_mixed_class_operations_keep_all_invariants(share: float, overlap: bool) -> None:
     rng = random.Random(f"{share} {overlap}")
     gave_way = paused = beside = 0
-    for _ in range(of_length(5, 16)):
+    for _ in range(of_length(5, 8)):
         driver = CheckedDriver(
             share=share,
             alone=rng.choice([None, Limits(1, 3, 1), Limits(3, 9, 2)]),
