@@ -14,8 +14,8 @@ import pytest
 
 from .length import LENGTH
 
-MAX_S = 60.0 if LENGTH == "short" else math.inf
-"""Of a test that is not marked `long`. Twenty are enough; a busy machine may double that."""
+MAX_S = 15.0 if LENGTH == "short" else math.inf
+"""Of a test that is not marked `long`. Seven are enough; a busy machine may double that."""
 
 
 def processor_s() -> float:
