@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from .grammars import GrammarBackendTests
     from .logits_processors import LogitsProcessorTests
     from .middleware import HTTPMiddlewareTests
+    from .middleware_example import MiddlewareExample
     from .model_adapters import ModelAdapterTests
     from .model_sources import ModelSourceTests
     from .module_pass import ModulePassTests
@@ -91,6 +92,7 @@ _HOMES = {
     "GrammarExample": "grammar_case",
     "HTTPMiddlewareTests": "middleware",
     "LogitsProcessorTests": "logits_processors",
+    "MiddlewareExample": "middleware_example",
     "ModelAdapterTests": "model_adapters",
     "ModelSourceTests": "model_sources",
     "ModulePassTests": "module_pass",
@@ -127,6 +129,7 @@ __all__ = [
     "GrammarExample",
     "HTTPMiddlewareTests",
     "LogitsProcessorTests",
+    "MiddlewareExample",
     "ModelAdapterTests",
     "ModelSourceTests",
     "ModulePassTests",

@@ -46,6 +46,37 @@ class DrafterTests:
         """
         return 1000
 
+    @pytest.fixture
+    def reference(self) -> Callable[[Sequence[int], int], Sequence[int]] | None:
+        """Return a plain function that finds the draft for all tokens of a sequence and a limit; None: unknown.
+
+        It may be as slow as a search through the whole sequence.
+        """
+        return None
+
+    @pytest.mark.parametrize("num_tokens", [1, 2, 4, 30])
+    def test_drafts_equal_the_reference(
+        self, drafter: Drafter, vocab_size: int, reference: Any, num_tokens: int
+    ) -> None:
+        """Over 40 random texts of a few different tokens, in which most of the last tokens occur several times."""
+        if reference is None:
+            pytest.skip(
+                "the drafter does not have the capability reference (a function: tokens, limit → draft)"
+            )
+        rng = random.Random(num_tokens)
+        for _ in range(40):
+            few = [rng.randrange(vocab_size) for _ in range(num_tokens)]
+            tokens = [rng.choice(few) for _ in range(rng.choice([2, 5, 25, 200]))]
+            sequence, seen = drafter.begin(), 0
+            for piece in cut(tokens, seed=rng.randrange(100)):
+                sequence.extend(list(piece))
+                seen += len(piece)
+                limit = rng.randrange(1, LIMIT + 1)
+                found = list(islice(sequence.draft(limit), limit + 1))
+                assert found == [*reference(tokens[:seen], limit)], (
+                    f"the draft of {limit} tokens after {tokens[:seen]}"
+                )
+
     @pytest.mark.parametrize("kind", ["repeating", "random", "one token"])
     def test_a_draft_has_valid_tokens_within_the_limit(
         self, drafter: Drafter, vocab_size: int, kind: str

@@ -6,8 +6,9 @@ import gc
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +99,36 @@ class EvictionRuleTests:
     def max_rank_s(self) -> float:
         """Return the processor time in seconds that a rank may take, on average."""
         return MAX_RANK_S
+
+    @pytest.fixture
+    def order(self) -> Callable[[LeafData], Any] | None:
+        """Return a function whose result is the smaller the sooner a leaf is to leave, such as a tuple; None: unknown."""
+        return None
+
+    @pytest.fixture
+    def expiry(self) -> Callable[[LeafData], float | None] | None:
+        """Return a function that returns when a leaf is to expire, as `expires_at` does; None: unknown."""
+        return None
+
+    def test_leaves_leave_in_the_stated_order(self, rule: EvictionRule, order: Any) -> None:
+        if order is None:
+            pytest.skip(
+                "the rule does not have the capability order (a function: leaf → what leaves are sorted by)"
+            )
+        leaves = sorted(example_leaves(), key=order)
+        ranks = [rule.rank(ExampleLeaf(data)) for data in leaves]
+        for first, second, rank, next_rank in zip(leaves, leaves[1:], ranks, ranks[1:], strict=False):
+            assert rank <= next_rank, f"{second} leaves before {first}"
+
+    def test_leaves_expire_at_the_stated_time(self, rule: EvictionRule, expiry: Any) -> None:
+        if expiry is None:
+            pytest.skip(
+                "the rule does not have the capability expiry (a function: leaf → when it expires, or None)"
+            )
+        for data in example_leaves():
+            assert check_time(rule.expires_at(ExampleLeaf(data))) == expiry(data), (
+                f"{data} expires at another time"
+            )
 
     def test_every_rank_is_a_finite_number(self, rule: EvictionRule) -> None:
         for data in example_leaves():

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from llmfw.core.interfaces.logits_processor import (
-    LogitsProcessor,
-    ProcessedRequest,
-    ProcessedRows,
-    ProcessorContext,
-)
+from llmfw.core.interfaces.logits_processor import LogitsProcessor
 from llmfw.core.step.processors.isolated_processor import check_logits, settle
-from llmfw.core.step.processors.processing import salt_of
-from llmfw.core.step.sampling.randomness import uniform
 
 from .declared import declared
+from .example_rows import ALPHABET, ExampleContext, ExampleRow, ExampleRows, Reference
 
-CPU = torch.device("cpu")
 NUM_ROWS = 12
 FEW, MANY = 2, 24
 """Numbers of rows whose numbers of operations are compared."""
@@ -38,84 +29,6 @@ NUM_CALLS = 300
 
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique", "_unique2", "equal", "item")
 """Operations of torch for which the host waits on a GPU."""
-
-ALPHABET = (
-    *(chr(code) for code in range(32, 127)),
-    "\n",
-    "\t",
-    " the",
-    " and",
-    "ing",
-    "é",
-    "漢",
-    '":',
-    "\n\n",
-)
-
-
-class ExampleContext(ProcessorContext):
-    """A vocabulary on the CPU: characters, some words, and ids without a token.
-
-    Args:
-        vocab_size: width of the logits.
-    """
-
-    def __init__(self, vocab_size: int = 128) -> None:
-        self.vocab_size = vocab_size
-        self.device = CPU
-
-    def token_bytes(self, token_id: int) -> bytes:
-        return ALPHABET[token_id].encode() if token_id < len(ALPHABET) else b""
-
-
-@dataclass(frozen=True)
-class ExampleRow:
-    """A row of a step.
-
-    Attributes:
-        fields: the request's fields.
-        tokens: tokens of the prompt and the output.
-        logits: logits of the next token, float32: [vocab].
-        num_output: number of the tokens that are output.
-        seed: seed of the request.
-    """
-
-    fields: Mapping[str, Any]
-    tokens: Sequence[int]
-    logits: torch.Tensor
-    num_output: int = 1
-    seed: int = 0
-
-    @property
-    def request(self) -> ProcessedRequest:
-        """The row's request."""
-        return ProcessedRequest(copy.deepcopy(self.fields), len(self.tokens) - self.num_output, (1,))
-
-
-class ExampleRows(ProcessedRows):
-    """Rows for tests, with the random numbers that a server gives them.
-
-    Args:
-        rows: the rows.
-        states: what `begin` returned for each.
-    """
-
-    def __init__(self, rows: Sequence[ExampleRow], states: Sequence[Any]) -> None:
-        self.states = states
-        self.positions = np.array([len(row.tokens) for row in rows], dtype=np.int64)
-        self.prompt_lens = self.positions - np.array([row.num_output for row in rows], dtype=np.int64)
-        self._rows = rows
-
-    def tokens(self) -> torch.Tensor:
-        width = int(self.positions.max())
-        return torch.tensor([[*row.tokens, *[-1] * (width - len(row.tokens))] for row in self._rows])
-
-    def uniform(self, stream: int = 0) -> torch.Tensor:
-        seeds = np.array([row.seed for row in self._rows], dtype=np.uint64)
-        return torch.from_numpy(uniform(seeds ^ salt_of("tests/example", stream), self.positions))
-
-    def send(self, *arrays: npt.NDArray[Any]) -> list[torch.Tensor]:
-        return [torch.from_numpy(array) for array in arrays]
 
 
 class LogitsProcessorTests:
@@ -141,6 +54,31 @@ class LogitsProcessorTests:
         """Return the fields of requests that do not ask for the processor; none if each request gets it."""
         found: Sequence[Mapping[str, Any]] = declared(processor, "silent", ({}, {"another_field": 1}))
         return found
+
+    @pytest.fixture
+    def reference(self) -> Reference | None:
+        """Return a plain function that computes the logits of one row, in float64; None: unknown."""
+        return None
+
+    def test_logits_equal_the_reference(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]], reference: Reference | None
+    ) -> None:
+        """Over 240 rows of all fields that ask."""
+        if reference is None:
+            pytest.skip(
+                "the processor does not have the capability reference (a function: row, draw → logits)"
+            )
+        for seed in range(20):
+            rows = example_rows(processor, asking, NUM_ROWS, seed)
+            for row, found in zip(rows, processed_by(processor, rows), strict=True):
+                expected = torch.tensor(reference(row, row.draw), dtype=torch.float32)
+                torch.testing.assert_close(
+                    found,
+                    expected,
+                    rtol=1e-5,
+                    atol=1e-4,
+                    msg=lambda why, row=row: f"{row.fields}, {row.tokens}: {why}",
+                )
 
     def test_only_requests_that_ask_have_a_state(
         self,
@@ -365,3 +303,6 @@ def operations_of(processor: LogitsProcessor, rows: Sequence[ExampleRow]) -> lis
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors have the same bits, but for NaN."""
     return torch.equal(one.nan_to_num(123.0), other.nan_to_num(123.0))
+
+
+__all__ = ["ALPHABET", "ExampleContext", "ExampleRow", "LogitsProcessorTests", "Reference", "processed_by"]

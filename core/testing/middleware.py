@@ -6,9 +6,7 @@ import asyncio
 import gc
 import sys
 import time
-import zlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,17 +19,16 @@ from llmfw.core.interfaces.middleware import (
     ASGISend,
     HTTPMiddleware,
 )
-from llmfw.core.plugin.reply_rules import ReplyRules
 
+from .declared import declared
+from .exchange import EVENTS, JSON, Application, exchange, request_scope, run_in_loop
 from .long_values import brief
+from .middleware_example import MiddlewareExample
 
 MAX_REQUEST_S = 2e-3
 """Processor time that a request may take in the middleware, on average, as all requests share one thread."""
 MAX_KEPT = 1_000
 """Blocks of memory that the middleware may keep of 2,000 requests; one that keeps all has more than 2,000."""
-TIMEOUT_S = 5.0
-JSON = (b"content-type", b"application/json")
-EVENTS = (b"content-type", b"text/event-stream")
 ODD_HEADERS = [
     (b"accept-encoding", b"gzip;q=x, \xff,, br"),
     (b"accept-encoding", b"*;q=0"),
@@ -50,144 +47,6 @@ ODD_HEADERS = [
 
 class ApplicationError(Exception):
     """Raised by the application inside the middleware."""
-
-
-@dataclass
-class Reply:
-    """What came out of the middleware.
-
-    Attributes:
-        messages: the messages of the reply.
-        path: path that the application saw; None: it was not called.
-        body_read: what the application has read.
-    """
-
-    messages: list[ASGIMessage] = field(default_factory=list)
-    path: str | None = None
-    body_read: bytes = b""
-
-    @property
-    def status(self) -> int:
-        """Status of the reply."""
-        return int(self.messages[0]["status"])
-
-    @property
-    def body(self) -> bytes:
-        """Body of the reply, decoded if it is compressed."""
-        body = b"".join(bytes(message.get("body", b"")) for message in self.messages[1:])
-        return (
-            zlib.decompress(body, 47) if self.header(b"content-encoding") in (b"gzip", b"deflate") else body
-        )
-
-    def header(self, name: bytes) -> bytes:
-        """Return a header's first value; b"" if the reply has none."""
-        return next(
-            (bytes(value) for given, value in self.messages[0]["headers"] if given.lower() == name), b""
-        )
-
-
-def exchange(
-    middleware: HTTPMiddleware,
-    *,
-    method: str = "POST",
-    path: str = "/v1/chat/completions",
-    headers: Sequence[tuple[bytes, bytes]] = (),
-    body: Sequence[bytes] = (b'{"model":', b'"m"}'),
-    status: int = 200,
-    reply: Sequence[bytes] = (b'{"object": "reply"}',),
-    reply_headers: Sequence[tuple[bytes, bytes]] = (JSON,),
-    app: ASGIApplication | None = None,
-) -> Reply:
-    """Pass one request through middleware, in an event loop of its own. Checks that the reply is valid.
-
-    Args:
-        headers, body: of the request; the body in the parts in which it arrives.
-        status, reply_headers, reply: of the application's reply; a reply in one part has a content-length.
-        app: application to use; None: one that reads the request and sends this reply.
-    """
-    made = _Application(body, status, reply, reply_headers)
-    run_in_loop(lambda: made.ask(middleware, request_scope(method, path, headers), app))
-    return made.reply
-
-
-def run_in_loop(work: Callable[[], Awaitable[None]]) -> None:
-    """Run a coroutine function on a new event loop, within TIMEOUT_S."""
-
-    async def timed() -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            await work()
-
-    asyncio.run(timed())
-
-
-def request_scope(
-    method: str = "POST", path: str = "/v1/chat/completions", headers: Sequence[tuple[bytes, bytes]] = ()
-) -> ASGIScope:
-    """Return the scope of a request."""
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "headers": list(headers),
-        "client": ("127.0.0.1", 50_000),
-        "server": ("127.0.0.1", 30_000),
-        "state": {},
-    }
-
-
-class _Application:
-    """An application with one reply, and the client that asks it."""
-
-    def __init__(
-        self,
-        body: Sequence[bytes],
-        status: int,
-        reply: Sequence[bytes],
-        reply_headers: Sequence[tuple[bytes, bytes]],
-    ) -> None:
-        self.reply = Reply()
-        self._unread = list(body) or [b""]
-        self._status, self._parts = status, list(reply) or [b""]
-        self._headers = list(reply_headers)
-        if len(self._parts) == 1:
-            self._headers.append((b"content-length", b"%d" % len(self._parts[0])))
-
-    async def ask(
-        self, middleware: HTTPMiddleware, scope: ASGIScope, app: ASGIApplication | None = None
-    ) -> None:
-        """Pass a request through the middleware."""
-        rules = ReplyRules(scope["method"])
-
-        async def send(message: ASGIMessage) -> None:
-            rules.check(message)
-            self.reply.messages.append(message)
-            await asyncio.sleep(0)
-
-        await middleware.handle(app or self._answer, scope, self._receive, send)
-        rules.check_end()
-
-    async def _receive(self) -> ASGIMessage:
-        await asyncio.sleep(0)
-        if not self._unread:
-            return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": self._unread.pop(0), "more_body": bool(self._unread)}
-
-    async def _answer(self, scope: ASGIScope, receive: ASGIReceive, send: ASGISend) -> None:
-        self.reply.path = scope["path"]
-        more = True
-        while more:
-            message = await receive()
-            self.reply.body_read += message.get("body", b"")
-            more = message.get("more_body", False)
-        await send({"type": "http.response.start", "status": self._status, "headers": list(self._headers)})
-        for left, part in zip(range(len(self._parts) - 1, -1, -1), self._parts, strict=True):
-            await send({"type": "http.response.body", "body": part, "more_body": left > 0})
 
 
 class HTTPMiddlewareTests:
@@ -211,6 +70,24 @@ class HTTPMiddlewareTests:
     def max_request_s(self) -> float:
         """Return the processor time in seconds that a request may take, on average."""
         return MAX_REQUEST_S
+
+    @pytest.fixture
+    def examples(self, middleware: HTTPMiddleware) -> Sequence[MiddlewareExample]:
+        """Return requests and replies with what the middleware does to them.
+
+        By default, those of the class's `conformance`: a list of mappings of the attributes of `MiddlewareExample`.
+        """
+        return [MiddlewareExample(**each) for each in declared(middleware, "examples", ())]
+
+    def test_the_replies_of_the_examples_are_sent(
+        self, middleware: HTTPMiddleware, examples: Sequence[MiddlewareExample]
+    ) -> None:
+        if not examples:
+            pytest.skip(
+                "the middleware does not have the capability examples (requests with the replies that they get)"
+            )
+        for example in examples:
+            check_example(middleware, example)
 
     @pytest.mark.parametrize("status", [200, 204, 304, 400, 404, 500, 503])
     @pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
@@ -297,7 +174,7 @@ class HTTPMiddlewareTests:
                 begun.set()
                 await asyncio.sleep(3_600)
 
-            made = _Application((), 200, (), ())
+            made = Application((), 200, (), ())
             task = asyncio.ensure_future(made.ask(middleware, request_scope(headers=headers), app))
             await begun.wait()
             task.cancel()
@@ -308,7 +185,7 @@ class HTTPMiddlewareTests:
 
     def test_concurrent_requests_stay_apart(self, middleware: HTTPMiddleware, headers: Any) -> None:
         async def check() -> None:
-            made = [_Application([b"%d" % i * 50], 200, [b"%d" % i * 2_000], [JSON]) for i in range(40)]
+            made = [Application([b"%d" % i * 50], 200, [b"%d" % i * 2_000], [JSON]) for i in range(40)]
             await asyncio.gather(
                 *(
                     each.ask(middleware, request_scope(path=f"/v1/files/{i}", headers=headers))
@@ -357,6 +234,30 @@ class HTTPMiddlewareTests:
         assert kept <= MAX_KEPT, f"{kept} blocks of memory more after 2,000 further requests"
 
 
+def check_example(middleware: HTTPMiddleware, example: MiddlewareExample) -> None:
+    """Pass an example's request through middleware, and compare the reply with the one that is expected."""
+    got = exchange(
+        middleware,
+        method=example.method,
+        path=example.path,
+        headers=example.headers,
+        status=example.status,
+        reply=example.reply,
+        reply_headers=example.reply_headers,
+    )
+    length = sum(len(message.get("body", b"")) for message in got.messages[1:])
+    expected = list(example.expected_headers)
+    if example.is_passed_on and len(example.reply) <= 1:
+        expected.append((b"content-length", b"%d" % length))
+    found = [(bytes(name).lower(), bytes(value)) for name, value in got.messages[0]["headers"]]
+    assert sorted(found) == sorted(expected), f"the headers of the reply to {example}"
+    assert got.status == (example.status if example.expected_status is None else example.expected_status)
+    assert (got.path is not None) == example.is_passed_on, (
+        f"whether the application gets the request of {example}"
+    )
+    assert brief(got.body) == brief(b"".join(example.reply) if example.is_passed_on else b"")
+
+
 class _Passing(HTTPMiddleware):
     async def handle(
         self, app: ASGIApplication, scope: ASGIScope, receive: ASGIReceive, send: ASGISend
@@ -380,6 +281,9 @@ def _asked_one_by_one(middleware: HTTPMiddleware, headers: Any, num: int, run: s
     with asyncio.Runner() as runner:
         for i in range(num):
             own = [*headers, (b"x-request-id", f"{run}-{i}".encode())]
-            made = _Application([b"{}"], 200, [b'{"object": "reply"}'], [JSON])
+            made = Application([b"{}"], 200, [b'{"object": "reply"}'], [JSON])
             runner.run(made.ask(middleware, request_scope(path=f"/v1/files/{run}-{i}", headers=own)))
             yield
+
+
+__all__ = ["HTTPMiddlewareTests", "exchange"]

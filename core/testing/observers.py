@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import Metric
 
@@ -22,11 +24,15 @@ from llmfw.core.interfaces.observer import (
     RequestStarted,
 )
 
-FINISHES = ("stop", "length", "abort", "error")
+from .varied_requests import FINISHES, mixed, varied_requests
+
 MAX_EVENT_S = 100e-6
 """Processor time that one event may take, on average, as all requests of a server wait for Python's lock."""
-MAX_KEPT = 2_000
-"""Blocks of memory that an observer may keep of 10,000 requests; one that keeps all has more than 10,000."""
+NUM_REQUESTS = 4_000
+MAX_KEPT = 1_000
+"""Blocks of memory that an observer may keep of NUM_REQUESTS; one that keeps all has more than 4,000."""
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class Batch(list[RequestEvent]):
@@ -36,8 +42,8 @@ class Batch(list[RequestEvent]):
 class RequestObserverTests:
     """Conformance tests of an observer.
 
-    Derive from this class and override the fixture `observer`. What the observer writes, and where, is for
-    tests of your own.
+    Derive from this class and override the fixture `observer`. To test what the observer records, override `reference`,
+    and `recorded` if it records more than metrics.
     """
 
     @pytest.fixture
@@ -49,6 +55,43 @@ class RequestObserverTests:
     def max_event_s(self) -> float:
         """Return the processor time in seconds that one event may take, on average."""
         return MAX_EVENT_S
+
+    @pytest.fixture
+    def recorded(self) -> Callable[[Any], Any]:
+        """Return a function that returns what an observer has recorded so far; by default, the samples of its metrics."""
+        return samples_of
+
+    @pytest.fixture
+    def reference(self) -> Callable[[Sequence[RequestEvent]], Any] | None:
+        """Return a function that computes, as plainly as possible, what has to be recorded of events.
+
+        Its result is compared with that of `recorded` by `==`. None: there is no reference.
+        """
+        return None
+
+    @pytest.mark.parametrize("part", [1.0, 0.5, 0.0])
+    def test_what_is_recorded_equals_the_reference(
+        self, observer: RequestObserver, recorded: Any, reference: Any, part: float
+    ) -> None:
+        """Over 300 random requests in random calls, the first half of their events, and none."""
+        if reference is None:
+            pytest.skip(
+                "the observer does not have the capability reference (a function: events → what it records)"
+            )
+        events = varied_requests(300, seed=1)
+        events = events[: int(part * len(events))]
+        in_a_thread(observer, cut(events, seed=1))
+        assert recorded(observer) == reference(events)
+
+    def test_no_label_is_chosen_by_a_client(self, observer: RequestObserver) -> None:
+        """Clients choose ids, users and what errors quote; each value of a label is a series that Prometheus keeps."""
+        secret = "chosen-by-a-client"
+        *_, end = request_events(secret, "error", tenant=secret, error=secret)
+        assert isinstance(end, RequestEnded)
+        started = msgspec.structs.replace(end.started, tenant_is_key=False)
+        in_a_thread(observer, [[started, msgspec.structs.replace(end, started=started)]])
+        chosen = [name for name, labels in samples_of(observer) if secret in dict(labels).values()]
+        assert chosen == [], "metrics with a label that clients choose"
 
     @pytest.mark.parametrize("finish", FINISHES)
     def test_every_end_is_accepted(self, observer: RequestObserver, finish: str) -> None:
@@ -116,13 +159,22 @@ class RequestObserverTests:
 
         def batches() -> Iterator[list[RequestEvent]]:
             for _ in range(3):
-                yield [each for _ in range(10_000) for each in request_events(next(names), finish)]
+                yield [each for _ in range(NUM_REQUESTS) for each in request_events(next(names), finish)]
                 gc.collect()
                 counts.append(sys.getallocatedblocks())
 
         in_a_thread(observer, batches())
         kept = counts[2] - counts[1]
-        assert kept <= MAX_KEPT, f"{kept} blocks of memory more after 10,000 further requests"
+        assert kept <= MAX_KEPT, f"{kept} blocks of memory more after {NUM_REQUESTS:,} further requests"
+
+
+def samples_of(observer: RequestObserver) -> Samples:
+    """Return the samples of an observer's metrics: (name, labels) → value."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in observer.metrics()
+        for sample in family.samples
+    }
 
 
 def in_a_thread(
@@ -209,13 +261,7 @@ def interleaved(num: int, seed: int) -> list[RequestEvent]:
         list(request_events(f"{seed}-{i}", rng.choice(FINISHES), tenant=rng.choice(["", "alice", "bob"])))
         for i in range(num)
     ]
-    found = []
-    while open_requests:
-        events = rng.choice(open_requests)
-        found.append(events.pop(0))
-        if not events:
-            open_requests.remove(events)
-    return found
+    return mixed(open_requests, rng)
 
 
 def cut(events: Sequence[RequestEvent], seed: int) -> list[list[RequestEvent]]:

@@ -57,6 +57,7 @@ class DRY(LogitsProcessor):
             {"dry_multiplier": 0.8},
             {"dry_multiplier": 2.0, "dry_base": 3.0, "dry_allowed_length": 1, "dry_sequence_breakers": []},
             {"dry_multiplier": 1.0, "dry_allowed_length": 1, "dry_penalty_last_n": 12},
+            {"dry_multiplier": 3.0, "dry_base": 100.0, "dry_sequence_breakers": ["an", " ", "\u6f22"]},
         ],
         "silent": [
             {},

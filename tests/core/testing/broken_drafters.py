@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -223,12 +223,42 @@ class RereadsEverything(Broken):
             return follower.draft(limit)
 
 
+class ForgetsTheNewest(Broken):
+    """Drafts the second last follower of each token, and is meant to draft the last one."""
+
+    class Sequence(Followers):
+        def __init__(self) -> None:
+            super().__init__()
+            self.newest: dict[int, int] = {}
+
+        def extend(self, token_ids: Sequence[int]) -> None:
+            for token in token_ids:
+                if self.last is not None:
+                    self.after[self.last] = self.newest.get(self.last, token)
+                    self.newest[self.last] = token
+                self.last = token
+
+
 class OfKind(DrafterTests):
     kind: type[Drafter]
 
     @pytest.fixture
     def drafter(self) -> Drafter:
         return self.kind(self.kind.Options())
+
+    @pytest.fixture
+    def reference(self) -> Callable[[Sequence[int], int], Sequence[int]] | None:
+        return last_followers if self.kind is ForgetsTheNewest else None
+
+
+def last_followers(tokens: Sequence[int], limit: int) -> Sequence[int]:
+    """Return what `Followers` drafts, by a search for each token."""
+    found: list[int] = []
+    last = tokens[-1]
+    while len(found) < limit and last in tokens[:-1]:
+        last = tokens[max(place for place, token in enumerate(tokens[:-1]) if token == last) + 1]
+        found.append(last)
+    return found
 
 
 def test_class(kind: type[Drafter]) -> Any:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from llmfw.core import CacheLeaf, EvictionRule
 from llmfw.core.testing import EvictionRuleTests
+from llmfw.core.testing.eviction_rules import LeafData
 
 
 class Broken(EvictionRule):
@@ -100,12 +102,31 @@ class ExpiresSoonerIfUsed(Broken):
         return leaf.created_at + 60 - leaf.hits
 
 
+class IgnoresHits(Broken):
+    """Ranks by last use, and is meant to rank by hits first."""
+
+
+class ExpiresTwice(Broken):
+    """Adds a minute to the last use and another one for hits, and is meant to add one."""
+
+    def expires_at(self, leaf: CacheLeaf) -> float | None:
+        return leaf.used_at + (120.0 if leaf.hits else 60.0)
+
+
 class OfKind(EvictionRuleTests):
     kind: type[EvictionRule]
 
     @pytest.fixture
     def rule(self) -> EvictionRule:
         return self.kind(self.kind.Options())
+
+    @pytest.fixture
+    def order(self) -> Callable[[LeafData], Any] | None:
+        return (lambda leaf: (leaf.hits, leaf.last_use)) if self.kind is IgnoresHits else None
+
+    @pytest.fixture
+    def expiry(self) -> Callable[[LeafData], float | None] | None:
+        return (lambda leaf: leaf.used_at + 60) if self.kind is ExpiresTwice else None
 
 
 def test_class(kind: type[EvictionRule]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from llmfw.core import LogitsProcessor, ProcessedRequest, ProcessedRows
 from llmfw.core.testing import LogitsProcessorTests
-from llmfw.core.testing.logits_processors import ExampleContext
+from llmfw.core.testing.logits_processors import ExampleContext, ExampleRow, Reference
 
 
 class Broken(LogitsProcessor):
@@ -154,12 +155,30 @@ class AsksForUndeclaredTokens(Broken):
     needs_tokens = False
 
 
+class PushesTwice(Broken):
+    """Pushes the last token by twice the amount that the request asks for."""
+
+    def amounts(self, rows: ProcessedRows) -> torch.Tensor:
+        return 2 * super().amounts(rows)
+
+
+def pushed(row: ExampleRow, draw: Callable[..., float]) -> Sequence[float]:
+    logits = row.logits.tolist()
+    logits[row.tokens[-1]] += row.fields["push"]
+    return logits
+
+
 def tests_of(broken: type[Broken]) -> type[LogitsProcessorTests]:
     @pytest.fixture
     def processor(self: object) -> LogitsProcessor:
         return broken(ExampleContext(), broken.Options())
 
-    return type(f"Test{broken.__name__}", (LogitsProcessorTests,), {"processor": processor})
+    @pytest.fixture
+    def reference(self: object) -> Reference | None:
+        return pushed if broken is PushesTwice else None
+
+    fixtures = {"processor": processor, "reference": reference}
+    return type(f"Test{broken.__name__}", (LogitsProcessorTests,), fixtures)
 
 
 for each in Broken.__subclasses__():

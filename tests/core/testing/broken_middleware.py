@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -157,6 +157,20 @@ class HoldsTheStart(Broken):
                     await send(held.pop(0))
 
         await app(scope, receive, hold)
+
+
+class MarksErrorsOnly(Broken):
+    """Adds a header to replies with an error, and is meant to add it to all."""
+
+    conformance: ClassVar = {"examples": [{"expected_headers": [(b"x-served-by", b"a")]}]}
+
+    async def handle(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        async def send_marked(message: Any) -> None:
+            if message.get("status", 0) >= 400:
+                message["headers"] = [*message["headers"], (b"x-served-by", b"a")]
+            await send(message)
+
+        await app(scope, receive, send_marked)
 
 
 def _tests_of(broken: type[Broken]) -> type[Any]:

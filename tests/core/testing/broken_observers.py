@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -122,12 +122,50 @@ class KeepsEveryId(Broken):
                 self.running[event.id] = event
 
 
+class LabelsUsers(Broken):
+    """Has a series for each tenant, although users are tenants, too."""
+
+    def __init__(self, options: RequestObserver.Options) -> None:
+        super().__init__(options)
+        self.family = GaugeMetricFamily("requests", "Requests.", labels=["tenant"])
+
+    def ended(self, event: RequestEnded) -> None:
+        self.family = GaugeMetricFamily("requests", "Requests.", labels=["tenant"])
+        self.family.add_metric([event.started.tenant], 1)
+
+    def metrics(self) -> Any:
+        return [self.family]
+
+
+class CountsAborts(Broken):
+    """Counts all ends, and is meant to count those that were not aborted."""
+
+    def __init__(self, options: RequestObserver.Options) -> None:
+        super().__init__(options)
+        self.count = 0
+
+    def ended(self, event: RequestEnded) -> None:
+        self.count += 1
+
+
 class OfKind(RequestObserverTests):
     kind: type[RequestObserver]
 
     @pytest.fixture
     def observer(self) -> RequestObserver:
         return self.kind(self.kind.Options())
+
+    @pytest.fixture
+    def recorded(self) -> Callable[[Any], Any]:
+        return lambda observer: getattr(observer, "count", None)
+
+    @pytest.fixture
+    def reference(self) -> Callable[[Sequence[RequestEvent]], Any] | None:
+        return num_not_aborted if self.kind is CountsAborts else None
+
+
+def num_not_aborted(events: Sequence[RequestEvent]) -> int:
+    return sum(isinstance(event, RequestEnded) and event.finish != "abort" for event in events)
 
 
 def test_class(kind: type[RequestObserver]) -> Any:

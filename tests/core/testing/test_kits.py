@@ -182,6 +182,7 @@ DRAFTERS = {
     "TiresInSequences": "test_drafts_stay_the_same_over_calls",
     "CopiesEverything": "test_step_time_does_not_grow_with_length",
     "RereadsEverything": "test_step_cost_does_not_grow_with_length",
+    "ForgetsTheNewest": "test_drafts_equal_the_reference",
 }
 MODELS = {
     "AnotherFolderEachCall": "test_the_folder_is_absolute_and_stable",
@@ -232,6 +233,8 @@ OBSERVERS = {
     "KeepsFailures": "test_ended_requests_are_forgotten",
     "KeepsTheLastList": "test_the_list_is_not_kept",
     "KeepsEveryId": "test_ended_requests_are_forgotten",
+    "LabelsUsers": "test_no_label_is_chosen_by_a_client",
+    "CountsAborts": "test_what_is_recorded_equals_the_reference",
 }
 REQUEST_FIELDS = {
     "HasNoType": "test_the_declaration_is_complete",
@@ -267,6 +270,7 @@ MIDDLEWARE = {
     "NormalizesPaths": "test_the_path_stays_after_authentication",
     "Computes": "test_a_request_costs_little",
     "KeepsPaths": "test_ended_requests_are_forgotten",
+    "MarksErrorsOnly": "test_the_replies_of_the_examples_are_sent",
 }
 
 AUTHENTICATORS = {
@@ -309,6 +313,8 @@ EVICTION = {
     "ExpiresAtText": "test_every_expiry_is_none_or_a_time",
     "ExpiresByDuration": "test_a_new_leaf_does_not_expire_at_once",
     "ExpiresSoonerIfUsed": "test_a_use_never_hastens_expiry",
+    "IgnoresHits": "test_leaves_leave_in_the_stated_order",
+    "ExpiresTwice": "test_leaves_expire_at_the_stated_time",
 }
 
 LOGITS_PROCESSORS = {
@@ -332,6 +338,7 @@ LOGITS_PROCESSORS = {
     "ReadsANumber": "test_nothing_waits_for_the_device",
     "IndexesByMask": "test_nothing_waits_for_the_device",
     "AsksForUndeclaredTokens": "test_tokens_are_asked_for_only_if_declared",
+    "PushesTwice": "test_logits_equal_the_reference",
 }
 WEIGHT_LOADERS = {
     "LeavesALock": "test_the_folder_is_not_changed",

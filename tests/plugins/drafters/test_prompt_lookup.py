@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,14 +13,11 @@ from llmfw.core.base.errors import ConfigError
 from llmfw.core.interfaces.drafter import Drafter
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.testing import DrafterTests
-from llmfw.plugins.drafters.prompt_lookup import MOST_PLACES, Lookup, PromptLookup
+from llmfw.plugins.drafters.prompt_lookup import Lookup, PromptLookup
 
-
-@pytest.mark.parametrize("ngrams", [(1, 1), (3, 16)])
-class TestPromptLookup(DrafterTests):
-    @pytest.fixture
-    def drafter(self, ngrams: tuple[int, int]) -> Drafter:
-        return PromptLookup(PromptLookup.Options(*ngrams))
+DEFAULT = (3, 16)
+NUM_COMPARED = 16
+"""Number of the latest earlier places that are compared."""
 
 
 def searched(tokens: Sequence[int], limit: int, least: int, most: int) -> list[int]:
@@ -33,11 +31,23 @@ def searched(tokens: Sequence[int], limit: int, least: int, most: int) -> list[i
         matches = (n for n in range(1, min(at, most) + 1) if tokens[at - n : at] == tokens[end - n :])
         return max(matches)
 
-    best = max(places[-MOST_PLACES:], key=lambda at: (length(at), at))
+    best = max(places[-NUM_COMPARED:], key=lambda at: (length(at), at))
     found = list(tokens)
     for i in range(limit):
         found.append(found[best + i])
     return found[end:]
+
+
+@pytest.mark.parametrize("ngrams", [(1, 1), (2, 5), DEFAULT])
+class TestPromptLookup(DrafterTests):
+    @pytest.fixture
+    def drafter(self, ngrams: tuple[int, int]) -> Drafter:
+        return PromptLookup(PromptLookup.Options() if ngrams == DEFAULT else PromptLookup.Options(*ngrams))
+
+    @pytest.fixture
+    def reference(self, ngrams: tuple[int, int]) -> Callable[[Sequence[int], int], Sequence[int]]:
+        least, most = ngrams
+        return partial(searched, least=least, most=most)
 
 
 @given(

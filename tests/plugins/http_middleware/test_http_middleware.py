@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from llmfw.core.testing import HTTPMiddlewareTests
-from llmfw.core.testing.middleware import EVENTS, JSON, exchange
+from llmfw.core.testing import HTTPMiddlewareTests, MiddlewareExample
+from llmfw.core.testing.exchange import EVENTS, JSON, exchange
 from llmfw.plugins.http_middleware.cors import Cors
 from llmfw.plugins.http_middleware.gzip import Gzip
+
+from .examples import cors_examples, gzip_examples
 
 ORIGIN = "https://app.example.com"
 PREFLIGHT = [(b"access-control-request-method", b"POST")]
@@ -17,20 +20,29 @@ WANTS = [(b"accept-encoding", b"gzip, br")]
 LONG = b'{"text": "%s"}' % (b"again " * 1_000)
 
 
+@pytest.mark.parametrize("origins", [(ORIGIN, "http://b.example"), ("*",)])
 class TestCors(HTTPMiddlewareTests):
     @pytest.fixture
-    def middleware(self) -> Cors:
-        return cors(ORIGIN)
+    def middleware(self, origins: tuple[str, ...]) -> Cors:
+        return cors(*origins)
 
     @pytest.fixture
     def headers(self) -> list[tuple[bytes, bytes]]:
         return [(b"origin", ORIGIN.encode())]
+
+    @pytest.fixture
+    def examples(self, origins: tuple[str, ...]) -> Sequence[MiddlewareExample]:
+        return cors_examples(allows_any=origins == ("*",))
 
 
 class TestGzip(HTTPMiddlewareTests):
     @pytest.fixture
     def middleware(self) -> Gzip:
         return Gzip(Gzip.Options())
+
+    @pytest.fixture
+    def examples(self) -> Sequence[MiddlewareExample]:
+        return gzip_examples()
 
 
 def cors(*origins: str, **options: Any) -> Cors:

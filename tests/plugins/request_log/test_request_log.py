@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 import json
 import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from llmfw.core import ConfigError, RequestEnded
+from llmfw.core import ConfigError, RequestEnded, RequestEvent
 from llmfw.core.testing import RequestObserverTests
 from llmfw.core.testing.observers import in_a_thread, interleaved, request_events
 from llmfw.plugins.request_log import request_log
-from llmfw.plugins.request_log.request_log import FIELDS, RequestLog
+from llmfw.plugins.request_log.request_log import FIELDS, Field, RequestLog
 
 
 def log_to(path: Path | str, **more: Any) -> RequestLog:
@@ -26,10 +28,59 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+class Rotated(RequestLog):
+    """A log whose file is moved away after each call."""
+
+    num_moved = 0
+
+    def observe(self, events: Sequence[RequestEvent]) -> None:
+        super().observe(events)
+        self.num_moved += 1
+        path = Path(self.options.path)
+        if path.exists():
+            path.rename(path.with_suffix(f".{self.num_moved:04}"))
+
+
 class TestRequestLog(RequestObserverTests):
+    @pytest.fixture(params=["default", "all fields", "moved away", "stdout"])
+    def observer(self, request: pytest.FixtureRequest, tmp_path: Path) -> RequestLog:
+        path = str(tmp_path / "log")
+        match request.param:
+            case "all fields":
+                return log_to(path, fields=get_args(Field))
+            case "moved away":
+                return Rotated(RequestLog.Options(path=path))
+            case "stdout":
+                return RequestLog(RequestLog.Options())
+        return log_to(path)
+
     @pytest.fixture
-    def observer(self, tmp_path: Path) -> RequestLog:
-        return log_to(tmp_path / "log")
+    def recorded(self, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[[Any], Any]:
+        def found(_: RequestLog) -> list[list[tuple[str, Any]]]:
+            """Return the lines of all files, the oldest first, and of stdout, as pairs of names and values."""
+            files = sorted(tmp_path.iterdir(), key=lambda path: path.suffix or "~")
+            text = b"".join(path.read_bytes() for path in files) + capsysbinary.readouterr().out
+            return [list(json.loads(line).items()) for line in text.splitlines()]
+
+        return found
+
+    @pytest.fixture
+    def reference(self, observer: RequestLog) -> Callable[[Sequence[RequestEvent]], Any]:
+        return partial(expected_lines, fields=observer.options.fields)
+
+
+def expected_lines(events: Sequence[RequestEvent], fields: Sequence[str]) -> list[list[tuple[str, Any]]]:
+    ends = (event for event in events if isinstance(event, RequestEnded))
+    return [[(name, expected_value(end, name)) for name in fields] for end in ends]
+
+
+def expected_value(end: RequestEnded, name: str) -> Any:
+    if name == "time":
+        return round(end.at, 3)
+    if name == "trace_id":
+        return end.started.traceparent.split("-")[1] if end.started.traceparent else ""
+    value = getattr(end if hasattr(end, name) else end.started, name)
+    return round(value, 6) if name.endswith("_s") and value is not None else value
 
 
 def test_each_ended_request_has_a_line(tmp_path: Path) -> None:

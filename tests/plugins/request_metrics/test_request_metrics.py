@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,30 +17,30 @@ from prometheus_client.registry import Collector
 
 from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFirstToken, RequestStarted
 from llmfw.core.testing import RequestObserverTests
-from llmfw.core.testing.observers import interleaved, request_events
+from llmfw.core.testing.observers import interleaved, request_events, samples_of
 from llmfw.plugins.request_metrics.request_metrics import REFUSALS, RequestMetrics
+
+from .expected_samples import expected_samples
 
 LIVE = {"model": "m", "class": "live"}
 
 
 class TestRequestMetrics(RequestObserverTests):
-    @pytest.fixture(params=[0, 1])
+    @pytest.fixture(params=[0, 2])
     def observer(self, request: pytest.FixtureRequest) -> RequestMetrics:
         return metrics(max_tenants=request.param)
+
+    @pytest.fixture
+    def reference(self, observer: RequestMetrics) -> Callable[[Sequence[RequestEvent]], Any]:
+        return partial(expected_samples, max_tenants=observer.options.max_tenants)
 
 
 def metrics(**options: int) -> RequestMetrics:
     return RequestMetrics(RequestMetrics.Options(**options))
 
 
-def values(observer: RequestMetrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Return all samples by name and labels."""
-    families = observer.metrics()
-    return {(s.name, frozenset(s.labels.items())): s.value for f in families for s in f.samples}
-
-
 def value(observer: RequestMetrics, name: str, **labels: str) -> float:
-    return values(observer).get((name, frozenset(labels.items())), 0.0)
+    return samples_of(observer).get((name, frozenset(labels.items())), 0.0)
 
 
 def served(events: Sequence[RequestEvent], *, deferrable: bool = False) -> Iterator[RequestEvent]:
@@ -116,7 +117,7 @@ def test_later_failures_are_no_refusals() -> None:
     assert isinstance(end, RequestEnded)
     observer.observe([msgspec.structs.replace(end, error_kind="EngineDeadError")])
     refused = [
-        num for (name, _), num in values(observer).items() if name == "llmfw_admission_rejections_total"
+        num for (name, _), num in samples_of(observer).items() if name == "llmfw_admission_rejections_total"
     ]
     assert sum(refused) == 0
 
@@ -125,7 +126,7 @@ def test_refusals_start_at_zero() -> None:
     """Prometheus cannot see the increase of a counter whose first value is 1."""
     observer = metrics()
     observer.observe(list(served(list(request_events("a", "stop"))))[:1])
-    found = values(observer)
+    found = samples_of(observer)
     for reason in REFUSALS.values():
         labels = frozenset({**LIVE, "reason": reason}.items())
         assert found["llmfw_admission_rejections_total", labels] == 0
@@ -141,7 +142,7 @@ def test_tenants_are_bounded_and_no_client_names_one() -> None:
     observer.observe([msgspec.structs.replace(end, started=user)])
     found = {
         dict(labels)["tenant"]: num
-        for (name, labels), num in values(observer).items()
+        for (name, labels), num in samples_of(observer).items()
         if name == "llmfw_tenant_requests_total"
     }
     assert found == {"a": 2, "b": 1, "other": 2, "none": 2}
@@ -153,7 +154,7 @@ def test_tokens_of_refused_requests_do_not_count() -> None:
     assert isinstance(end, RequestEnded)
     refused = msgspec.structs.replace(end, finish="error", first_token_s=None, error_kind="RateLimitError")
     observer.observe([refused])
-    assert not [name for name, _ in values(observer) if name == "llmfw_tenant_tokens_total"]
+    assert not [name for name, _ in samples_of(observer) if name == "llmfw_tenant_tokens_total"]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_both_formats_have_the_same_samples(encode: Any, parse: Any) -> None:
     registry.register(Families(list(observer.metrics())))
     parsed = parse(encode(registry).decode())
     found = {(s.name, frozenset(s.labels.items())): s.value for f in parsed for s in f.samples}
-    assert found == values(observer)
+    assert found == samples_of(observer)
     assert not any(name.endswith("_created") for name, _ in found)
 
 
@@ -178,4 +179,4 @@ class Families(Collector):
 def test_without_the_option_no_metric_has_a_tenant() -> None:
     observer = metrics()
     observer.observe(list(served(list(request_events("a", "stop", tenant="alice")))))
-    assert not [labels for _, labels in values(observer) if "tenant" in dict(labels)]
+    assert not [labels for _, labels in samples_of(observer) if "tenant" in dict(labels)]

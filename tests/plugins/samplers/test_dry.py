@@ -11,7 +11,7 @@ import torch
 
 from llmfw.core import RequestError
 from llmfw.core.testing import LogitsProcessorTests
-from llmfw.core.testing.logits_processors import ALPHABET, ExampleContext, ExampleRow, processed_by
+from llmfw.core.testing.logits_processors import ALPHABET, ExampleContext, ExampleRow, Reference, processed_by
 from llmfw.plugins.samplers import dry
 from llmfw.plugins.samplers.dry import DRY
 
@@ -22,12 +22,6 @@ DEFAULT_BREAKERS = {token for token, text in enumerate(ALPHABET) if set(text) & 
 @pytest.fixture
 def processor() -> DRY:
     return DRY(ExampleContext(), DRY.Options())
-
-
-class TestDRY(LogitsProcessorTests):
-    @pytest.fixture(params=[3, 50])
-    def processor(self, request: pytest.FixtureRequest) -> DRY:
-        return DRY(ExampleContext(), DRY.Options(max_length=request.param))
 
 
 def penalties(
@@ -63,6 +57,33 @@ def penalties(
         for token, length in longest.items()
         if length >= allowed_length
     }
+
+
+def penalized(row: ExampleRow, max_length: int) -> Sequence[float]:
+    """Return the logits of a row, less the penalties of the definition."""
+    fields = row.fields
+    texts = fields.get("dry_sequence_breakers", ["\n", ":", '"', "*"])
+    found = penalties(
+        row.tokens,
+        fields["dry_multiplier"],
+        fields.get("dry_base", 1.75),
+        fields.get("dry_allowed_length", 2),
+        {token for token, text in enumerate(ALPHABET) if any(each in text for each in texts)},
+        fields.get("dry_penalty_last_n", -1),
+        max_length,
+    )
+    return [logit - min(found.get(token, 0.0), 1e30) for token, logit in enumerate(row.logits.tolist())]
+
+
+class TestDRY(LogitsProcessorTests):
+    @pytest.fixture(params=[3, 50])
+    def processor(self, request: pytest.FixtureRequest) -> DRY:
+        return DRY(ExampleContext(), DRY.Options() if request.param == 50 else DRY.Options(request.param))
+
+    @pytest.fixture
+    def reference(self, processor: DRY) -> Reference:
+        max_length = 50 if processor.options == DRY.Options() else 3
+        return lambda row, draw: penalized(row, max_length)
 
 
 def found_for(processor: DRY, tokens: Sequence[int], **fields: Any) -> dict[int, float]:

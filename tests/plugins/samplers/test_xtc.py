@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 from llmfw.core.testing import LogitsProcessorTests
-from llmfw.core.testing.logits_processors import ExampleContext, ExampleRow, processed_by
+from llmfw.core.testing.logits_processors import ExampleContext, ExampleRow, Reference, processed_by
 from llmfw.plugins.samplers.xtc import XTC
 
 
@@ -19,20 +19,33 @@ def processor() -> XTC:
     return XTC(ExampleContext(), XTC.Options())
 
 
-class TestXTC(LogitsProcessorTests):
-    @pytest.fixture
-    def processor(self) -> XTC:
-        return XTC(ExampleContext(), XTC.Options())
-
-
 def left_out(logits: Sequence[float], threshold: float) -> set[int]:
     """Return the tokens that XTC leaves out, in float64: all that reach the threshold but the least likely one."""
     largest = max(logits)
     weights = [math.exp(each - largest) for each in logits]
     total = sum(weights)
-    order = sorted(range(len(logits)), key=lambda token: -weights[token])
-    likely = [token for token in order if weights[token] / total >= threshold]
+    order = sorted(range(len(logits)), key=lambda token: (-weights[token], -token))
+    likely = [token for token in order if logits[token] > -math.inf and weights[token] / total >= threshold]
     return set(likely[:-1])
+
+
+def without_top_choices(row: ExampleRow, draw: Callable[..., float]) -> Sequence[float]:
+    """Return the logits of a row as the definition says, with the row's random number."""
+    logits = row.logits.tolist()
+    if draw() >= row.fields["xtc_probability"]:
+        return logits
+    excluded = left_out(logits, row.fields.get("xtc_threshold", 0.1))
+    return [-math.inf if token in excluded else logit for token, logit in enumerate(logits)]
+
+
+class TestXTC(LogitsProcessorTests):
+    @pytest.fixture
+    def processor(self) -> XTC:
+        return XTC(ExampleContext(), XTC.Options())
+
+    @pytest.fixture
+    def reference(self) -> Reference:
+        return without_top_choices
 
 
 @pytest.mark.parametrize("threshold", [0.01, 0.05, 0.1, 0.25, 0.51, None])

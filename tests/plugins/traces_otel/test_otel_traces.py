@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,6 +22,7 @@ from llmfw.core.testing.observers import request_events
 from llmfw.plugins.traces_otel.otel_traces import OtelTraces
 
 from .collector import Collector, collecting, values
+from .expected_spans import expected_spans
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 BEGUN_NS = 1_800_000_000 * 10**9
@@ -48,18 +51,50 @@ def ended(finish: str = "stop", **changes: object) -> list[RequestEvent]:
     return [started, msgspec.structs.replace(end, started=started)]
 
 
-class Dropping(SpanExporter):
-    """Takes spans and forgets them: a collector that keeps them would count as the observer's memory."""
+class Newest(SpanExporter):
+    """Keeps the newest 2,000 spans: all of them would count as the observer's memory."""
+
+    def __init__(self) -> None:
+        self.spans: deque[ReadableSpan] = deque(maxlen=2_000)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        assert all(span.end_time for span in spans)
+        self.spans += spans
         return SpanExportResult.SUCCESS
+
+    def found(self) -> list[dict[str, Any]]:
+        """Return the spans as plain values. A parent is the id of its request, or of the client's span."""
+        ids = {
+            span.context.span_id: dict(span.attributes or {}).get("gen_ai.response.id") for span in self.spans
+        }
+        return [
+            {
+                "name": span.name,
+                "kind": span.kind.name,
+                "parent": span.parent and (ids.get(span.parent.span_id) or f"{span.parent.span_id:016x}"),
+                "times": (span.start_time, span.end_time),
+                "status": (span.status.status_code.name, span.status.description),
+                "attributes": dict(span.attributes or {}),
+            }
+            for span in self.spans
+        ]
 
 
 class TestOtelTraces(RequestObserverTests):
     @pytest.fixture
-    def observer(self) -> OtelTraces:
-        return OtelTraces(OtelTraces.Options(), Dropping())
+    def exporter(self) -> Newest:
+        return Newest()
+
+    @pytest.fixture
+    def observer(self, exporter: Newest) -> OtelTraces:
+        return OtelTraces(OtelTraces.Options(), exporter)
+
+    @pytest.fixture
+    def recorded(self, exporter: Newest) -> Callable[[Any], Any]:
+        return lambda _: exporter.found()
+
+    @pytest.fixture
+    def reference(self) -> Callable[[Sequence[RequestEvent]], Any]:
+        return expected_spans
 
 
 def test_a_request_has_spans_of_its_phases(collector: Collector) -> None:
