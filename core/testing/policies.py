@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from llmfw.core.interfaces.policy import Ordering, Running, SchedulePolicy, Waiting
 from llmfw.core.schedule.isolated_policy import IsolatedPolicy, check_order, check_places
 
+from .mixed_requests import mixed_running, mixed_waiting
 from .policy_load import PolicyLoad
 from .policy_views import (
     ColumnsT,
@@ -45,6 +46,45 @@ class SchedulePolicyTests:
     def max_sorts(self) -> float:
         """Return the maximum time of `order` for 5,000 requests, in multiples of one `numpy.lexsort`."""
         return 20.0
+
+    @pytest.fixture
+    def reference(self) -> SchedulePolicy | None:
+        """Return a plain and slow policy whose answers those of the policy have to equal; None: unknown."""
+        return None
+
+    @pytest.fixture
+    def fields(self) -> Sequence[str]:
+        """Return the names of the request fields that the policy reads."""
+        return ()
+
+    @pytest.mark.parametrize("num", [1, 2, 5, 40, 150])
+    def test_answers_equal_the_reference(
+        self, policy: SchedulePolicy, reference: SchedulePolicy | None, fields: Sequence[str], num: int
+    ) -> None:
+        """For eight random queues, in which requests have ties."""
+        if reference is None:
+            pytest.skip(
+                "the policy does not have the capability reference (a plain policy with the same answers)"
+            )
+        assert policy.preempts == reference.preempts, "preempts"
+        for seed in range(8):
+            rng = np.random.default_rng([num, seed])
+            waiting, running = mixed_waiting(rng, num, fields), mixed_running(rng, num, fields)
+            figures = make_figures(
+                num_waiting=num, num_running=num, num_places=int(rng.choice([0, 1, 3, 100]))
+            )
+            found, expected = (each.order(waiting, figures) for each in (policy, reference))
+            assert found.places.tolist() == expected.places.tolist(), f"order of {waiting}"
+            assert found.num_held == expected.num_held, f"num_held of {waiting}"
+            retracted, wanted = (
+                each.retraction_order(running, figures).tolist() for each in (policy, reference)
+            )
+            assert retracted == wanted, f"retraction_order of {running}"
+            for place in rng.integers(0, num, 5).tolist():
+                gone, due = (
+                    each.give_way(waiting, place, running, figures).tolist() for each in (policy, reference)
+                )
+                assert gone == due, f"give_way for request {place} of {waiting}: {running}"
 
     @pytest.mark.parametrize("num", [0, 1, 2, 3, 20, 300, MANY])
     @pytest.mark.parametrize("num_places", [0, 1, 100])

@@ -103,12 +103,28 @@ class ParsesIdsAsNumbers(ByArrival):
         return Ordering.by(np.array(numbers, dtype=np.int64))
 
 
+class BreaksTiesByLength(ByArrival):
+    """Orders by priority, then by length; it is meant to order by priority, then by arrival."""
+
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering.by(-waiting.priority, waiting.num_tokens, waiting.arrival)
+
+
+class ByPriority(SchedulePolicy):
+    def order(self, waiting: Waiting, figures: Figures) -> Ordering:
+        return Ordering.by(-waiting.priority, waiting.arrival)
+
+
 class OfKind(SchedulePolicyTests):
     kind: type[SchedulePolicy]
 
     @pytest.fixture
     def policy(self) -> SchedulePolicy:
         return self.kind(self.kind.Options())
+
+    @pytest.fixture
+    def reference(self) -> SchedulePolicy | None:
+        return ByPriority(SchedulePolicy.Options()) if self.kind is BreaksTiesByLength else None
 
 
 def test_class(kind: type[SchedulePolicy]) -> Any:

@@ -37,7 +37,8 @@ def cors_examples(*, allows_any: bool) -> list[MiddlewareExample]:
             )
     both = [(b"origin", b"https://app.example.com"), (b"origin", b"http://b.example")]
     none = MiddlewareExample(reply_headers=[JSON], expected_headers=[JSON, VARY_ORIGIN])
-    return [*found, none, replace(none, headers=both)]
+    asks = replace(none, method="OPTIONS", headers=[ASKS])
+    return [*found, none, asks, replace(none, headers=both)]
 
 
 def _passed(origin: bytes, added: list[Header]) -> MiddlewareExample:
@@ -56,7 +57,12 @@ def _preflights(origin: bytes, expected: list[Header]) -> list[MiddlewareExample
         expected_headers=expected,
         is_passed_on=False,
     )
-    found = [asked]
+    origin_alone = _passed(origin, [each for each in expected if each not in (METHODS, MAX_AGE)] + [EXPOSED])
+    found = [
+        asked,
+        replace(origin_alone, method="OPTIONS"),
+        replace(origin_alone, headers=asked.headers),
+    ]
     for names, is_repeated in (
         (b"authorization, x-stainless-os", True),
         (b"x" * 2048, True),

@@ -25,6 +25,7 @@ from llmfw.plugins.policies.edf import EDF
 
 from ...length import also
 from .few_seeds import FewSeeds
+from .plain_policies import PlainEDF
 
 NONE = np.nan
 MAX_WAIT_S = 30.0
@@ -52,6 +53,14 @@ class TestEDF(FewSeeds):
     @pytest.fixture
     def policy(self, preempt: bool) -> EDF:
         return edf(preempt=preempt, max_wait_s=5.0)
+
+    @pytest.fixture
+    def reference(self, preempt: bool) -> PlainEDF:
+        return PlainEDF(preempt, max_wait_s=5.0)
+
+    @pytest.fixture
+    def fields(self) -> list[str]:
+        return ["deadline_ms"]
 
 
 class TestDeadline(RequestFieldTests):
