@@ -58,15 +58,17 @@ class DrafterTests:
     def test_drafts_equal_the_reference(
         self, drafter: Drafter, vocab_size: int, reference: Any, num_tokens: int
     ) -> None:
-        """Over 40 random texts of a few different tokens, in which most of the last tokens occur several times."""
+        """Over 80 random texts: of a few different tokens, and of phrases that repeat."""
         if reference is None:
             pytest.skip(
                 "the drafter does not have the capability reference (a function: tokens, limit → draft)"
             )
         rng = random.Random(num_tokens)
-        for _ in range(40):
+        for number in range(80):
             few = [rng.randrange(vocab_size) for _ in range(num_tokens)]
             tokens = [rng.choice(few) for _ in range(rng.choice([2, 5, 25, 200]))]
+            if number % 2:
+                tokens = draw_tokens("repeating", 200, vocab_size, seed=rng.randrange(1_000))
             sequence, seen = drafter.begin(), 0
             for piece in cut(tokens, seed=rng.randrange(100)):
                 sequence.extend(list(piece))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +40,13 @@ class QuantizedExample:
         settings: the `quantization_config`. The same for all sizes and seeds.
         tensors: stored tensors, by their last name ("scales").
         weight: the weight that they stand for, [out_features, in_features], in float32.
+        rounded: function that rounds inputs, [R, in_features] in float32, as the layer's module has to; None: unknown.
     """
 
     settings: Mapping[str, Any]
     tensors: Mapping[str, torch.Tensor]
     weight: torch.Tensor
+    rounded: Callable[[torch.Tensor], torch.Tensor] | None = None
 
 
 Make = Callable[[int, int, int], QuantizedExample]
@@ -128,18 +130,37 @@ class QuantizedFormatTests:
 
     def test_modules_treat_rows_alike(self, quantized_format: type[QuantizedFormat], example: Make) -> None:
         """A row has the same output alone and among others. Skipped if the format replaces no layers."""
-        examples, stored = checkpoint(example)
-        chosen = chosen_format(quantized_format, examples[NAMES[0]].settings)
-        layers = [layer for layer in chosen.layers(formats(stored)).values() if layer.has_module]
-        if not layers:
-            pytest.skip("it replaces no layers by modules")
-        for layer in layers:
-            linear = torch.nn.Linear(layer.in_features, layer.out_features)
-            module = chosen.module(layer, linear.requires_grad_(False), stored.__getitem__)
-            rows = torch.randn(5, layer.in_features, generator=torch.Generator().manual_seed(1)) * 3
-            rows[2] *= 100
+        _, built = modules(quantized_format, example)
+        for module in built.values():
+            rows = random_rows(module.in_features)
             alone = torch.cat([module(row[None]) for row in rows])
-            torch.testing.assert_close(module(rows), alone, rtol=1e-5, atol=1e-3)
+            check_rows(module(rows), alone)
+
+    def test_modules_keep_the_dtype_and_shape(
+        self, quantized_format: type[QuantizedFormat], example: Make
+    ) -> None:
+        """Of inputs with one or two dimensions of rows."""
+        for dtype in (torch.float32, torch.bfloat16):
+            _, built = modules(quantized_format, example, dtype)
+            for module in built.values():
+                for shape in ((5,), (2, 3), (0,)):
+                    outputs = module(torch.ones(*shape, module.in_features, dtype=dtype))
+                    assert (outputs.dtype, outputs.shape) == (dtype, (*shape, module.out_features))
+
+    def test_modules_round_inputs_as_stated(
+        self, quantized_format: type[QuantizedFormat], example: Make
+    ) -> None:
+        """Skipped if the examples do not have `rounded`."""
+        examples, built = modules(quantized_format, example)
+        stated = {name: rounded for name in built if (rounded := examples[name].rounded) is not None}
+        if not stated:
+            pytest.skip(
+                "the examples do not have the capability rounded (a function: inputs → rounded inputs)"
+            )
+        for name, rounded in stated.items():
+            rows = random_rows(built[name].in_features)
+            expected = rounded(rows.clone()) @ examples[name].weight.T + 1
+            check_rows(built[name](rows), expected)
 
     def test_missing_tensors_are_refused(
         self, quantized_format: type[QuantizedFormat], example: Make
@@ -171,13 +192,57 @@ class QuantizedFormatTests:
                 check_refused(quantized_format, examples[NAMES[0]], with_it, f"with {leaf} in {dtype}")
 
     def test_other_settings_are_refused(self, quantized_format: type[QuantizedFormat], example: Make) -> None:
-        """A setting of another value is refused, unless the weights do not depend on it."""
+        """A setting of another value is refused, unless the weights do not depend on it. Settings inside of others count."""
         examples, stored = checkpoint(example)
         first = examples[NAMES[0]]
-        for key in first.settings:
+        for key, changed in strange_settings(first.settings):
             if key != "quant_method":
-                other = QuantizedExample({**first.settings, key: STRANGE}, first.tensors, first.weight)
+                other = QuantizedExample(changed, first.tensors, first.weight)
                 check_refused(quantized_format, other, stored, f"with {key} {STRANGE!r}")
+
+
+def modules(
+    quantized_format: type[QuantizedFormat], example: Make, dtype: torch.dtype = torch.float32
+) -> tuple[dict[str, QuantizedExample], dict[str, Any]]:
+    """Return quantized layers, and the modules that replace them, by name. Their biases are 1.
+
+    Skips the test if the format replaces no layers.
+    """
+    examples, stored = checkpoint(example)
+    chosen = chosen_format(quantized_format, examples[NAMES[0]].settings)
+    found: dict[str, Any] = {}
+    for layer in chosen.layers(formats(stored)).values():
+        if layer.has_module:
+            linear = torch.nn.Linear(layer.in_features, layer.out_features).requires_grad_(False)
+            linear.weight.copy_(examples[layer.name].weight)
+            linear.bias.fill_(1)
+            found[layer.name] = chosen.module(layer, linear.to(dtype), stored.__getitem__)
+    if not found:
+        pytest.skip("it replaces no layers by modules")
+    return examples, found
+
+
+def random_rows(num_features: int) -> torch.Tensor:
+    """Return inputs of a layer, [6, num_features]: among them large ones, and zeros."""
+    rows = torch.randn(6, num_features, generator=torch.Generator().manual_seed(1)) * 3
+    rows[2] *= 100
+    rows[4] = 0
+    return rows
+
+
+def check_rows(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Assert that outputs, [R, out_features], are within 0.00001 of the largest number of their row."""
+    largest = expected.abs().amax(-1, keepdim=True)
+    torch.testing.assert_close(found / largest, expected / largest, rtol=0, atol=1e-5)
+
+
+def strange_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield settings of which one, also inside of another, has a value that no format knows, with its name."""
+    for key, value in settings.items():
+        yield key, {**settings, key: STRANGE}
+        if isinstance(value, Mapping):
+            for inner, changed in strange_settings(value):
+                yield f"{key}.{inner}", {**settings, key: changed}
 
 
 def checkpoint(example: Make, seed: int = 1) -> tuple[dict[str, QuantizedExample], dict[str, torch.Tensor]]:

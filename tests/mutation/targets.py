@@ -100,7 +100,10 @@ TARGETS: Mapping[str, Target] = {
     "weights_gguf": Target([], ["weights_gguf"]),
     "quantization_int": Target(["quantization_int/test_schemes.py::TestBundled"], ["quantization_int"]),
     "quantized_formats": Target(
-        ["quantized_formats/test_promises.py::TestBundled"],
+        [
+            "quantized_formats/test_promises.py::TestBundled",
+            "quantized_formats/test_promises.py::TestVariants",
+        ],
         ["quantized_formats"],
         [
             "awq",

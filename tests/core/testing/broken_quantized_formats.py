@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from llmfw.core import QuantizedFormat, StoredLayer, StoredTensor
-from llmfw.core.testing import QuantizedFormatTests
+from llmfw.core import ModelError, QuantizedFormat, StoredLayer, StoredTensor
+from llmfw.core.testing import QuantizedExample, QuantizedFormatTests
 
-from ...doubles.row_codes import RowCodes
+from ...doubles.row_codes import RowCodes, example
 
 
 class Broken(RowCodes):
@@ -129,6 +129,62 @@ class ScalesAllRowsAlike(Broken):
     ) -> torch.nn.Module:
         linear.register_forward_pre_hook(lambda module, inputs: (inputs[0] / inputs[0].abs().amax(),))
         return linear
+
+
+class IgnoresInnerSettings(Broken):
+    """Reads the number of bits inside of another setting, and takes any other number for 4."""
+
+    conformance: ClassVar = {"example": lambda *sizes: with_settings(example(*sizes), {"codes": {"bits": 8}})}
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__({"bits": 8})
+        self.factor = 1.0
+        match settings.get("codes"):
+            case {"bits": bits}:
+                self.factor = 1.0 if bits == 8 else 16.0
+            case _:
+                raise ModelError("quantization_config.codes has no bits")
+
+    def weight(self, layer: StoredLayer, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return super().weight(layer, tensors) * self.factor
+
+
+class ReplacesLayers(RowCodes):
+    """Replaces layers by modules that round their inputs to integers."""
+
+    conformance: ClassVar = {
+        "example": lambda *sizes: dataclasses.replace(example(*sizes), rounded=torch.round)
+    }
+
+    def layer(self, name: str, codes: StoredTensor, tensors: Mapping[str, StoredTensor]) -> StoredLayer:
+        return dataclasses.replace(super().layer(name, codes, tensors), has_module=True)
+
+    def module(
+        self, layer: StoredLayer, linear: torch.nn.Linear, tensors: Mapping[str, torch.Tensor]
+    ) -> torch.nn.Module:
+        linear.register_forward_pre_hook(lambda module, inputs: (self.rounded(inputs[0]),))
+        return linear
+
+    def rounded(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.round()
+
+
+class RoundsDown(ReplacesLayers, Broken):
+    def rounded(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.floor()
+
+
+class ReturnsFloats(ReplacesLayers, Broken):
+    def module(
+        self, layer: StoredLayer, linear: torch.nn.Linear, tensors: Mapping[str, torch.Tensor]
+    ) -> torch.nn.Module:
+        module = super().module(layer, linear, tensors)
+        module.register_forward_hook(lambda module, inputs, output: output.float())
+        return module
+
+
+def with_settings(given: QuantizedExample, settings: Mapping[str, Any]) -> QuantizedExample:
+    return dataclasses.replace(given, settings={"quant_method": "row-codes", **settings})
 
 
 class OfKind(QuantizedFormatTests):

@@ -408,6 +408,9 @@ QUANTIZED_FORMATS = {
     "Transposes": "test_weights_are_what_tensors_stand_for",
     "SkipsLargeLayers": "test_weights_are_what_tensors_stand_for",
     "ReusesABuffer": "test_weights_share_no_memory",
+    "IgnoresInnerSettings": "test_other_settings_are_refused",
+    "RoundsDown": "test_modules_round_inputs_as_stated",
+    "ReturnsFloats": "test_modules_keep_the_dtype_and_shape",
 }
 MODEL_ADAPTERS = {
     "ForgetsTheScale": "test_the_logits_of_several_sequences_stay_the_same",
