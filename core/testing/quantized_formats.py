@@ -130,9 +130,9 @@ class QuantizedFormatTests:
 
     def test_modules_treat_rows_alike(self, quantized_format: type[QuantizedFormat], example: Make) -> None:
         """A row has the same output alone and among others. Skipped if the format replaces no layers."""
-        _, built = modules(quantized_format, example)
-        for module in built.values():
-            rows = random_rows(module.in_features)
+        examples, built = modules(quantized_format, example)
+        for name, module in built.items():
+            rows = random_rows(examples[name])
             alone = torch.cat([module(row[None]) for row in rows])
             check_rows(module(rows), alone)
 
@@ -141,11 +141,12 @@ class QuantizedFormatTests:
     ) -> None:
         """Of inputs with one or two dimensions of rows."""
         for dtype in (torch.float32, torch.bfloat16):
-            _, built = modules(quantized_format, example, dtype)
-            for module in built.values():
-                for shape in ((5,), (2, 3), (0,)):
-                    outputs = module(torch.ones(*shape, module.in_features, dtype=dtype))
-                    assert (outputs.dtype, outputs.shape) == (dtype, (*shape, module.out_features))
+            examples, built = modules(quantized_format, example, dtype)
+            for name, module in built.items():
+                out_features, in_features = examples[name].weight.shape
+                for rows in ((5,), (2, 3), (0,)):
+                    outputs = module(torch.ones(*rows, in_features, dtype=dtype))
+                    assert (outputs.dtype, outputs.shape) == (dtype, (*rows, out_features))
 
     def test_modules_round_inputs_as_stated(
         self, quantized_format: type[QuantizedFormat], example: Make
@@ -158,9 +159,8 @@ class QuantizedFormatTests:
                 "the examples do not have the capability rounded (a function: inputs → rounded inputs)"
             )
         for name, rounded in stated.items():
-            rows = random_rows(built[name].in_features)
-            expected = rounded(rows.clone()) @ examples[name].weight.T + 1
-            check_rows(built[name](rows), expected)
+            rows = random_rows(examples[name])
+            check_rows(built[name](rows), rounded(rows.clone()) @ examples[name].weight.T + 1)
 
     def test_missing_tensors_are_refused(
         self, quantized_format: type[QuantizedFormat], example: Make
@@ -222,9 +222,9 @@ def modules(
     return examples, found
 
 
-def random_rows(num_features: int) -> torch.Tensor:
-    """Return inputs of a layer, [6, num_features]: among them large ones, and zeros."""
-    rows = torch.randn(6, num_features, generator=torch.Generator().manual_seed(1)) * 3
+def random_rows(example: QuantizedExample) -> torch.Tensor:
+    """Return inputs of an example's layer, [6, in_features]: among them large ones, and zeros."""
+    rows = torch.randn(6, example.weight.shape[1], generator=torch.Generator().manual_seed(1)) * 3
     rows[2] *= 100
     rows[4] = 0
     return rows
