@@ -28,38 +28,38 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-class Rotated(RequestLog):
-    """A log whose file is moved away after each call."""
+class Removed(RequestLog):
+    """A log whose file is read and removed after each call."""
 
-    num_moved = 0
+    taken = b""
 
     def observe(self, events: Sequence[RequestEvent]) -> None:
         super().observe(events)
-        self.num_moved += 1
         path = Path(self.options.path)
         if path.exists():
-            path.rename(path.with_suffix(f".{self.num_moved:04}"))
+            self.taken += path.read_bytes()
+            path.unlink()
 
 
 class TestRequestLog(RequestObserverTests):
-    @pytest.fixture(params=["default", "all fields", "moved away", "stdout"])
+    @pytest.fixture(params=["default", "all fields", "removed", "stdout"])
     def observer(self, request: pytest.FixtureRequest, tmp_path: Path) -> RequestLog:
         path = str(tmp_path / "log")
         match request.param:
             case "all fields":
                 return log_to(path, fields=get_args(Field))
-            case "moved away":
-                return Rotated(RequestLog.Options(path=path))
+            case "removed":
+                return Removed(RequestLog.Options(path=path))
             case "stdout":
                 return RequestLog(RequestLog.Options())
         return log_to(path)
 
     @pytest.fixture
     def recorded(self, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[[Any], Any]:
-        def found(_: RequestLog) -> list[list[tuple[str, Any]]]:
-            """Return the lines of all files, the oldest first, and of stdout, as pairs of names and values."""
-            files = sorted(tmp_path.iterdir(), key=lambda path: path.suffix or "~")
-            text = b"".join(path.read_bytes() for path in files) + capsysbinary.readouterr().out
+        def found(observer: RequestLog) -> list[list[tuple[str, Any]]]:
+            """Return all lines as pairs of names and values."""
+            text = observer.taken if isinstance(observer, Removed) else b""
+            text += b"".join(path.read_bytes() for path in tmp_path.iterdir()) + capsysbinary.readouterr().out
             return [list(json.loads(line).items()) for line in text.splitlines()]
 
         return found

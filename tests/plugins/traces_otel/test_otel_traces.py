@@ -86,7 +86,7 @@ class TestOtelTraces(RequestObserverTests):
 
     @pytest.fixture
     def observer(self, exporter: Newest) -> OtelTraces:
-        return OtelTraces(OtelTraces.Options(), exporter)
+        return OtelTraces(OtelTraces.Options("http://127.0.0.1:4318"), exporter)
 
     @pytest.fixture
     def recorded(self, exporter: Newest) -> Callable[[Any], Any]:
