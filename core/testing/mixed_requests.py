@@ -45,7 +45,9 @@ def _common(rng: np.random.Generator, num: int, fields: Sequence[str]) -> dict[s
     return {
         "arrival": rng.permutation(num) * 3 + 7,
         "waited": rng.choice([0.0, 0.5, 2.0, 40.0], num) * rng.random(num),
-        "time_left": np.where(rng.random(num) < 0.5, np.inf, 60 * rng.random(num)),
+        "time_left": np.where(
+            rng.random(num) < 0.7, rng.choice([0.0, 0.5, 0.6, np.inf], num), 60 * rng.random(num)
+        ),
         "priority": rng.integers(-2, 3, num),
         "num_to_come": _spread(rng, num),
         "tenant": tenant,
