@@ -87,6 +87,7 @@ TARGETS: Mapping[str, Target] = {
             "samplers/test_dry.py::TestDRY",
             "samplers/test_xtc.py::TestXTC",
             "samplers/test_fields.py::TestFields",
+            "samplers/test_fields.py::TestBreakers",
         ],
         ["samplers"],
     ),

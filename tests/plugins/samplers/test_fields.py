@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -25,6 +27,22 @@ class TestFields(RequestFieldTests):
     def field(self, request: pytest.FixtureRequest) -> RequestField:
         found: RequestField = request.param(request.param.Options())
         return found
+
+
+class TestBreakers(RequestFieldTests):
+    """With the bounds as numbers, which the class's own examples take from its constants."""
+
+    @pytest.fixture
+    def field(self) -> RequestField:
+        return fields.DRYSequenceBreakers(fields.DRYSequenceBreakers.Options())
+
+    @pytest.fixture
+    def accepted(self) -> list[Any]:
+        return [[], ["x" * 64] * 32, '["\\n", "*"]']
+
+    @pytest.fixture
+    def refused(self) -> list[Any]:
+        return [[""], ["x"] * 33, ["x" * 65], "*", 1]
 
 
 def test_breakers_may_be_json_text() -> None:
