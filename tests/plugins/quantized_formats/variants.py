@@ -21,15 +21,21 @@ Write = Callable[[np.random.Generator, int, int], Written]
 
 def variants() -> dict[str, Make]:
     """Return functions that make examples, by the format's name, a colon, and the variant."""
-    return {
+    found = {
         f"{settings['quant_method']}: {name}": _example(settings, write)
         for name, settings, write in _written()
     }
+    for kind in ("int", "float"):
+        for strategy in ("token", "tensor"):
+            found[f"compressed-tensors: {kind} inputs by {strategy}"] = _with_rounded_inputs(kind, strategy)
+    return found
 
 
 def _written() -> Iterator[tuple[str, Mapping[str, Any], Write]]:
     for name, given in test_compressed_tensors.CASES.items():
         yield name, given, lambda *sizes, given=given: test_compressed_tensors.write(*sizes, given)
+    dense = test_compressed_tensors.PACKED | {"sparsity_config": {"format": "dense"}}
+    yield "dense", dense, lambda *sizes: test_compressed_tensors.write(*sizes, dense)
     for bits, size, is_symmetric in itertools.product((4, 8), (-1, 32), (True, False)):
         changed = {"bits": bits, "group_size": size, "sym": is_symmetric, "desc_act": size == 32}
         settings = test_gptq.SETTINGS | changed
