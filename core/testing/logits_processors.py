@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,13 +75,9 @@ class LogitsProcessorTests:
                 rows = [replace(row, tokens=[token % 5 for token in row.tokens]) for row in rows]
             for row, found in zip(rows, processed_by(processor, rows), strict=True):
                 expected = torch.tensor(reference(row, row.draw), dtype=torch.float32)
-                torch.testing.assert_close(
-                    found,
-                    expected,
-                    rtol=1e-5,
-                    atol=1e-4,
-                    msg=lambda why, row=row: f"{row.fields}, {row.tokens}: {why}",
-                )
+                where = f"{row.fields}, {row.tokens}"
+                message = partial("{}: {}".format, where)
+                torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4, msg=message)
 
     def test_only_requests_that_ask_have_a_state(
         self,

@@ -77,7 +77,8 @@ class HTTPMiddlewareTests:
 
         By default, those of the class's `conformance`: a list of mappings of the attributes of `MiddlewareExample`.
         """
-        return [MiddlewareExample(**each) for each in declared(middleware, "examples", ())]
+        found: Sequence[dict[str, Any]] = declared(middleware, "examples", ())
+        return [MiddlewareExample(**each) for each in found]
 
     def test_the_replies_of_the_examples_are_sent(
         self, middleware: HTTPMiddleware, examples: Sequence[MiddlewareExample]

@@ -61,4 +61,5 @@ def _common(rng: np.random.Generator, num: int, fields: Sequence[str]) -> dict[s
 
 def _spread(rng: np.random.Generator, num: int) -> npt.NDArray[np.int64]:
     """Return numbers from 1 to 50,000, among which the small ones occur several times: [num]."""
-    return np.exp(rng.random(num) * np.log(50_000)).astype(np.int64)
+    found: npt.NDArray[np.int64] = np.exp(rng.random(num) * np.log(50_000)).astype(np.int64)
+    return found
