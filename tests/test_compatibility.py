@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import llmfw.core.testing
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 Change = Callable[[dict[str, Any]], Any]
@@ -52,6 +54,13 @@ def today(public: Any) -> Iterator[dict[str, Any]]:
 def test_everything_in_the_last_release_exists(public, recorded, today):
     broken = public.complaints(recorded, today)
     assert broken == [], "\n".join([*broken, public.advice(recorded["version"])])
+
+
+def test_what_authors_import_is_public(public):
+    exported = set(dir(llmfw.core)) - vars(llmfw.core).keys()
+    assert exported <= set(public.PUBLIC["llmfw.core"])
+    testing = {name for module, names in public.PUBLIC.items() if "testing" in module for name in names}
+    assert set(llmfw.core.testing.__all__) <= testing
 
 
 def test_public_signatures_use_public_types(public, public_types):

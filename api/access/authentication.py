@@ -19,6 +19,10 @@ from .error_reply import send_error
 from .keyring import Keyring
 from .tenant_loads import TenantLoads
 
+NOT_ACCEPTED = (
+    "neither an API key nor an authenticator of this server accepts these credentials; send others in the header "
+    "'Authorization: Bearer CREDENTIALS'"
+)
 TWO_KEYS = "the headers 'authorization' and 'x-api-key' have different keys; send one of them"
 
 
@@ -77,6 +81,8 @@ class ApiKey:
             with serving_client(known.tenant, known.scopes):
                 await self._app(scope, receive, send)
         elif kind == "http":
+            if given and not refusal and self._others is not None:
+                refusal = NOT_ACCEPTED
             await _send_401(send, scope["path"], bool(given), refusal)
         else:
             await send({"type": "websocket.close", "code": 1008, "reason": "invalid API key"})

@@ -222,7 +222,7 @@ def test_a_client_cannot_steer_the_log(served: Served, caplog: pytest.LogCapture
         ("user:bob", 200, ""),
         ("refused", 401, "another audience"),
         ("expired", 401, "have expired"),
-        ("unknown", 401, "API key is wrong"),
+        ("unknown", 401, "neither an API key nor an authenticator of this server accepts these"),
         ("overloads", 503, "directory is busy"),
         ("hangs", 503, "authenticator 'odd' of plugin 'odd_plugin' did not answer within 0.3 s"),
         ("user:" + "x" * 17_000, 401, "more than 16384"),

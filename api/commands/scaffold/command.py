@@ -144,7 +144,7 @@ def _same_name(plugins: Plugins, kind: Kind, names: PackageNames) -> str | None:
     for entry in entries:
         if entry.name == names.registered(kind) and entry.distribution != names.distribution:
             return (
-                f"Note: {entry.full_name} is a {kind.spoken} of that name, too. Users who have both have to write "
+                f"Note: the {kind.spoken} {entry.full_name} has that name, too. Where both are installed, write "
                 f"{names.component}/{names.registered(kind)} for yours."
             )
     return None
