@@ -16,6 +16,7 @@ from llmfw.core.base.errors import ModelError
 from llmfw.core.model.failure.refusal import not_finite, refused, refusing
 from llmfw.core.model.loading import Loading, load_module, log_loaded, quiet_transformers, weight_bytes
 from llmfw.core.model.quantization.chosen_scheme import ChosenScheme
+from llmfw.core.model.tokenizer.token_types import gives_types
 from llmfw.core.plugin.registry import Registry
 
 from .batch import padded
@@ -31,7 +32,8 @@ class Classifier:
     Args:
         module: transformers' model with its head, in evaluation mode, on its device.
         longest: length of the longest sequence in tokens.
-        has_types: whether the model reads the types of tokens, which tell a pair's texts apart.
+        has_types: whether the model reads the types of tokens, which tell a pair's texts apart, and its tokenizer
+            gives them.
 
     Attributes:
         labels: name of each logit.
@@ -74,7 +76,7 @@ class Classifier:
             module,
             max_length(config, module, None),
             activation_of(config.model, module.config),
-            has_types=types > 1,
+            has_types=types > 1 and gives_types(config.model),
         )
         with loading.blaming_scheme():
             classifier.check()

@@ -39,7 +39,12 @@ def save_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+        tokenizer_object=backend,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
     )
     tokenizer.save_pretrained(folder)
     return tokenizer
@@ -87,7 +92,7 @@ def expected(folder: Path, *texts: Any) -> torch.Tensor:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     module = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
-        inputs = tokenizer(*texts, return_tensors="pt", padding=True, return_token_type_ids=True)
+        inputs = tokenizer(*texts, return_tensors="pt", padding=True)
         return module(**inputs).logits
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 import transformers
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError, ModelError, RequestError
@@ -97,6 +98,17 @@ def test_types_tell_the_texts_of_a_pair_apart(tmp_path):
 def test_models_without_types_ignore_them(tmp_path):
     engine = build(save_classifier(tmp_path, "RobertaConfig", type_vocab_size=1))
     torch.testing.assert_close(classify(engine, [[2, 3]], [[0, 1]]), classify(engine, [[2, 3]]), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("names", "are_used"), [(["input_ids"], False), (["input_ids", "token_type_ids"], True)]
+)
+def test_types_count_if_the_tokenizer_gives_them(tmp_path, names, are_used):
+    folder = save_classifier(tmp_path, num_labels=1)
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, "[UNK]"))
+    PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=names).save_pretrained(folder)
+    [with_types], [without] = (classify(build(folder), [[7, 8, 9]], types) for types in ([[0, 1, 1]], None))
+    assert torch.equal(with_types, without) != are_used
 
 
 @pytest.mark.parametrize("types", [[[0]], [[0, 2]], [[0, -1]], [[0, 0], [0]]])
