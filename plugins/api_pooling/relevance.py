@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from llmfw.core import RequestError, RouteServices, ServerAPI
 from .bodies import SimilarityBody
 from .embedding import HTTPRequest, embed, refuse_given, renamed
 from .replies import Usage
+from .together import Together
 
 CROSS_ENCODER, EMBEDDINGS, LOGPROBS = "cross-encoder", "embeddings", "log-probabilities"
 
@@ -149,21 +151,23 @@ async def _asked(
     names: Sequence[str],
 ) -> Relevance:
     """Ask a model that generates whether each document answers its query; return the probability of yes."""
-    places = asyncio.Semaphore(TOGETHER)
+    together = Together(TOGETHER)
 
     async def ask(pair: tuple[str, str], name: str) -> tuple[float, int]:
-        async with places:
-            text = QUESTION.format(query=pair[0], document=pair[1])
-            try:
-                prompt = await prompt_of(services, text)
-                found = await services.score(prompt, ANSWERS, timeout_s=body.timeout)
-            except RequestError as error:
-                error.param = name
-                raise
-            yes, no = (each.logprob for each in found.continuations)
-            return shares([yes, no])[0], found.prompt_tokens
+        text = QUESTION.format(query=pair[0], document=pair[1])
+        try:
+            prompt = await prompt_of(services, text)
+            found = await services.score(prompt, ANSWERS, timeout_s=body.timeout)
+        except RequestError as error:
+            error.param = name
+            raise
+        yes, no = (each.logprob for each in found.continuations)
+        return shares([yes, no])[0], found.prompt_tokens
 
-    tasks = [asyncio.create_task(ask(pair, name)) for pair, name in zip(pairs, names, strict=True)]
+    tasks = [
+        asyncio.create_task(together.run(partial(ask, pair, name)))
+        for pair, name in zip(pairs, names, strict=True)
+    ]
     try:
         results = await asyncio.gather(*tasks)
     finally:
