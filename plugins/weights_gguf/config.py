@@ -15,6 +15,7 @@ from .served_files import architecture_of
 
 LARGEST_GEMMAS = {"gemma2": 46, "gemma3": 62}
 """Layers of the models with 27 billion weights, whose attention scales by another number than the head's size."""
+WITHOUT_WINDOW = ("llama", "qwen2", "qwen3")
 END_TEXTS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
 """Tokens that end a turn or a text, in llama.cpp as here, also if the file does not name them as its end."""
 
@@ -91,18 +92,23 @@ def _add_attention(file: Path, config: dict[str, Any], header: Header) -> None:
     """Add what transformers leaves out: sliding windows, soft caps and the scale of Gemma's attention.
 
     Raises:
-        ModelError: the file has a sliding window, and its model has none.
+        ModelError: the file has a sliding window, and its model has none, or the other way round.
     """
     prefix, metadata = architecture_of(header), header.metadata
-    if prefix in ("phi3", "llama"):
-        config["sliding_window"] = window = metadata.get(f"{prefix}.attention.sliding_window")
-        if window and config["model_type"] == "llama":
-            raise ModelError(
-                f"{file} has a sliding window of {window!r:.40} tokens, and Llama has none; take the safetensors checkpoint"
-            )
+    window = metadata.get(f"{prefix}.attention.sliding_window")
+    if window and prefix in WITHOUT_WINDOW:
+        raise ModelError(
+            f"{file} has a sliding window of {window!r:.40} tokens, and models of {prefix} have none; take the safetensors checkpoint"
+        )
+    if window == 0 and prefix in LARGEST_GEMMAS:
+        raise ModelError(
+            f"{file} has no sliding window, and layers of {prefix} have one; take the safetensors checkpoint"
+        )
+    if prefix == "phi3":
+        config["sliding_window"] = window or None
     for name in ("attn_logit_softcapping", "final_logit_softcapping"):
         if (cap := metadata.get(f"{prefix}.{name}")) is not None:
-            config[name] = cap
+            config[name] = cap or None
     if prefix in LARGEST_GEMMAS:
         is_largest = config["num_hidden_layers"] == LARGEST_GEMMAS[prefix]
         by_heads = config["hidden_size"] // config["num_attention_heads"]

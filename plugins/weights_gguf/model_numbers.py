@@ -30,7 +30,10 @@ SIZES = frozenset(
 )
 """Numbers that transformers or `config_of` takes over, or refuses."""
 
-CAPS = frozenset({"attn_logit_softcapping", "final_logit_softcapping"})
+CAPS_OF = {
+    "gemma2": frozenset({"attn_logit_softcapping", "final_logit_softcapping"}),
+    "gemma3": frozenset({"final_logit_softcapping"}),
+}
 """Numbers that `config_of` takes over for Gemma; other models of the served architectures have no soft caps."""
 
 IRRELEVANT = frozenset(
@@ -72,12 +75,13 @@ def check_numbers(file: Path, architecture: str, metadata: dict[str, Any]) -> No
         ModelError: there is one; the message has its name and value.
     """
     prefix = f"{architecture}."
-    read = SIZES | IRRELEVANT | (CAPS if architecture in ("gemma2", "gemma3") else frozenset())
+    read = SIZES | IRRELEVANT | CAPS_OF.get(architecture, frozenset())
     neutral = NEUTRAL | NEUTRAL_OF.get(architecture, {})
     is_scaled = metadata.get(f"{prefix}rope.scaling.type") != "none"
     for key, value in metadata.items():
         name = key.removeprefix(prefix)
-        if name == key or name in read or value in neutral.get(name, (None, 0, "")):
+        is_read = name in read and not isinstance(value, list)  # a list has a number for each layer
+        if name == key or is_read or value in neutral.get(name, (None, 0, "")):
             continue
         if name in ("rope.scaling.factor", "rope.scale_linear") and not is_scaled:
             continue

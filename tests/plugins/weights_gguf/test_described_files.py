@@ -11,13 +11,16 @@ import pytest
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from llmfw.core.base.errors import ModelError
 from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.model_name import resolve_model
 
 pytest.importorskip("gguf")
 
 from llmfw.plugins.weights_gguf import gguf_loader
+from llmfw.plugins.weights_gguf.config import config_of
 from llmfw.plugins.weights_gguf.convert import write_described
+from llmfw.plugins.weights_gguf.header import read_header
 from llmfw.plugins.weights_gguf.llama3_rope import llama3_scaling
 
 from ...doubles.gguf_file import END, tiny_model, write_gguf
@@ -92,3 +95,26 @@ def _factors(factor: float) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
     plain = 500_000.0 ** (-np.arange(64) / 64)
     return (plain / scaled.numpy()).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "window", "expected"),
+    [
+        ("qwen2", 8, "window of 8 tokens"),
+        ("llama", 8, "window of 8 tokens"),
+        ("gemma2", 0, "no sliding window"),
+    ],
+)
+def test_other_windows_are_refused(tmp_path: Path, model_type: str, window: int, expected: str) -> None:
+    write_gguf(tmp_path / "m.gguf", tiny_model(model_type, num_hidden_layers=1))
+    header = read_header(tmp_path / "m.gguf")
+    header.metadata[f"{model_type}.attention.sliding_window"] = window
+    with pytest.raises(ModelError, match=expected):
+        config_of(tmp_path / "m.gguf", header)
+
+
+def test_a_window_of_zero_is_none(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", tiny_model("phi3", num_hidden_layers=1))
+    header = read_header(tmp_path / "m.gguf")
+    header.metadata["phi3.attention.sliding_window"] = 0
+    assert config_of(tmp_path / "m.gguf", header)["sliding_window"] is None

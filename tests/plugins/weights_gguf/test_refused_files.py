@@ -15,6 +15,7 @@ from llmfw.core import ModelError
 pytest.importorskip("gguf")
 
 from llmfw.plugins.weights_gguf.header import read_header
+from llmfw.plugins.weights_gguf.model_numbers import check_numbers
 from llmfw.plugins.weights_gguf.served_files import checked_header
 
 from ...doubles.gguf_file import tiny_model, write_gguf
@@ -107,6 +108,11 @@ def test_other_files_are_refused_by_name(
 def test_numbers_without_effect_are_accepted(tmp_path: Path, metadata: dict[str, object]) -> None:
     write_gguf(tmp_path / "m.gguf", tiny_model("llama", num_hidden_layers=1), **metadata)
     checked_header(tmp_path / "m.gguf")
+
+
+def test_numbers_for_each_layer_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"attention.head_count_kv \[2, 4\]"):
+        check_numbers(tmp_path, "llama", {"llama.attention.head_count_kv": [2, 4]})
 
 
 @pytest.mark.parametrize(
