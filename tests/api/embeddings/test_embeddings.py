@@ -223,4 +223,5 @@ def test_health_generate_computes_a_vector(embedder: Served, monkeypatch: pytest
     add = embedder.engine.add
     monkeypatch.setattr(embedder.engine, "add", lambda request: (asked.append(request), add(request)))
     assert httpx.get(f"{embedder.url}/health_generate").json() == {"status": "ok"}
-    assert [request.prompts for request in asked] == [[[0]]]
+    # The engine may still get what earlier tests have sent and left.
+    assert [request.prompts for request in asked if request.id.startswith("health")] == [[[0]]]
