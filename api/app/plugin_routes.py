@@ -18,6 +18,7 @@ from litestar.routes import HTTPRoute
 
 from llmfw.api.access.scopes import scope_of
 from llmfw.api.http.errors import error_response, handle, route_of
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import ComponentError, LLMFWError, UnreadableRequestError
 from llmfw.core.interfaces.scopes import SCOPES
 from llmfw.core.plugin.calls import ComponentLedger
@@ -133,7 +134,7 @@ def import_route(plugin: str, path: str) -> Any:
         except BaseException as error:  # a plugin's module may raise anything
             raise_if_process_ends(error)
             raise ComponentError(
-                f"{route_entry(plugin, path)} cannot be imported: {type(error).__name__}: {error}"
+                f"{route_entry(plugin, path)} cannot be imported: {described(error)}"
             ) from error
     try:
         Router("/", route_handlers=[found])

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import EngineDeadError, LLMFWError, StorageError
 from llmfw.core.interfaces.batch_store import ENDED, BatchError, BatchRecord, BatchStore, LineResult
 
@@ -244,7 +245,7 @@ class Job:
     async def _give_up(self, error: Exception) -> None:
         """Mark the job as failed. If it is finalizing or cancelling already, wait and retry instead."""
         record = await self._context.batches.get(self.id)
-        message = f"the server failed on this batch: {type(error).__name__}: {error}"
+        message = f"the server failed on this batch: {described(error)}"
         reason = BatchError(code="internal_error", message=message)
         if record.status == "validating":
             await self._move(record, states.rejected(record, [reason], _now()))

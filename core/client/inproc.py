@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from llmfw.core.base.control import Answer, Command
+from llmfw.core.base.described import described
 from llmfw.core.base.engine_info import ControlAnswer, EngineInfo, EngineStats
 from llmfw.core.base.request import Abort, EmbedRequest, Request, ToEngine, TokenEvent
 from llmfw.core.engine.generation.stream_interval import StreamInterval
@@ -87,7 +88,7 @@ class InprocEngineClient(EngineClient):
                     self._loop.call_soon_threadsafe(self._streams.deliver, events)
         except Exception as error:
             logger.exception("the engine failed")
-            self._loop.call_soon_threadsafe(self._fail, f"the engine failed: {type(error).__name__}: {error}")
+            self._loop.call_soon_threadsafe(self._fail, f"the engine failed: {described(error)}")
 
     def _take_all_in(self) -> bool:
         """Handle all messages in the inbox; if the engine has no work, wait for one.

@@ -22,6 +22,7 @@ from llmfw.core.base.control import (
     Sleep,
     Wake,
 )
+from llmfw.core.base.described import described
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import (
     CrashingRequestError,
@@ -336,7 +337,7 @@ class SupervisedEngineClient(EngineClient):
                         await self._restart()
         except Exception as error:
             logger.exception("The engine's supervisor failed")
-            self._give_up(f"the engine's supervisor failed: {type(error).__name__}: {error}")
+            self._give_up(f"the engine's supervisor failed: {described(error)}")
 
     async def _restart(self) -> None:
         """Try once to start a new engine process, after a delay that grows with the number of tries."""

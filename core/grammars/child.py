@@ -19,6 +19,7 @@ from time import clock_gettime, process_time
 
 import msgspec
 
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.memory import resident_bytes
 from llmfw.core.base.request import GrammarSpec
@@ -172,7 +173,7 @@ def _verdict(prove: Prove, spec: GrammarSpec) -> Verdict:
         return Verdict(outcome="failed", message=str(error), detail=detail, where=error.where)
     except BaseException as error:  # noqa: BLE001 - a plugin's error; the API process logs it
         detail = "".join(traceback.format_exception(error))
-        return Verdict(outcome="failed", message=f"{type(error).__name__}: {error}", detail=detail[-8000:])
+        return Verdict(outcome="failed", message=described(error), detail=detail[-8000:])
 
 
 def _out_of_memory() -> str:

@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 import numpy as np
 
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import GrammarCostError, RequestError
 from llmfw.core.base.memory import resident_bytes
 from llmfw.core.base.request import GrammarSpec
@@ -59,7 +60,7 @@ def asked(method: Callable[ArgsT, FoundT], *args: ArgsT.args, **kwargs: ArgsT.kw
         raise
     except BaseException as error:  # a plugin may raise anything
         name = getattr(method, "__name__", type(method).__name__)
-        raise FailedCallError(f"{name}()", f"{type(error).__name__}: {error}") from error
+        raise FailedCallError(f"{name}()", described(error)) from error
 
 
 def prove(

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from llmfw.core.base.described import described
+
 from .calls import ComponentCalls
 from .containment import raise_if_process_ends
 
@@ -55,7 +57,7 @@ class Asked:
             if self._calls is not None:
                 self._calls.failures += 1
             is_answer = isinstance(error, WrongAnswerError)
-            self.failure = str(error) if is_answer else f"{type(error).__name__}: {error}"
+            self.failure = str(error) if is_answer else described(error)
             logger.exception(
                 "%s failed and is no longer used: %s. %s", *(self._who, self.failure, self._instead)
             )

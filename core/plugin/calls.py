@@ -18,6 +18,7 @@ from time import perf_counter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from llmfw.core.base.described import described
 from llmfw.core.base.engine_info import ComponentUse
 from llmfw.core.base.errors import (
     ComponentError,
@@ -254,14 +255,12 @@ class ComponentCalls:
 
         self.failures += 1
         logging.getLogger(__name__).error(
-            "%s failed in %s: %s: %s", self.entry, where, type(error).__name__, error, exc_info=error
+            "%s failed in %s: %s", self.entry, where, described(error), exc_info=error
         )
         return ComponentFailedError(f"{self.entry.spoken} failed on this request; the server's log says why")
 
     def _failed_at_start(self, error: BaseException, where: str) -> ComponentError:
-        return ComponentError(
-            f"{self.entry} failed in {where} as the server started: {type(error).__name__}: {error}"
-        )
+        return ComponentError(f"{self.entry} failed in {where} as the server started: {described(error)}")
 
     def use(self) -> ComponentUse:
         """Return the totals of the calls since start."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from llmfw.core.base.config import OptionValue
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import ComponentError, ConfigError
 
 from .containment import raise_if_process_ends
@@ -72,7 +73,7 @@ class Choice:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; it is reported
             raise_if_process_ends(error)
-            broken = ComponentError(f"{entry} failed: {type(error).__name__}: {error}")
+            broken = ComponentError(f"{entry} failed: {described(error)}")
             return Rejection(str(broken), broken)
         return Rejection(found) if isinstance(found, str) else found
 

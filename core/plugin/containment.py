@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from llmfw.core.base.described import described
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -73,7 +75,7 @@ def contained(error: BaseException) -> Exception:
     raise_if_process_ends(error)
     if isinstance(error, Exception):
         return error
-    return RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+    return RuntimeError(described(error)).with_traceback(error.__traceback__)
 
 
 def raise_if_task_ends(error: BaseException, task: asyncio.Task[Any] | None = None) -> None:

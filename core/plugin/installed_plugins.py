@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, EntryPoint, distributions
 
+from llmfw.core.base.described import described
+
 from .one_line import one_line
 from .package_metadata import folder_of, head_of, name_and_version
 
@@ -42,7 +44,7 @@ def find_plugins(group: str) -> InstalledPlugins:
         except Exception as error:  # noqa: BLE001 (damaged metadata raises various exceptions)
             found.damaged.append(
                 f"package {_shown(package)} is damaged: its entry_points.txt cannot be read "
-                f"({one_line(f'{type(error).__name__}: {error}')}); its plugins are left out, as are backends of torch "
+                f"({one_line(described(error))}); its plugins are left out, as are backends of torch "
                 "and triton that other packages bring; reinstall or uninstall it"
             )
             continue
@@ -80,7 +82,7 @@ def _packages(found: InstalledPlugins) -> Iterator[Distribution]:
         except Exception as error:  # noqa: BLE001 (finders of other packages may raise anything)
             found.damaged.append(
                 "the search for installed packages stopped, so that plugins may be missing: "
-                + one_line(f"{type(error).__name__}: {error}")
+                + one_line(described(error))
             )
             return
         yield package

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from llmfw.core.base.described import described
+
 from .component_options import default_of, fault_of_default
 from .containment import raise_if_process_ends
 from .one_line import one_line
@@ -117,4 +119,4 @@ def _wrong_defaults(struct: type[msgspec.Struct]) -> Sequence[str]:
         ]
     except BaseException as error:  # noqa: BLE001 - a plugin's types may raise anything
         raise_if_process_ends(error)
-        return [f"Options cannot be read: {one_line(f'{type(error).__name__}: {error}')}"]
+        return [f"Options cannot be read: {one_line(described(error))}"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
 from llmfw.core.interfaces.model_source import ModelSource
 
@@ -87,7 +88,7 @@ def resolve_model(
         raise
     except BaseException as error:  # a plugin may raise anything; it is reported
         raise_if_process_ends(error)
-        raise ComponentError(f"{entry} failed in folder(): {type(error).__name__}: {error}") from error
+        raise ComponentError(f"{entry} failed in folder(): {described(error)}") from error
     folder = _model_folder(path, str(entry))
     tools, reasoning = (
         name and default_name(registry, kind, name, entry.plugin)

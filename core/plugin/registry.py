@@ -20,6 +20,7 @@ from importlib.metadata import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llmfw.core.base.about import version
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import ComponentError, ConfigError, LostComponentError, UnknownComponentError
 from llmfw.core.base.suggestion import did_you_mean, nearest
 
@@ -160,7 +161,7 @@ class Entry:
             raise
         except BaseException as error:  # whatever a foreign class raises is the cause to report
             raise_if_process_ends(error)
-            raise ComponentError(f"{self} cannot be built: {type(error).__name__}: {error}") from error
+            raise ComponentError(f"{self} cannot be built: {described(error)}") from error
 
     def _import(self) -> Any:
         """Import the object at the path; report a slow import, and restore the settings of torch that it changes."""
@@ -324,7 +325,7 @@ class Registry:
 
 def reason_of(error: BaseException) -> str:
     """Return why an import failed, as one line."""
-    reason = one_line(f"{type(error).__name__}: {error}")
+    reason = one_line(described(error))
     if isinstance(error, ImportError) and (error.name or "").split(".")[0] == "llmfw":
         reason += f"; this is llmfw {version()}, and the plugin was made for another one"
     return reason

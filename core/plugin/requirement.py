@@ -10,6 +10,7 @@ import re
 from importlib.metadata import Distribution, distribution
 
 from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.base.described import described
 
 from .one_line import one_line
 from .package_metadata import name_and_version
@@ -31,7 +32,7 @@ def reason_against(package: Distribution | None) -> str | None:
     try:
         head = (package.read_text("METADATA") or "").partition("\n\n")[0]
     except Exception as error:  # noqa: BLE001 (damaged metadata raises various exceptions)
-        return f"its METADATA cannot be read: {one_line(f'{type(error).__name__}: {error}')}; reinstall the package"
+        return f"its METADATA cannot be read: {one_line(described(error))}; reinstall the package"
     for line in _REQUIREMENT.findall(head):
         asked_of_us = re.match(r"llmfw[-_.]engine(?![\w.-])", line, re.IGNORECASE)
         if not asked_of_us or not re.search(r"[<>=~!]", line.partition(";")[0]):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NoReturn
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from llmfw.core import ChatTemplate, ConfigError, Message, RequestError
+from llmfw.core.base.described import described
 
 from .content_form import content_forms
 from .meter import LimitError, Limits, NotBriefError
@@ -118,7 +119,7 @@ class JinjaChatTemplate(ChatTemplate):
                 f"the chat template: {_shown(error.message or error)}", param="messages"
             ) from error
         except Exception as error:
-            cause = _shown(f"{type(error).__name__}: {error}")
+            cause = _shown(described(error))
             raise RequestError(
                 f"the chat template cannot render these messages: {cause}", param="messages"
             ) from error
