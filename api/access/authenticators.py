@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from llmfw.core.base.bare_traceback import bare_traceback
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError, ComponentFailedError, ConfigError, OverloadedError
 from llmfw.core.interfaces.authenticator import Authenticator, Credentials, Principal, Refusal
@@ -22,7 +23,6 @@ from llmfw.core.plugin.containment import contained, raise_if_process_ends
 from llmfw.core.plugin.option_keys import refuse_options_of_others
 from llmfw.core.plugin.registry import Entry, Registry
 
-from .bare_traceback import bare_traceback
 from .key_table import ADMIN
 from .principals import KeptPrincipals, Known, digest_of
 

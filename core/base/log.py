@@ -9,6 +9,7 @@ import copy
 import logging
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from .log_file import LogFile
@@ -77,13 +78,17 @@ class LogTarget:
     Args:
         form: "text" or "json" (see `json_log`).
         path: path of the log file; None: stderr.
+        also: further handlers of llmfw's own lines, which are not those of each HTTP request.
 
     Raises:
         ConfigError: the file cannot be written.
     """
 
-    def __init__(self, form: str = "text", path: str | None = None) -> None:
+    def __init__(
+        self, form: str = "text", path: str | None = None, also: Sequence[logging.Handler] = ()
+    ) -> None:
         self._is_json = form == "json"
+        self.also = also
         self._stream: Any = sys.stderr if path is None else LogFile(path)
 
     def handler(self, text: logging.Formatter | None = None) -> logging.Handler:
@@ -110,5 +115,5 @@ def setup_logging(level: str, target: LogTarget | None = None) -> None:
         level: least severe level to write: "debug", "info", "warning" or "error".
         target: where messages go; None: to stderr, as text.
     """
-    handler = (target or LogTarget()).handler()
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    target = target or LogTarget()
+    logging.basicConfig(level=level.upper(), handlers=[target.handler(), *target.also], force=True)

@@ -38,6 +38,7 @@ from llmfw.core.ipc.wire import (
 
 from .answers import ControlAnswers, StatsAnswers
 from .client import EngineClient
+from .end_recorder import EndRecorder
 from .streams import EventStreams
 from .watchdog import LOOK_S, Hang, Watchdog, WatchdogLimits, state_of
 
@@ -73,6 +74,7 @@ class ProcessEngineClient(EngineClient):
         config: the engine's settings.
         command: command line to run; it must behave as `llmfw.core.engine.process.process` does.
         watchdog: time limits after which the engine counts as hung and is killed; None: no limits.
+        recorder: records the end of the process; None: it is not recorded.
 
     Attributes:
         was_ended_from_outside: whether the process ended because of SIGKILL, SIGTERM or SIGSTOP. These
@@ -84,7 +86,9 @@ class ProcessEngineClient(EngineClient):
         config: EngineConfig,
         command: Sequence[str] = ENGINE_COMMAND,
         watchdog: WatchdogLimits | None = None,
+        recorder: EndRecorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._config = config
         self._command = command
         self._limits = watchdog
@@ -126,6 +130,7 @@ class ProcessEngineClient(EngineClient):
             yield
         finally:
             if not self._closed:
+                self._expect_end()
                 self._process.terminate()
                 self._end_process(self._process)
                 self._socket.close()
@@ -186,10 +191,13 @@ class ProcessEngineClient(EngineClient):
         assert self._process is not None
         self._closed = True
         is_dead = self.failure is not None
+        if not is_dead:
+            self._expect_end()
         self._fail(EngineDeadError("the engine was closed"))
         if not is_dead:
             self._process.terminate()
         await asyncio.to_thread(self._end_process, self._process, LAST_WORDS_S if is_dead else STOP_TIMEOUT_S)
+        self._record_end(self._process)
         if self._watching is not None:
             self._watching.cancel()
         self._hang_up()
@@ -197,16 +205,19 @@ class ProcessEngineClient(EngineClient):
     def _spawn(self) -> subprocess.Popen[bytes]:
         self._socket, theirs = new_pair()
         page = new_page()
+        flight = None if self._recorder is None else self._recorder.files
         try:
             with theirs:
-                inherited = [theirs.fileno(), page]
+                inherited = [theirs.fileno(), page, *(flight.descriptors if flight else ())]
                 process = start_child(
                     self._command, child_environment(), stdin=subprocess.PIPE, pass_fds=inherited
                 )
-                launch = Launch(self._config, [theirs.fileno()], page)
+                launch = Launch(self._config, [theirs.fileno()], page, flight)
             self._page = HeartbeatReader(page)
         finally:
             os.close(page)
+            if self._recorder is not None:
+                self._recorder.note_started()
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # the process has ended, which `_wait` notices
             write_launch(process.stdin, launch)
@@ -228,6 +239,8 @@ class ProcessEngineClient(EngineClient):
         else:
             logger.error("%s. The stacks of its threads follow; then the engine is killed", hang.reason)
             process.send_signal(signal.SIGUSR1)
+        if self._recorder is not None:
+            self._recorder.note_hang(process, hang.reason, can_write=not hang.is_stopped)
         self._fail(EngineDeadError(hang.reason))
         if not hang.is_stopped:
             await asyncio.sleep(STACKS_S)
@@ -244,6 +257,8 @@ class ProcessEngineClient(EngineClient):
     async def _on_exit(self, returncode: int) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_ended.wait(), LAST_WORDS_S)
+        assert self._process is not None
+        self._record_end(self._process)
         if self._closed:
             return
         how = _how_it_ended(returncode)
@@ -252,6 +267,16 @@ class ProcessEngineClient(EngineClient):
             logger.error("%s", how)
         when = "" if self._ready.done() else " while it started; its own lines above say more"
         self._fail(EngineDeadError(how + when))
+
+    def _expect_end(self) -> None:
+        if self._recorder is not None:
+            self._recorder.expect_end()
+
+    def _record_end(self, process: subprocess.Popen[bytes]) -> None:
+        """Report an unexpected end of the process, which has ended."""
+        if self._recorder is not None:
+            returncode = process.returncode
+            self._recorder.finish(returncode, _how_it_ended(returncode), self.heartbeat(), self._info)
 
     @staticmethod
     def _end_process(process: subprocess.Popen[bytes], patience_s: float = STOP_TIMEOUT_S) -> None:
@@ -291,6 +316,8 @@ class ProcessEngineClient(EngineClient):
             self._on_failed(message)
 
     def _on_failed(self, message: EngineFailed) -> None:
+        if self._recorder is not None:
+            self._recorder.note_failure(message, was_ready=self._ready.done())
         if self._ready.done():
             self._fail(EngineDeadError(f"the engine failed: {message.kind}: {message.message}"))
         else:

@@ -20,6 +20,8 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import EngineFailed, FromEngine
 from llmfw.core.base.errors import EngineError, LLMFWError, RequestError
 
+from .flight_recorder import FlightFiles
+
 _PREFIX = 8  # bytes that hold the length of a frame
 _BUFFER = 4 * 2**20  # size of a socket's send buffer in bytes; the system may allow less
 
@@ -32,11 +34,13 @@ class Launch(msgspec.Struct, frozen=True):
         sockets: file descriptors of the inherited sockets, one for each client.
         heartbeat: file descriptor of the shared memory for progress reports; None: the engine reports no
             progress.
+        flight: shared memory for what the engine leaves behind at its end; None: nothing is kept.
     """
 
     config: EngineConfig
     sockets: Sequence[int]
     heartbeat: int | None = None
+    flight: FlightFiles | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -13,6 +13,7 @@ from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import EngineError, OverloadedError, RequestError
 from llmfw.core.base.request import FinishReason, Request, TokenEvent, TokenLogprob, Wait
+from llmfw.core.base.step_sizes import StepSizes
 
 # Run as a script it stands alone in its folder.
 try:
@@ -79,7 +80,7 @@ class EchoEngine:
         self._running: dict[str, tuple[Request, int]] = {}
         self._soon: list[tuple[float, Request]] = []
         self._wake: Callable[[], None] = lambda: None
-        self._report_step: Callable[[int], None] = lambda num_tokens: None
+        self._report_step: Callable[[StepSizes], None] = lambda sizes: None
 
     @property
     def has_work(self) -> bool:
@@ -99,7 +100,7 @@ class EchoEngine:
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
-    def call_before_steps(self, report: Callable[[int], None]) -> None:
+    def call_before_steps(self, report: Callable[[StepSizes], None]) -> None:
         self._report_step = report
 
     def add(self, request: Request) -> None:
@@ -122,7 +123,7 @@ class EchoEngine:
             self.aborted.append(request_id)
 
     def step(self) -> list[TokenEvent]:
-        self._report_step(len(self._running))
+        self._report_step(StepSizes(len(self._running), len(self._running)))
         time.sleep(self._delay or 0.0005)
         while self.sleep_s == 0:
             self._begin(self._soon.pop(0)[1])

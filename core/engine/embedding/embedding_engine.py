@@ -15,6 +15,7 @@ from llmfw.core.base.control import Answer, EngineCommand, GetPolicy, PolicyInfo
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ConfigError, ContextLengthError, RequestError
 from llmfw.core.base.request import EmbedRequest, FinishReason, TokenEvent
+from llmfw.core.base.step_sizes import StepSizes
 from llmfw.core.model.device.devices import choose_device
 from llmfw.core.model.quantization.chosen_scheme import choose_scheme
 from llmfw.core.plugin.calls import ComponentLedger
@@ -116,7 +117,7 @@ class EmbeddingEngine:
         self._clock = clock
         self._ledger = ledger or ComponentLedger()
         self._open: dict[str, _Open] = {}
-        self._report_step: Callable[[int], None] = lambda num_tokens: None
+        self._report_step: Callable[[StepSizes], None] = lambda sizes: None
 
     @classmethod
     def build(cls, config: EngineConfig, registry: Registry, *, classifies: bool = False) -> EmbeddingEngine:
@@ -171,8 +172,8 @@ class EmbeddingEngine:
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Do nothing, because only `add` gives this engine work, and its caller knows of that."""
 
-    def call_before_steps(self, report: Callable[[int], None]) -> None:
-        """Register a function to call with each batch's number of tokens, before the batch is computed."""
+    def call_before_steps(self, report: Callable[[StepSizes], None]) -> None:
+        """Register a function to call with each batch's sizes, before the batch is computed."""
         self._report_step = report
 
     def add(self, request: EmbedRequest) -> None:
@@ -210,7 +211,8 @@ class EmbeddingEngine:
         if not batch:
             return late
         num_tokens = sum(len(waiting.prompt) for waiting in batch)
-        self._report_step(num_tokens)
+        longest = max(len(waiting.prompt) for waiting in batch)
+        self._report_step(StepSizes(num_tokens, len(batch), longest=longest, num_waiting=len(self._queue)))
         try:
             vectors = self._encoder.encode(
                 [waiting.prompt for waiting in batch],
@@ -228,7 +230,6 @@ class EmbeddingEngine:
             "Embed batch. #seq: %d, #token: %d, #queue-seq: %d",
             *(len(batch), num_tokens, len(self._queue)),
         )
-        longest = max(len(waiting.prompt) for waiting in batch)
         seconds = self._deferrable_budget.end(begun, len(batch), len(batch) * longest)
         touched = dict.fromkeys(waiting.request.id for waiting in batch)
         ends = [event for request_id in touched if (event := self._finish(request_id, seconds)) is not None]

@@ -10,12 +10,14 @@ import logging
 from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy as np
 import torch
 
 from llmfw.core.base.control import Answer, EngineCommand
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ComponentFailedError, RequestError
 from llmfw.core.base.request import Request, TokenEvent
+from llmfw.core.base.step_sizes import StepSizes
 from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.containment import contained
@@ -84,7 +86,7 @@ class Engine:
         self._random_seed = random_seed
         self._num_added = 0
         self._num_generated = 0
-        self._report_step: Callable[[int], None] = lambda num_tokens: None
+        self._report_step: Callable[[StepSizes], None] = lambda sizes: None
 
     @property
     def has_own_threads(self) -> bool:
@@ -119,8 +121,8 @@ class Engine:
         true."""
         self._grammars.call_when_ready(wake)
 
-    def call_before_steps(self, report: Callable[[int], None]) -> None:
-        """Register a function to call with each step's number of tokens, before the step is computed."""
+    def call_before_steps(self, report: Callable[[StepSizes], None]) -> None:
+        """Register a function to call with each step's sizes, before the step is computed."""
         self._report_step = report
 
     def add(self, request: Request) -> None:
@@ -173,7 +175,7 @@ class Engine:
         begun = self._deferrable_budget.begin()
         plan = self._schedule()
         self._admission_control.note_admitted(self._scheduler)
-        self._report_step(plan.num_tokens)
+        self._report_step(self._sizes_of(plan))
         self._meter.planned()
         events += self._loop.run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
@@ -183,6 +185,19 @@ class Engine:
         events += self._admission_control.tell_waits(self._scheduler)
         self._meter.committed()
         return events
+
+    def _sizes_of(self, plan: BatchPlan) -> StepSizes:
+        """Return the sizes of a step, and of what waits and runs at its start."""
+        return StepSizes(
+            num_tokens=plan.num_tokens,
+            num_sequences=len(plan.sequences),
+            num_prefilling=int(np.count_nonzero(plan.is_prefill)),
+            num_drafted=len(plan.drafts),
+            longest=int(plan.step.kv_lens.max(initial=0)),
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting,
+            num_used_tokens=self._pages.num_used_tokens,
+        )
 
     def _end_late(self) -> list[TokenEvent]:
         """End the requests whose timeout has passed, whatever their state; return their final events."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from llmfw.core.base.control import Answer, EngineCommand
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.request import TokenEvent
+from llmfw.core.base.step_sizes import StepSizes
 
 
 class AnyEngine(Protocol):
@@ -50,8 +51,8 @@ class AnyEngine(Protocol):
         """Register a function to call, in any thread, when something other than `add` makes `has_work`
         true."""
 
-    def call_before_steps(self, report: Callable[[int], None]) -> None:
-        """Register a function to call with each step's number of tokens, before the step is computed."""
+    def call_before_steps(self, report: Callable[[StepSizes], None]) -> None:
+        """Register a function to call with each step's sizes, before the step is computed."""
 
     def abort(self, request_id: str) -> None:
         """End a request without an event. Unknown ids are ignored."""

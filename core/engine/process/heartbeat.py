@@ -11,10 +11,11 @@ from __future__ import annotations
 import enum
 import mmap
 import os
-import tempfile
 import threading
 import time
 from typing import NamedTuple
+
+from llmfw.core.ipc.memory_file import new_memory_file
 
 BEAT_S = 0.5
 """Seconds between two beats of a running process."""
@@ -53,13 +54,7 @@ def new_page() -> int:
 
     The caller must close the descriptor.
     """
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("llmfw-heartbeat")
-    else:  # macOS
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.truncate(descriptor, _SIZE)
-    return descriptor
+    return new_memory_file("llmfw-heartbeat", _SIZE)
 
 
 class HeartbeatReader:

@@ -23,8 +23,10 @@ from llmfw.core.base.engine_info import EngineStats, FromEngine
 from llmfw.core.base.errors import LLMFWError, UnreadableRequestError
 from llmfw.core.base.log import LogTarget, setup_logging
 from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, Request, TokenEvent
+from llmfw.core.base.step_sizes import StepSizes
 from llmfw.core.imports import garbage
 from llmfw.core.ipc.child import settle
+from llmfw.core.ipc.flight_recorder import FlightRecorder
 from llmfw.core.ipc.request_decoder import RequestDecoder
 from llmfw.core.ipc.wire import Launch, encode, failure_of, read_launch
 from llmfw.core.plugin.containment import ProcessEnd
@@ -54,6 +56,7 @@ class EngineServer:
         alarm: object that wakes the thread that polls `connections`.
         stream_interval: number of tokens in one event, unless a request sets its own.
         heartbeat: reports progress to the client; None: progress is not reported.
+        recorder: records the steps; None: they are not recorded.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class EngineServer:
         alarm: Waker,
         stream_interval: int = 1,
         heartbeat: Heartbeat | None = None,
+        recorder: FlightRecorder | None = None,
     ) -> None:
         self._engine = engine
         self._connections = connections
@@ -72,7 +76,8 @@ class EngineServer:
         self._owners: dict[str, Client] = {}
         self._idle_seconds = 0.0
         engine.call_when_ready(alarm.ring)
-        engine.call_before_steps(self._heartbeat.step)
+        self._recorder = recorder
+        engine.call_before_steps(self._note_step)
 
     def run(self) -> None:
         """Serve requests until an exception ends the process. Sleeps while there is no work."""
@@ -92,6 +97,12 @@ class EngineServer:
             logger.exception("the engine failed; it ends, and with it every open request")
             _say_to_all(self._connections, failure_of(error), last=True)
             raise SystemExit(1) from error
+
+    def _note_step(self, sizes: StepSizes) -> None:
+        """Report that a step starts, and record its sizes."""
+        self._heartbeat.step(sizes.num_tokens)
+        if self._recorder is not None:
+            self._recorder.note_step(sizes)
 
     def _poll(self) -> list[tuple[Client, list[bytes]]]:
         """Return the payloads that clients have sent; if there is no other work, wait for them."""
@@ -221,6 +232,10 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
 def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
     _watch_parent()
     setup_logging(launch.config.log_level, LogTarget(launch.config.log_format, launch.config.log_file))
+    recorder = None if launch.flight is None else FlightRecorder(launch.flight)
+    if recorder is not None:
+        recorder.take_log()
+        recorder.take_stacks()
     heartbeat = Heartbeat(launch.heartbeat)
     heartbeat.start_beating()
     alarm = Waker()
@@ -234,7 +249,7 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
         raise SystemExit(1) from error
     garbage.settle()
     end.engine_is_up()
-    EngineServer(engine, connections, alarm, launch.config.stream_interval, heartbeat).run()
+    EngineServer(engine, connections, alarm, launch.config.stream_interval, heartbeat, recorder).run()
 
 
 def _build(config: EngineConfig) -> AnyEngine:

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from llmfw.api.access.bare_traceback import CAUSE, CONTEXT, bare_traceback
+from llmfw.core.base.bare_traceback import CAUSE, CONTEXT, bare_traceback
 
 SECRET = "very-secret 'quoted'\n"
 
