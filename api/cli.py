@@ -42,7 +42,7 @@ _OWN = (
         "admin:trace_command",
         "Show why a request waited, and how much of its prompt was cached.",
     ),
-    ("debug", "debug.group:debug_group", "Find a fault: compute recorded steps again."),
+    ("debug", "debug.group:debug_group", "Find a fault, and pack a bug report."),
 )
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a command that SIGINT has ended."""

@@ -65,6 +65,7 @@ LIGHT_COMMANDS = (
     "plan demo --device h100",
     "plugin new --help",
     "check --help",
+    "debug bundle --help",
 )
 LIGHT = (
     "api",

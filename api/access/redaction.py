@@ -19,14 +19,20 @@ costs a SHA-256 digest.
 MAX_TEXT = 2048  # characters
 
 _WORD = re.compile(r"[A-Za-z0-9]+|.", re.DOTALL)
+# Each run of characters is looked through once: a text of 64 KiB must not take longer than its length asks for.
 _LIKE_KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"(?:sk|pk|rk|hf|gh[opsu]|github_pat|glpat|gsk|xai|xox[a-z]|pplx|nvapi|key|api[-_]?key|token|secret)[-_=:][A-Za-z0-9_+/=.-]{8,}"
-    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.-]+"  # a JSON web token
+    r"|eyJ[A-Za-z0-9_-]{8,1024}+\.[A-Za-z0-9_.-]+"  # a JSON web token
     r"|AIza[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{12,}"
-    r"|(?=[A-Za-z0-9_+-]*[a-z])(?=[A-Za-z0-9_+-]*[A-Z])(?=[A-Za-z0-9_+-]*[0-9])[A-Za-z0-9_+-]{40,}=*"  # 30 random bytes
+    r"|(?<![_+-])(?=[A-Za-z0-9_+-]*[a-z])(?=[A-Za-z0-9_+-]*[A-Z])(?=[A-Za-z0-9_+-]*[0-9])[A-Za-z0-9_+-]{40,}=*"  # 30 random bytes
     r")"
 )
+
+
+def hide_keys(text: str) -> str:
+    """Return a text with all that looks like a key hidden."""
+    return _LIKE_KEY.sub(HIDDEN, text)
 
 
 class Redaction:
@@ -43,7 +49,7 @@ class Redaction:
         """Return a text with its keys hidden, cut after MAX_WORDS words."""
         words = _WORD.findall(text[:MAX_TEXT])
         hidden = "".join(self._without_known(words[: 2 * MAX_WORDS]))  # a key may start before the cut
-        shown = _WORD.findall(_LIKE_KEY.sub(HIDDEN, hidden))
+        shown = _WORD.findall(hide_keys(hidden))
         cut = "…" if len(shown) > MAX_WORDS or len(words) > 2 * MAX_WORDS or len(text) > MAX_TEXT else ""
         return "".join(shown[:MAX_WORDS]) + cut
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from llmfw.api.access.authenticators import build_authenticators
 from llmfw.api.access.keyring import Keyring
+from llmfw.api.crashes.crash_reports import CrashReports
+from llmfw.api.crashes.reporting import reporting
 from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.server.announcement import Given, settings_line
 from llmfw.api.server.edge_checks import check_edge
@@ -58,8 +60,9 @@ def serve(
         EngineLostError: the engine died too often to be restarted.
         PluginError: code in this process ended the server.
     """
-    with Signals() as signals:
-        log = LogTarget(server_config.log_format, server_config.log_file)
+    with Signals() as signals, reporting(engine_config, server_config) as reports:
+        also = () if reports is None else (reports.log_handler,)
+        log = LogTarget(server_config.log_format, server_config.log_file, also)
         setup_logging(server_config.log_level, log)
         logger.info("%s", settings_line(engine_config, server_config, given or Given()))
         logger.debug("Resolved %s", settings_line(engine_config, server_config, Given()))
@@ -67,10 +70,7 @@ def serve(
         controls = ServerControls(keys, Drain(server_config.drain_timeout), certificate_of(server_config))
         check_edge(server_config)
         with listening(server_config) as sock:
-            limits = WatchdogLimits.of(server_config.watchdog_timeout)
-            client = SupervisedEngineClient(
-                lambda: ProcessEngineClient(engine_config, watchdog=limits), RestartPolicy.of(server_config)
-            )
+            client = _supervised_client(engine_config, server_config, reports)
             check_options(engine_config, server_config, plugins.registry)
             extensions = _extensions(server_config, plugins.registry)
             lingering = Lingering()
@@ -96,6 +96,19 @@ def serve(
             except SystemExit as error:  # of a task: asyncio ends the event loop
                 raise PluginError(ended_by(plugins, f"raised SystemExit({error.code!r})")) from error
             return signals.exit_code
+
+
+def _supervised_client(
+    engine: EngineConfig, server: ServerConfig, reports: CrashReports | None
+) -> SupervisedEngineClient:
+    """Return the client of the engine, whose crashes are reported."""
+    limits = WatchdogLimits.of(server.watchdog_timeout)
+
+    def new_life() -> ProcessEngineClient:
+        recorder = None if reports is None else reports.new_recorder()
+        return ProcessEngineClient(engine, watchdog=limits, recorder=recorder)
+
+    return SupervisedEngineClient(new_life, RestartPolicy.of(server))
 
 
 def _extensions(config: ServerConfig, registry: Registry) -> Extensions:

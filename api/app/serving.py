@@ -346,6 +346,7 @@ def _setup_uvicorn_logging(log: LogTarget) -> None:
         text = uvicorn.logging.DefaultFormatter(form, TIME_FORMAT, use_colors=False)
         logging.getLogger(name).handlers = [log.handler(text)]
         logging.getLogger(name).propagate = False
+    logging.getLogger("uvicorn").handlers += log.also
     logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_UNTOLD))
 
 

@@ -217,6 +217,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout: Annotated[float, msgspec.Meta(ge=0), Setting(
         "Time for running requests to end when the server stops. New ones get a 503 meanwhile.",
         metavar="SECONDS")] = 30.0
+    crash_reports: Annotated[str | None, Setting(
+        "Write a report to this folder when the engine dies or hangs, or an exception ends the server; none writes none. "
+        "Reports hold no prompts, replies or keys.",
+        unset="crashes below --storage; without --storage none are written", metavar="DIR")] = None
+    crash_details: Annotated[bool, Setting(
+        "Keep the messages of exceptions in crash reports, which may quote requests.",
+        unset="leave them out")] = False
     observers: Annotated[str, Setting(
         "Tell these components what happens to each request, separated by commas; auto: request-metrics.",
         kind="observer", words=("auto", "none"), several=True)] = "auto"

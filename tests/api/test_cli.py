@@ -42,6 +42,8 @@ FLAGS = {
     "--root-path /llm": ("root_path", "/llm"),
     "--trusted-proxy 10.0.0.0/8": ("trusted_proxy", ("10.0.0.0/8",)),
     "--drain-timeout 5": ("drain_timeout", 5.0),
+    "--crash-reports /var/crashes": ("crash_reports", "/var/crashes"),
+    "--crash-details": ("crash_details", True),
     "--api-key k": ("api_key", (("", hashed("k")),)),
     "--api-key ann=k --api-key a2V5==": ("api_key", (("ann", hashed("k")), ("", hashed("a2V5==")))),
     "--api-key ann=k --api-key ann=l": ("api_key", (("ann", hashed("k")), ("ann", hashed("l")))),

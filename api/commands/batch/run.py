@@ -48,6 +48,8 @@ _SERVERS_OWN = (
     "authenticators",
     "authentication_timeout",
     "middleware",
+    "crash_reports",
+    "crash_details",
     "storage",
     "file_store",
     "batch_store",

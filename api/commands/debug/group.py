@@ -8,14 +8,18 @@ from llmfw.core.interfaces.lazy_command import LazyCommand
 
 from ..lazy_group import LazyGroup
 
-_COMMANDS = (("replay", "replay:replay_command", "Compute recorded steps again, and compare the tokens."),)
+_COMMANDS = (
+    ("replay", "replay:replay_command", "Compute recorded steps again, and compare the tokens."),
+    ("bundle", "bundle:bundle_command", "Pack crash reports and a server's facts for a bug report."),
+)
 
 
-@click.group("debug", cls=LazyGroup, short_help="Find a fault: compute recorded steps again.")
+@click.group("debug", cls=LazyGroup, short_help="Find a fault, and pack a bug report.")
 def debug_group() -> None:
-    """Find a fault in the engine.
+    """Find a fault in llmfw, and report it.
 
-    `llmfw serve --record-steps FILE` writes every step; `llmfw debug replay FILE` computes them again.
+    `llmfw serve --record-steps FILE` writes every step; `llmfw debug replay FILE` computes them again. `llmfw debug
+    bundle` packs crash reports and what else a bug report needs.
     """
 
 

@@ -1,0 +1,117 @@
+"""The folder of the crash reports of a server: a folder for each, of which the oldest are removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.errors import ConfigError
+
+MAX_REPORTS = 20
+"""Maximum number of reports in the folder."""
+MAX_BYTES = 20 * 2**20
+"""Maximum size of all reports together, in bytes."""
+FILES = ("report.json", "steps.jsonl", "stacks.txt", "engine.log", "api.log")
+"""Names of the files that a report may have."""
+NONE = "none"
+"""Value of `--crash-reports` that turns reports off."""
+
+_UNFINISHED = ".unfinished"
+
+
+def crash_folder(crash_reports: str | None, storage: str | None) -> Path | None:
+    """Return the folder for crash reports that the settings choose; None: no reports are written.
+
+    Args:
+        crash_reports: value of `--crash-reports`.
+        storage: value of `--storage`.
+    """
+    if crash_reports is not None:
+        return None if crash_reports == NONE else Path(crash_reports).expanduser()
+    return None if storage is None else Path(storage).expanduser() / "crashes"
+
+
+def check_crash_folder(config: ServerConfig) -> None:
+    """Create the folder that `--crash-reports` names.
+
+    Raises:
+        ConfigError: the folder cannot be created or written to.
+    """
+    if config.crash_reports is None or config.crash_reports == NONE:
+        return
+    path = Path(config.crash_reports).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(13, os.strerror(13))
+    except OSError as error:
+        raise ConfigError(
+            f"--crash-reports {config.crash_reports!r} cannot be written: {error.strerror}; name a folder that this "
+            f"user may write to, or {NONE!r} for no reports"
+        ) from error
+
+
+class CrashFolder:
+    """Writes crash reports to a folder. Only the server's user can read them.
+
+    Args:
+        path: the folder, which is created with the first report.
+        max_reports, max_bytes: number and size at which the oldest reports are removed.
+    """
+
+    def __init__(self, path: Path, max_reports: int = MAX_REPORTS, max_bytes: int = MAX_BYTES) -> None:
+        self.path = path
+        self._max_reports = max_reports
+        self._max_bytes = max_bytes
+
+    def write(self, what: str, files: Mapping[str, str]) -> Path:
+        """Write a report, then remove the oldest ones; return the report's folder.
+
+        Args:
+            what: what has happened, in letters and hyphens.
+            files: name of each file, one of FILES → text.
+
+        Raises:
+            OSError: the report cannot be written; nothing of it is left, as far as the disk allows.
+        """
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        unfinished = self.path / f"{_UNFINISHED}-{os.getpid()}"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            unfinished.mkdir(mode=0o700)
+            for name, text in files.items():
+                descriptor = os.open(unfinished / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+                    file.write(text)
+            # Names sort by time.
+            report = unfinished.rename(self.path / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}-{what}")
+        except OSError:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        self._remove_oldest()
+        return report
+
+    def reports(self) -> list[Path]:
+        """Return the folders of all reports, the oldest first.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        if not self.path.exists():
+            return []
+        return sorted(
+            each
+            for each in self.path.iterdir()
+            if not each.name.startswith(".") and not each.is_symlink() and (each / "report.json").is_file()
+        )
+
+    def _remove_oldest(self) -> None:
+        reports = self.reports()
+        sizes = [sum(file.lstat().st_size for file in report.iterdir()) for report in reports]
+        while len(reports) > 1 and (len(reports) > self._max_reports or sum(sizes) > self._max_bytes):
+            shutil.rmtree(reports.pop(0))
+            del sizes[0]

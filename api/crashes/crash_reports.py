@@ -1,0 +1,170 @@
+"""Writes a crash report when the engine ends unexpectedly, or an exception ends the server.
+
+A report is written in a thread: neither a restart of the engine nor a request waits for the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from llmfw.api.access.redaction import HIDDEN
+from llmfw.core.base.bare_traceback import bare_traceback
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.recent_log import RecentLogHandler
+from llmfw.core.base.text_ring import TextRing
+from llmfw.core.client.end_recorder import EndRecorder
+from llmfw.core.client.engine_end import EngineEnd
+from llmfw.core.ipc.step_ring import StepRecord
+
+from .crash_folder import CrashFolder
+from .facts import free_disk, machine, plugins, versions
+from .secrets import Secrets
+from .settings import secrets_of, shown_settings
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Version of the format of report.json."""
+LOG_BYTES = 64 * 1024
+"""Size of the last lines of the API process's log that are kept, in bytes."""
+FINISH_S = 3.0
+"""Seconds that the end of the server waits for a report that is being written."""
+MESSAGE_LEFT_OUT = "left out, as it may quote a request; --crash-details keeps it"
+
+
+class CrashReports:
+    """Writes the crash reports of one server.
+
+    Args:
+        folder: folder of the reports.
+        engine: settings of the engine.
+        server: settings of the server; `crash_details` keeps the messages of exceptions.
+
+    Attributes:
+        log_handler: handler that must receive the log of this process.
+    """
+
+    def __init__(self, folder: CrashFolder, engine: EngineConfig, server: ServerConfig) -> None:
+        self._folder = folder
+        self._keeps_messages = server.crash_details
+        self._settings = shown_settings(engine, server)
+        self._recording = engine.record_steps
+        self._secrets = Secrets(secrets_of(server))
+        self._log = TextRing(memoryview(bytearray(LOG_BYTES)))
+        self.log_handler = RecentLogHandler(self._log, keeps_messages=self._keeps_messages)
+        self._writing: threading.Thread | None = None
+
+    def new_recorder(self) -> EndRecorder:
+        """Return the recorder of one engine process, which reports to this object."""
+        return EndRecorder(self.add_engine_end, keeps_messages=self._keeps_messages)
+
+    def add_engine_end(self, end: EngineEnd) -> None:
+        """Report an unexpected end of an engine process."""
+        facts = {
+            "reason": end.reason,
+            **self._message(end.message),
+            "exit_code": end.returncode if end.returncode >= 0 else None,
+            "signal": _signal_name(end.returncode),
+            "phase": end.phase.name.lower(),
+            "num_step_tokens": end.num_step_tokens,
+            "lived_s": round(end.lived_s, 3),
+            "engine": None if end.info is None else msgspec.to_builtins(end.info),
+        }
+        texts = {
+            "steps.jsonl": "".join(map(_step_line, end.steps)),
+            "stacks.txt": end.stacks,
+            "engine.log": end.log,
+        }
+        self._begin(_what(end), facts, texts, end.message)
+
+    def add_exception(self, error: BaseException) -> None:
+        """Report an exception that ends the server."""
+        facts = {"reason": f"the server failed: {type(error).__name__}", **self._message(str(error))}
+        self._begin("server-failed", facts, {"stacks.txt": bare_traceback(error) + "\n"}, str(error))
+
+    def finish(self, timeout_s: float = FINISH_S) -> None:
+        """Wait until the report that is being written is complete, or the time is over."""
+        if self._writing is not None:
+            self._writing.join(timeout_s)
+
+    def _message(self, message: str) -> dict[str, str]:
+        if not message:
+            return {}
+        return {"message": message if self._keeps_messages else MESSAGE_LEFT_OUT}
+
+    def _begin(self, what: str, facts: Mapping[str, Any], texts: dict[str, str], message: str) -> None:
+        """Write a report in a thread.
+
+        Args:
+            message: message of an exception, which is left out of all texts unless the settings keep it.
+        """
+        if self._writing is not None and self._writing.is_alive():
+            logger.warning("No crash report is written (%s): the last one is still being written", what)
+            return
+        report = {"format": FORMAT, "what": what, "time": time.time(), **facts}
+        texts = {**texts, "api.log": self._log.text()}
+        arguments = (what, report, texts, "" if self._keeps_messages else message)
+        # A daemon: a disk that does not answer must not keep the server from ending.
+        self._writing = threading.Thread(
+            target=self._write, args=arguments, name="llmfw-crash-report", daemon=True
+        )
+        self._writing.start()
+
+    def _write(self, what: str, report: dict[str, Any], texts: dict[str, str], hidden: str) -> None:
+        try:
+            report |= {
+                "has_messages": self._keeps_messages,
+                "recorded_steps": self._recording,
+                "versions": versions(),
+                "plugins": plugins(),
+                "machine": machine() | {"free_disk": free_disk(self._folder.path.parent)},
+                "settings": self._settings,
+            }
+            files = {"report.json": json.dumps(report, indent=2, default=str) + "\n", **texts}
+            files = {name: self._without_secrets(text, hidden) for name, text in files.items() if text}
+            path = self._folder.write(what, files)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong, the server goes on
+            logger.warning(
+                "No crash report could be written to %s: %s: %s",
+                self._folder.path,
+                type(error).__name__,
+                error,
+            )
+            return
+        logger.error("A crash report is in %s; `llmfw debug bundle` packs it for a bug report", path)
+
+    def _without_secrets(self, text: str, hidden: str) -> str:
+        if len(hidden) > 3:
+            text = text.replace(hidden, HIDDEN).replace(json.dumps(hidden)[1:-1], HIDDEN)
+        return self._secrets.hide(text)
+
+
+def _what(end: EngineEnd) -> str:
+    """Return what happened to an engine, for the name of the report."""
+    if end.has_hung:
+        return "engine-hung"
+    if end.info is None:
+        return "engine-not-started"
+    return "engine-failed" if end.returncode >= 0 else "engine-killed"
+
+
+def _signal_name(returncode: int) -> str | None:
+    if returncode >= 0:
+        return None
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def _step_line(step: StepRecord) -> str:
+    sizes = step.sizes._asdict()
+    return json.dumps({"number": step.number, "started_at": round(step.started_at, 6), **sizes}) + "\n"

@@ -1,0 +1,56 @@
+"""Hides keys and passwords in the texts of crash reports and bundles.
+
+The texts should have none: this is the second line of defense.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from llmfw.api.access.redaction import HIDDEN, hide_keys
+
+MIN_LENGTH = 6
+"""Characters from which the value of a secret is searched for. A shorter one would hide ordinary words."""
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|HEADERS|DSN", re.IGNORECASE)
+_OF_URL = re.compile(r"(://)[^/?#\s'\"@]*@")
+
+
+class Secrets:
+    """Hides secrets in a text: those that it knows, passwords in URLs, and what looks like a key.
+
+    Args:
+        values: secrets to hide.
+        environment: environment variables. Values of those whose names look like secrets are hidden, too.
+    """
+
+    def __init__(self, values: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> None:
+        named = [value for name, value in environment.items() if names_secret(name)]
+        lines = {line.strip() for value in (*values, *named) for line in (value, *value.splitlines())}
+        known = sorted((line for line in lines if len(line) >= MIN_LENGTH), key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def hide(self, text: str) -> str:
+        """Return the text with `***` in place of each secret."""
+        if self._known is not None:
+            text = self._known.sub(HIDDEN, text)
+        return hide_keys(_OF_URL.sub(rf"\1{HIDDEN}@", text))
+
+
+def names_secret(name: str) -> bool:
+    """Return whether the name of a variable or an option says that its value is a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def strings_in(value: Any) -> Iterable[str]:
+    """Yield all texts in a value of a setting, such as the keys in its tuples."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from strings_in(list(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from strings_in(each)
