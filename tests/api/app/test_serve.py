@@ -310,17 +310,21 @@ def test_a_plugin_that_ends_the_server_is_named(
     path: str,
     done: str,
     model: Path,
+    tmp_path: Path,
     install_plugin: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(install_plugin("rude", RUDE)))
-    with running(sys.executable, serve_echo.__file__, str(model)) as process:
+    options = ("--crash-reports", str(tmp_path / "crashes"))
+    with running(sys.executable, serve_echo.__file__, str(model), *options) as process:
         process.wait_for(READY)
         with contextlib.suppress(httpx.TransportError):
             httpx.get(process.url + path)
         assert process.popen.wait(20) == 1
     assert process.lines[-1].startswith(f"Error: the server ends, since code in this process {done}")
     assert "'rude' (foreign 1.2)" in process.lines[-1]
+    [report] = (tmp_path / "crashes").iterdir()
+    assert report.name.endswith("-server-failed")
 
 
 def test_a_signal_during_model_loading_ends_cleanly(model: Path) -> None:
