@@ -5,7 +5,7 @@ from __future__ import annotations
 from llmfw.core.base.described import described
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     def __str__(self) -> str:
         raise KeyError("no message")
 
@@ -15,4 +15,4 @@ def test_class_and_message_are_named() -> None:
 
 
 def test_an_unreadable_message_is_reported() -> None:
-    assert described(Unreadable()) == "Unreadable: its message cannot be read, since __str__ raises KeyError"
+    assert described(UnreadableError()) == "UnreadableError: its message cannot be read, since __str__ raises KeyError"
