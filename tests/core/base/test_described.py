@@ -15,4 +15,7 @@ def test_class_and_message_are_named() -> None:
 
 
 def test_an_unreadable_message_is_reported() -> None:
-    assert described(UnreadableError()) == "UnreadableError: its message cannot be read, since __str__ raises KeyError"
+    assert (
+        described(UnreadableError())
+        == "UnreadableError: its message cannot be read, since __str__ raises KeyError"
+    )

@@ -15,5 +15,7 @@ def test_a_failure_without_a_readable_message_counts(caplog: pytest.LogCaptureFi
 
     asked = Asked("policy 'x'", "Requests are admitted in order of arrival")
     assert asked.answer(ask) is None
-    assert "policy 'x' failed and is no longer used: UnreadableError: its message cannot be read" in caplog.text
+    assert (
+        "policy 'x' failed and is no longer used: UnreadableError: its message cannot be read" in caplog.text
+    )
     assert asked.answer(lambda: 1) is None
