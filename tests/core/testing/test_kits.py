@@ -330,6 +330,8 @@ LOGITS_PROCESSORS = {
     "SqueezesOneRow": "test_the_result_is_logits_of_the_same_rows",
     "ReturnsNothing": "test_the_result_is_logits_of_the_same_rows",
     "Standardizes": "test_every_row_keeps_an_allowed_token",
+    "ForbidsLineBreaks": "test_any_token_may_be_the_only_allowed_one",
+    "CollectsRequests": "test_ended_requests_are_forgotten",
     "NeedsThreeTokens": "test_short_and_long_rows_are_processed",
     "TakesPaddingForTokens": "test_a_row_does_not_depend_on_others",
     "ChangesAfterManyCalls": "test_the_same_rows_give_the_same_logits",
