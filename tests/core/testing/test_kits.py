@@ -314,6 +314,7 @@ EVICTION = {
     "ExpiresAtText": "test_every_expiry_is_none_or_a_time",
     "ExpiresByDuration": "test_a_new_leaf_does_not_expire_at_once",
     "ExpiresSoonerIfUsed": "test_a_use_never_hastens_expiry",
+    "ExpiresByTheDay": "test_expiry_is_on_the_clock_of_the_leaf",
     "IgnoresHits": "test_leaves_leave_in_the_stated_order",
     "ExpiresTwice": "test_leaves_expire_at_the_stated_time",
 }
