@@ -105,6 +105,9 @@ class Odd(Authenticator):
     async def forever(self, token: str) -> Any:
         return Principal(tenant="a", expires_at=float("inf"))
 
+    async def milliseconds(self, token: str) -> Any:
+        return Principal(tenant="a", expires_at=1000 * time.time())
+
     async def huge(self, token: str) -> Any:
         return Principal(tenant="a", expires_at=10**5000)
 
@@ -181,6 +184,7 @@ def asked(served: Served, token: str, path: str = "/v1/completions") -> httpx.Re
         "spaced",
         "truthy",
         "forever",
+        "milliseconds",
         "unsaid",
         "listed",
         "unheard",

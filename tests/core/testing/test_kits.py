@@ -281,6 +281,8 @@ AUTHENTICATORS = {
     "ReadsAscii": "test_random_credentials_are_not_recognized",
     "ReturnsTrue": "test_a_known_client_is_recognized",
     "AlreadyExpired": "test_a_known_client_is_recognized",
+    "ExpiresInMilliseconds": "test_a_known_client_is_recognized",
+    "GivesATupleOfScopes": "test_a_known_client_is_recognized",
     "ComparesStart": "test_changed_credentials_are_not_recognized",
     "IgnoresCase": "test_changed_credentials_are_not_recognized",
     "TakesOneOfTwo": "test_repeated_headers_are_not_recognized",
