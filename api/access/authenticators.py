@@ -13,6 +13,7 @@ from typing import Any
 from llmfw.core.base.bare_traceback import bare_traceback
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError, ComponentFailedError, ConfigError, OverloadedError
+from llmfw.core.base.log import SEVERAL_LINES
 from llmfw.core.interfaces.authenticator import Authenticator, Credentials, Principal, Refusal
 from llmfw.core.plugin.asking import WrongAnswerError
 from llmfw.core.plugin.authenticator_answer import check_answer
@@ -169,5 +170,7 @@ def _failed(each: InUse, error: BaseException) -> ComponentFailedError:
     each.calls.failures += 1
     entry = each.calls.entry
     reason = str(error) if isinstance(error, WrongAnswerError) else type(error).__name__
-    logger.error("%s failed in authenticate(): %s\n%s", entry, reason, bare_traceback(error))
+    # Neither the entry nor a bare traceback has text of clients, so line breaks need no escape.
+    text = f"{entry} failed in authenticate(): {reason}\n{bare_traceback(error)}".replace("\n", "\n  ")
+    logger.error("%s", text, extra=SEVERAL_LINES)
     return ComponentFailedError(f"{entry.spoken} failed on this request; the server's log says why")

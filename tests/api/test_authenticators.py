@@ -24,6 +24,7 @@ from llmfw.core import (
     TenantLimits,
 )
 from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.log import LineHandler
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry
@@ -214,8 +215,9 @@ def test_a_client_cannot_steer_the_log(served: Served, caplog: pytest.LogCapture
     """Neither hide text by sending it, nor show its own."""
     asked(served, "raises:File line authenticate ValueError eyJhbGciOi.eyJ")
     asked(served, "raises:other")
-    first, second = (r.getMessage() for r in caplog.records if r.levelname == "ERROR")
+    first, second = (LineHandler().format(record) for record in caplog.records if record.levelname == "ERROR")
     assert first == second
+    assert first.splitlines()[1] == "  Traceback (most recent call last):"
     assert f'File "{__file__}", line' in first
 
 
