@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -14,9 +13,10 @@ from typing import Any
 from llmfw.core.base.bare_traceback import bare_traceback
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ComponentError, ComponentFailedError, ConfigError, OverloadedError
+from llmfw.core.base.log import SEVERAL_LINES
 from llmfw.core.interfaces.authenticator import Authenticator, Credentials, Principal, Refusal
-from llmfw.core.interfaces.scopes import SCOPES
-from llmfw.core.interfaces.tenant_limits import MAX_LIMIT, TenantLimits, wrong_limit
+from llmfw.core.plugin.asking import WrongAnswerError
+from llmfw.core.plugin.authenticator_answer import check_answer
 from llmfw.core.plugin.calls import EXPECTED_ERRORS, ComponentCalls
 from llmfw.core.plugin.choice import choose
 from llmfw.core.plugin.containment import contained, raise_if_process_ends
@@ -31,14 +31,8 @@ logger = logging.getLogger(__name__)
 KIND = "authenticator"
 MAX_CREDENTIALS = 16 * 1024
 """Maximum size of the credentials of a request, in characters; authenticators do not see larger ones."""
-MAX_MESSAGE = 300  # characters
 
-_TENANT = re.compile(r"[\x21-\x7e]{1,128}")
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
-
-
-class WrongAnswerError(Exception):
-    """Raised for an answer of an authenticator that is none of those that it may give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +76,7 @@ class Authenticators:
         """Ask one authenticator, and keep its answer if it may be kept."""
         answer = await self._answer(each, credentials)
         try:
-            _check(answer)
+            check_answer(answer)
         except WrongAnswerError as error:
             raise _failed(each, error) from None
         if not isinstance(answer, Principal):
@@ -171,78 +165,12 @@ def _known(each: InUse, principal: Principal) -> Known:
     return Known(tenant, principal.scopes, principal.limits)
 
 
-def _check(answer: object) -> None:
-    """Raise WrongAnswerError for an answer that an authenticator may not give. The message has no values."""
-    if isinstance(answer, Principal):
-        _check_principal(answer)
-    elif isinstance(answer, Refusal):
-        message: object = answer.message
-        if not isinstance(message, str) or len(message) > MAX_MESSAGE or not _is_text(message):
-            raise WrongAnswerError(f"the message of a refusal is no text of at most {MAX_MESSAGE} characters")
-    elif answer is not None:
-        raise WrongAnswerError(
-            f"it returned {type(answer).__name__} in place of a Principal, a Refusal or None"
-        )
-
-
-def _is_time(value: object) -> bool:
-    """Return whether a value is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an int that is larger than any float
-        return False
-
-
-def _check_principal(principal: Principal) -> None:
-    tenant: object = principal.tenant
-    is_admin: object = principal.is_admin
-    expires_at: object = principal.expires_at
-    if not (isinstance(tenant, str) and isinstance(is_admin, bool)):
-        raise WrongAnswerError("a principal's tenant must be a str, and is_admin a bool")
-    if is_admin and tenant:
-        raise WrongAnswerError("a principal is either the administrator or a tenant")
-    if not is_admin and not _TENANT.fullmatch(tenant):
-        raise WrongAnswerError(
-            "a principal's tenant must have 1 to 128 printable ASCII characters without spaces"
-        )
-    if expires_at is not None and not _is_time(expires_at):
-        raise WrongAnswerError("a principal's expires_at must be a finite number or None")
-    _check_scopes(principal.scopes, is_admin=is_admin)
-    _check_limits(principal.limits, is_admin=is_admin)
-
-
-def _check_scopes(scopes: object, *, is_admin: bool) -> None:
-    if scopes is None:
-        return
-    if is_admin:
-        raise WrongAnswerError("an administrator has all scopes: the principal's scopes must be None")
-    if not isinstance(scopes, frozenset) or not all(isinstance(each, str) for each in scopes):
-        raise WrongAnswerError("a principal's scopes must be a frozenset of str, or None")
-    if not scopes <= SCOPES.keys():
-        raise WrongAnswerError(f"a principal's scopes must be among {', '.join(SCOPES)}")
-
-
-def _check_limits(limits: object, *, is_admin: bool) -> None:
-    if limits is None:
-        return
-    if is_admin:
-        raise WrongAnswerError("an administrator has no limits: the principal's limits must be None")
-    if not isinstance(limits, TenantLimits):
-        raise WrongAnswerError("a principal's limits must be a TenantLimits or None")
-    if name := wrong_limit(limits):
-        raise WrongAnswerError(f"a principal's limits.{name} must be an int from 1 to {MAX_LIMIT}, or None")
-
-
-def _is_text(text: str) -> bool:
-    return text.isprintable() and not any("\ud800" <= char <= "\udfff" for char in text)
-
-
 def _failed(each: InUse, error: BaseException) -> ComponentFailedError:
     """Log a failure without messages, which may quote the credentials; return the error for the client."""
     each.calls.failures += 1
     entry = each.calls.entry
     reason = str(error) if isinstance(error, WrongAnswerError) else type(error).__name__
-    logger.error("%s failed in authenticate(): %s\n%s", entry, reason, bare_traceback(error))
+    # Neither the entry nor a bare traceback has text of clients, so line breaks need no escape.
+    text = f"{entry} failed in authenticate(): {reason}\n{bare_traceback(error)}".replace("\n", "\n  ")
+    logger.error("%s", text, extra=SEVERAL_LINES)
     return ComponentFailedError(f"{entry.spoken} failed on this request; the server's log says why")

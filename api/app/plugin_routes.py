@@ -104,6 +104,26 @@ def _wrong_scope(router: Router) -> str | None:
     return None
 
 
+def refuse_shared_paths(routes: Iterable[tuple[str, str]]) -> None:
+    """Check that the routes of plugins have different paths. Needs no application, hence no model.
+
+    Args:
+        routes: pairs of plugin and import path "package.module:name".
+
+    Raises:
+        ComponentError: a route cannot be imported, or has a method and path of an earlier route.
+    """
+    owners: dict[tuple[str, str], str] = {}
+    for plugin, path in routes:
+        own = dict(_shapes(Router("/", route_handlers=[import_route(plugin, path)])))
+        if taken := [f"{shown} by {owners[shape]}" for shape, shown in own.items() if shape in owners]:
+            raise ComponentError(
+                f"{route_entry(plugin, path)} is at a path that is taken: {', '.join(sorted(taken))}; change the "
+                "path, or leave out one of the plugins"
+            )
+        owners |= dict.fromkeys(own, f"route {path!r} of plugin {plugin!r}")
+
+
 def shared_paths(first: Router, second: Router) -> list[str]:
     """Return methods and paths of `second` that `first` has, too, whatever the names of their parameters.
 

@@ -39,7 +39,7 @@ from .blame import ended_by
 from .controls import ServerControls
 from .extensions import Extensions
 from .listen import url_of
-from .plugin_routes import usable_routes
+from .plugin_routes import refuse_shared_paths, usable_routes
 from .signals import STOPPING, Signals
 
 logger = logging.getLogger(__name__)
@@ -320,8 +320,10 @@ class Serving:
     async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
         """Start the engine, and build the application and its server."""
         registry, has_keys = self._plugins.registry, self._controls.keys.has_keys
+        routes = usable_routes(self._plugins.routes)
+        refuse_shared_paths(routes)  # before the weights are loaded, which may take minutes
         components = await start_engine(client, self._engine_config, self._config, registry)
-        extensions = replace(self._extensions, routes=usable_routes(self._plugins.routes))
+        extensions = replace(self._extensions, routes=routes)
         app = create_app(client, components, self._stores, self._config, extensions, self._controls)
         prepare_process(self._config, has_keys=has_keys)
         _setup_uvicorn_logging(self._log)

@@ -16,7 +16,7 @@ from litestar.types import ASGIApp
 
 from llmfw.api.app.app import create_app
 from llmfw.api.app.extensions import Extensions
-from llmfw.api.app.plugin_routes import import_route
+from llmfw.api.app.plugin_routes import import_route, refuse_shared_paths
 from llmfw.api.services.services import ModelComponents
 from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import ServerConfig
@@ -26,14 +26,19 @@ from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.plugin.plugins import Plugins
 from llmfw.core.plugin.registry import Entry, Registry
 
 from .route_answers import NO_ENGINE, broken, check_answers
 from .verdict import Promise
 
 
-def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
-    """Check a plugin's route; yield its promises one by one, up to the first broken one."""
+def check_route(entry: Entry, plugins: Plugins) -> Iterator[Promise]:
+    """Check a plugin's route; yield its promises one by one, up to the first broken one.
+
+    Args:
+        plugins: the installed plugins, whose routes have other paths if this one can be served.
+    """
     it_is_one = Promise("it_is_a_route")
     try:
         found = import_route(entry.plugin, entry.path)
@@ -42,19 +47,30 @@ def check_route(entry: Entry, registry: Registry) -> Iterator[Promise]:
         return
     it_is_one.kept = 1
     yield it_is_one
-    yield from asyncio.run(_check_in_app(entry, found, registry))
+    yield from asyncio.run(_check_in_app(entry, found, plugins))
 
 
-async def _check_in_app(entry: Entry, found: Any, registry: Registry) -> list[Promise]:
+async def _check_in_app(entry: Entry, found: Any, plugins: Plugins) -> list[Promise]:
     """Return promises: the route can be added to an application, and its paths answer requests."""
-    fits = Promise("its_paths_are_free")
+    fits, route = Promise("its_paths_are_free"), (entry.plugin, entry.path)
     config = ServerConfig(served_model_name="none")
     try:
-        async with idle_app(config, registry, [(entry.plugin, entry.path)]) as app:
+        for other in _others(route, plugins):
+            refuse_shared_paths([other, route])
+        async with idle_app(config, plugins.registry, [route]) as app:
             fits.kept = 1
             return [fits, *await check_answers(app, found)]
     except ComponentError as error:
         return [broken(fits, error, str(error).removeprefix(str(entry)).strip())]
+
+
+def _others(route: tuple[str, str], plugins: Plugins) -> Iterator[tuple[str, str]]:
+    """Yield the routes of plugins that a server would serve together with a route."""
+    for other in plugins.routes:
+        with contextlib.suppress(ComponentError):  # a server leaves out routes that cannot be imported
+            import_route(*other)
+            if other != route:
+                yield other
 
 
 @contextlib.asynccontextmanager

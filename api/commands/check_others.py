@@ -61,7 +61,7 @@ def check_others(
     if entry.kind == "route":
         from llmfw.api.checks.route_check import check_route  # imports Litestar
 
-        found = check_route(entry, plugins.registry)
+        found = check_route(entry, plugins)
     else:
         found = _check_command(entry, plugins, own_commands)
     for promise in found:

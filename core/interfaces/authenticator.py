@@ -23,7 +23,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         is_admin: whether the request has the rights of the admin key: /admin, and all that any tenant owns.
             `tenant` must then be "".
         expires_at: time in seconds since the epoch until which the server may keep this answer for the same
-            headers; None: it asks again for each request. A time in the past is a refusal.
+            headers; None: it asks again for each request. A time in the past is a refusal, and one beyond the
+            year 9999 a wrong answer: it is in milliseconds.
         scopes: names of `SCOPES`: what the tenant may do; None: everything. A request for a route whose scope
             is missing gets a 403. Must be None for the administrator, who may do everything.
         limits: limits of the tenant; None: only those of the server. They hold for all that the tenant sends,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
-import re
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,15 +12,13 @@ from typing import ClassVar
 import pytest
 
 from llmfw.core.interfaces.authenticator import Authenticator, Credentials, Principal, Refusal
-from llmfw.core.interfaces.scopes import SCOPES
-from llmfw.core.interfaces.tenant_limits import MAX_LIMIT, TenantLimits, wrong_limit
+from llmfw.core.plugin.authenticator_answer import check_answer
 
 Answer = Principal | Refusal | None
 Headers = tuple[tuple[str, str], ...]
 
 MAX_PAUSE_S = 0.05
 """Longest time for which the event loop may stand still, as all requests wait meanwhile."""
-MAX_MESSAGE = 300
 ODD_VALUES = (
     "",
     " ",
@@ -42,7 +38,6 @@ ODD_VALUES = (
     "Bearer " + "=" * 15_000,
     "Bearer " + "." * 15_000,
 )
-_TENANT = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class AuthenticatorTests:
@@ -143,35 +138,8 @@ class AuthenticatorTests:
 def answer_of(authenticator: Authenticator, headers: Headers) -> Answer:
     """Ask an authenticator, on an event loop of its own, and check the form of the answer."""
     answer = asyncio.run(_within(authenticator, headers))
-    assert isinstance(answer, Principal | Refusal | None), f"{answer!r:.80} is no answer"
-    if isinstance(answer, Principal):
-        assert isinstance(answer.is_admin, bool)
-        assert answer.tenant == "" if answer.is_admin else _TENANT.fullmatch(answer.tenant)
-        assert answer.expires_at is None or math.isfinite(answer.expires_at)
-        _check_scopes(answer)
-        _check_limits(answer)
-    if isinstance(answer, Refusal):
-        assert answer.message.isprintable()
-        assert len(answer.message) <= MAX_MESSAGE
+    check_answer(answer)
     return answer
-
-
-def _check_scopes(answer: Principal) -> None:
-    if answer.is_admin:
-        assert answer.scopes is None, "an administrator has all scopes"
-    elif answer.scopes is not None:
-        assert isinstance(answer.scopes, frozenset)
-        assert answer.scopes <= SCOPES.keys()
-
-
-def _check_limits(answer: Principal) -> None:
-    limits: object = answer.limits
-    if answer.is_admin:
-        assert limits is None, "an administrator has no limits"
-    elif limits is not None:
-        assert isinstance(limits, TenantLimits)
-        wrong = wrong_limit(limits)
-        assert wrong is None, f"{wrong} must be an int from 1 to {MAX_LIMIT}, or None"
 
 
 async def _within(authenticator: Authenticator, headers: Headers) -> Answer:

@@ -21,6 +21,10 @@ from llmfw.core.schedule.cache.radix_cache import RadixCache
 NOW = 1e6
 """Time of the newest leaves, in seconds. A time of expiry that is meant as a duration is far below it."""
 
+DELAY_S = 4096.0
+ROUNDING_S = 1e-3
+"""Rounding error of sums of times; less than the time between two steps."""
+
 MAX_RANK_S = 5e-6
 """Processor time that a rank may take, on average: the engine computes nothing else meanwhile."""
 
@@ -49,6 +53,10 @@ class LeafData:
             used_at=self.used_at + 3.0,
             floor=self.floor + abs(self.floor) / 8,
         )
+
+    def delayed(self, seconds: float) -> LeafData:
+        """Return the leaf as if all that happened to it had happened later."""
+        return replace(self, created_at=self.created_at + seconds, used_at=self.used_at + seconds)
 
 
 class ExampleLeaf(CacheLeaf):
@@ -209,6 +217,19 @@ class EvictionRuleTests:
         """A time of expiry is a time of the clock, as `used_at` is, and no duration."""
         at = check_time(rule.expires_at(ExampleLeaf(LeafData())))
         assert at is None or at > NOW
+
+    def test_expiry_is_on_the_clock_of_the_leaf(self, rule: EvictionRule) -> None:
+        """If all times of a leaf are later, it expires later by as much, whatever time it is by another clock."""
+        for data in example_leaves():
+            leaf, later = ExampleLeaf(data), ExampleLeaf(data.delayed(DELAY_S))
+            before, after = check_time(rule.expires_at(leaf)), check_time(rule.expires_at(later))
+            if before is None or after is None:
+                assert before is after, f"{data} expires at {before}, and {DELAY_S} s later at {after}"
+            else:
+                moved = after - before
+                assert abs(moved - DELAY_S) <= ROUNDING_S, (
+                    f"{data}, {DELAY_S} s later: expiry moves by {moved}"
+                )
 
     def test_a_use_never_hastens_expiry(self, rule: EvictionRule) -> None:
         for data in example_leaves():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +16,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from llmfw.core.interfaces.logits_processor import LogitsProcessor
+from llmfw.core.interfaces.logits_processor import LogitsProcessor, ProcessedRequest
 from llmfw.core.step.processors.isolated_processor import check_logits, settle
 
 from .declared import declared
@@ -27,6 +30,10 @@ MORE_OPERATIONS = 4
 """Operations that a call may take more for MANY rows than for FEW."""
 
 NUM_CALLS = 300
+
+NUM_ENDED = 5_000
+MAX_KEPT = 1_000
+"""Blocks of memory that a processor may keep of NUM_ENDED requests; one that keeps each has more than NUM_ENDED."""
 
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique", "_unique2", "equal", "item")
 """Operations of torch for which the host waits on a GPU."""
@@ -124,6 +131,19 @@ class LogitsProcessorTests:
             wrong = int(are_faulty.long().argmax())
             assert are_faulty.sum() == 0, f"NaN, infinity or no allowed token with {fields}: {logits[wrong]}"
 
+    def test_any_token_may_be_the_only_allowed_one(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """A grammar may leave a single token, such as a line break."""
+        vocab_size = processor.context.vocab_size
+        for fields in asking:
+            row = _row(fields, vocab_size)
+            logits = torch.full((vocab_size, vocab_size), float("-inf")).fill_diagonal_(-2.0)
+            rows = [replace(row, logits=each, seed=seed) for seed, each in enumerate(logits)]
+            _, are_faulty = settle(logits, processed_by(processor, rows))
+            wrong = are_faulty.nonzero().flatten().tolist()
+            assert wrong == [], f"tokens that {fields} forbids although no other is allowed"
+
     def test_short_and_long_rows_are_processed(
         self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
     ) -> None:
@@ -167,6 +187,22 @@ class LogitsProcessorTests:
         assert same(used, processed_by(processor, rows)), (
             "a state that was used gives other logits than a new one"
         )
+
+    def test_ended_requests_are_forgotten(
+        self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Nothing is kept of requests whose states are gone, such as their fields or states by prompt length."""
+        counts = []
+        for turn in range(3):
+            for i in range(NUM_ENDED):
+                num = NUM_ENDED * turn + i
+                request = ProcessedRequest(copy.deepcopy(asking[i % len(asking)]), 1000 + num, (1000 + num,))
+                processor.begin(request)
+            del request
+            gc.collect()
+            counts.append(sys.getallocatedblocks())
+        kept = counts[2] - counts[1]
+        assert kept <= MAX_KEPT, f"{kept} blocks of memory more after {NUM_ENDED:,} further requests"
 
     def test_randomness_comes_from_the_row_alone(
         self, processor: LogitsProcessor, asking: Sequence[Mapping[str, Any]]

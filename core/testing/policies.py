@@ -30,6 +30,10 @@ MANY = 5000
 NUM_REPEATS = 400
 DAY = 86_400.0
 
+NUM_REQUESTS = 60
+MAX_RETRACTIONS = 2 * NUM_REQUESTS
+"""If requests retract each other, each is retracted three to six times on average."""
+
 
 class SchedulePolicyTests:
     """Conformance tests of a scheduling policy.
@@ -215,10 +219,17 @@ class SchedulePolicyTests:
     def test_each_request_finishes_once_under_load(self, policy: SchedulePolicy, seed: int) -> None:
         guard = IsolatedPolicy(policy, "under test", type(policy).__name__)
         load = PolicyLoad(guard, seed)
-        load.run(60)
+        load.run(NUM_REQUESTS)
         assert guard.failure is None
         assert load.given == load.asked
         assert load.ends == dict.fromkeys(load.asked, 1)
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_few_requests_are_retracted_under_load(self, policy: SchedulePolicy, seed: int) -> None:
+        """What a retracted request has computed may be computed again, so requests must not retract each other."""
+        load = PolicyLoad(policy, seed)
+        load.run(NUM_REQUESTS)
+        assert load.num_retractions <= MAX_RETRACTIONS, f"retractions of {NUM_REQUESTS} requests"
 
 
 def writable(columns: ColumnsT) -> ColumnsT:

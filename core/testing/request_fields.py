@@ -14,6 +14,8 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.request_field import MAX_FIELDS_BYTES, RequestField
 from llmfw.core.plugin.request_fields import checker, fault_of
 
+from .declared import declared
+
 MAX_VALUE_S = 1e-3
 """Time that the check of one value may take: all other requests wait for it."""
 MAX_KEPT_BYTES = 20_000
@@ -36,7 +38,7 @@ class RequestFieldTests:
     """Conformance tests of a request field.
 
     Derive from this class and override the fixtures `field` and `accepted` (and `refused`, if `validate`
-    refuses values).
+    refuses values). Instead of the latter two, the field's class can have them in its attribute `conformance`.
     """
 
     @pytest.fixture
@@ -45,14 +47,16 @@ class RequestFieldTests:
         raise NotImplementedError(f"{type(self).__name__} has to override the fixture field")
 
     @pytest.fixture
-    def accepted(self) -> Sequence[Any]:
+    def accepted(self, field: RequestField) -> Sequence[Any]:
         """Return JSON values that the field accepts, at least one."""
-        return ()
+        found: Sequence[Any] = declared(field, "accepted", ())
+        return found
 
     @pytest.fixture
-    def refused(self) -> Sequence[Any]:
+    def refused(self, field: RequestField) -> Sequence[Any]:
         """Return JSON values that the field refuses, by its type or by `validate`."""
-        return ()
+        found: Sequence[Any] = declared(field, "refused", ())
+        return found
 
     def test_the_declaration_is_complete(self, field: RequestField) -> None:
         fault = fault_of(type(field))
@@ -60,7 +64,7 @@ class RequestFieldTests:
 
     def test_accepted_values_become_plain_data(self, field: RequestField, accepted: Sequence[Any]) -> None:
         if not accepted:
-            pytest.skip("the fixture `accepted` is not overridden: it returns values that the field accepts")
+            pytest.skip("override the fixture `accepted` with values that the field accepts")
         for value in accepted:
             assert_plain(answer(field, value))
 

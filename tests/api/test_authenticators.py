@@ -24,6 +24,7 @@ from llmfw.core import (
     TenantLimits,
 )
 from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.log import LineHandler
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Entry
@@ -105,6 +106,9 @@ class Odd(Authenticator):
     async def forever(self, token: str) -> Any:
         return Principal(tenant="a", expires_at=float("inf"))
 
+    async def milliseconds(self, token: str) -> Any:
+        return Principal(tenant="a", expires_at=1000 * time.time())
+
     async def huge(self, token: str) -> Any:
         return Principal(tenant="a", expires_at=10**5000)
 
@@ -181,6 +185,7 @@ def asked(served: Served, token: str, path: str = "/v1/completions") -> httpx.Re
         "spaced",
         "truthy",
         "forever",
+        "milliseconds",
         "unsaid",
         "listed",
         "unheard",
@@ -210,8 +215,9 @@ def test_a_client_cannot_steer_the_log(served: Served, caplog: pytest.LogCapture
     """Neither hide text by sending it, nor show its own."""
     asked(served, "raises:File line authenticate ValueError eyJhbGciOi.eyJ")
     asked(served, "raises:other")
-    first, second = (r.getMessage() for r in caplog.records if r.levelname == "ERROR")
+    first, second = (LineHandler().format(record) for record in caplog.records if record.levelname == "ERROR")
     assert first == second
+    assert first.splitlines()[1] == "  Traceback (most recent call last):"
     assert f'File "{__file__}", line' in first
 
 

@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from ..crash import serve_echo
-from .app.test_serve import LLMFW, READY, Process
+from .app.test_serve import LLMFW, MODEL, READY, Process
 
 DECLARED = "from llmfw.core import hookimpl\n@hookimpl\ndef register_{hook}(register):\n    register({name!r}, '{module}:Component')\n"
 POLICY = "from llmfw.core.interfaces.policy import Ordering, SchedulePolicy\n"
@@ -30,6 +30,17 @@ TEMPLATE = "from llmfw.core.interfaces.chat_template import ChatTemplate\nclass 
 RENDER = "    def render(self, messages, **kwargs):\n        return str(messages[-1]['content'])\n"
 
 ENDLESS = "import time\ntime.sleep(600)\n"
+
+RIVAL = """
+from litestar import post
+
+@post("/rerank")
+async def rerank() -> None: ...
+
+@hookimpl
+def register_routes(register):
+    register(__name__ + ":rerank")
+"""
 
 STORE = """
 from llmfw.plugins.store_memory.responses import MemoryResponses
@@ -246,6 +257,18 @@ def test_a_needed_broken_component_ends_the_server(packages: Path, args: str, co
     [line] = lines
     assert line.startswith("Error: ")
     assert re.search(cause, line), line
+
+
+def test_a_shared_path_fails_before_loading(tmp_path: Path, install_plugin: Callable[..., Path]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    done = command(
+        install_plugin("rival", RIVAL), "serve", str(tmp_path), "--load-format", "dummy", "--port", "0"
+    )
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "of plugin 'rival'" in last
+    assert "POST /rerank by route 'llmfw.plugins.api_pooling" in last
+    assert "Load weight" not in done.stderr
 
 
 def test_a_store_failing_at_start_ends_the_server(packages: Path, tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ async def broken() -> None:
 @get("/v1/models")
 async def taken() -> None: ...
 
+@post("/rerank")
+async def ranks() -> None: ...
+
 async def bare() -> None: ...
 
 class Text(msgspec.Struct):
@@ -67,7 +70,7 @@ class Words(Controller):
 
 @hookimpl
 def register_routes(register):
-    for name in ("load", "busy", "broken", "taken", "bare", "Words", "raises", "filled", "sleeps", "fine"):
+    for name in ("load", "busy", "broken", "taken", "bare", "Words", "raises", "filled", "sleeps", "fine", "ranks"):
         register(f"{__name__}:{name}")
 """
 
@@ -118,6 +121,13 @@ def test_a_slow_route_that_awaits_is_fine(check_route: Routes) -> None:
     assert "  ok       it does not block the event loop" in done.stdout
 
 
+def test_a_path_of_a_bundled_route_is_taken(check_route: Routes) -> None:
+    done = check_route("ranks")
+    assert done.exit_code == 1
+    assert "FAILED   its paths are free" in done.stdout
+    assert "POST /rerank by route 'llmfw.plugins.api_pooling" in done.stdout
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "says"),
@@ -140,7 +150,7 @@ def test_an_invalid_route_names_the_reason(check_route: Routes, name: str, says:
 @pytest.mark.long
 def test_a_plugin_s_routes_are_checked_together(check_route: Routes) -> None:
     done = check("route ours")
-    assert (done.exit_code, done.stdout.count("of plugin 'ours'")) == (1, 10)
+    assert (done.exit_code, done.stdout.count("of plugin 'ours'")) == (1, 11)
     assert "no plugin brings a route 'theirs'; known: " in check("route theirs").output
 
 

@@ -48,7 +48,10 @@ class IsolatedRule:
     ) -> None:
         self.generation = 0
         self.expires = rule is not None and type(rule).expires_at is not EvictionRule.expires_at
-        self._asked = Asked(who, "The least recently used prefixes are evicted first from now on", calls)
+        instead = "The least recently used prefixes are evicted first from now on"
+        if self.expires:
+            instead += ", and none is removed after a time any more"
+        self._asked = Asked(who, instead, calls)
         self._rank: Callable[[CacheLeaf], float] = least_recently_used if rule is None else rule.rank
         self._expires_at: Callable[[CacheLeaf], float | None] = _never if rule is None else rule.expires_at
 

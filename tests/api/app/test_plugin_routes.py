@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from litestar import Router, delete, get
 
-from llmfw.api.app.plugin_routes import shared_paths
+from llmfw.api.app.plugin_routes import refuse_shared_paths, shared_paths
+from llmfw.core.base.errors import ComponentError
 
 
 @get("/v1/files/{file_id:str}")
@@ -47,3 +48,12 @@ def test_routes_clash_whatever_their_parameters_are_called(handler: Any, shared:
     assert (
         shared_paths(Router("/", route_handlers=[built_in]), Router("/", route_handlers=[handler])) == shared
     )
+
+
+def test_two_plugins_may_not_share_a_path() -> None:
+    first, second, third = (("own", f"{__name__}:{name}") for name in ("built_in", "below", "other_name"))
+    refuse_shared_paths([first, second])
+    with pytest.raises(
+        ComponentError, match=r"taken: GET /v1/files/{name:str} by route '.*:built_in' of plugin"
+    ):
+        refuse_shared_paths([first, second, third])

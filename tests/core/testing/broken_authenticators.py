@@ -55,6 +55,16 @@ class AlreadyExpired(Broken):
         return Principal(tenant="alice", expires_at=time.time() - 1) if token == TOKEN else None
 
 
+class ExpiresInMilliseconds(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(tenant="alice", expires_at=1000 * (time.time() + 60)) if token == TOKEN else None
+
+
+class GivesATupleOfScopes(Broken):
+    def known(self, token: str) -> Any:
+        return Principal(tenant="alice", scopes=()) if token == TOKEN else None  # type: ignore[arg-type]
+
+
 class ComparesStart(Broken):
     def known(self, token: str) -> Any:
         return Principal(tenant="alice") if token.startswith(TOKEN) else None

@@ -102,6 +102,11 @@ class ExpiresSoonerIfUsed(Broken):
         return leaf.created_at + 60 - leaf.hits
 
 
+class ExpiresByTheDay(Broken):
+    def expires_at(self, leaf: CacheLeaf) -> float | None:
+        return time.time() + 60
+
+
 class IgnoresHits(Broken):
     """Ranks by last use, and is meant to rank by hits first."""
 

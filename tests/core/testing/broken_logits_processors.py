@@ -13,7 +13,7 @@ import torch
 
 from llmfw.core import LogitsProcessor, ProcessedRequest, ProcessedRows
 from llmfw.core.testing import LogitsProcessorTests
-from llmfw.core.testing.logits_processors import ExampleContext, ExampleRow, Reference
+from llmfw.core.testing.logits_processors import ALPHABET, ExampleContext, ExampleRow, Reference
 
 
 class Broken(LogitsProcessor):
@@ -26,6 +26,7 @@ class Broken(LogitsProcessor):
         super().__init__(context, options)
         self.calls = itertools.count()
         self.seen = torch.zeros(context.vocab_size)
+        self.requests: list[ProcessedRequest] = []
 
     def begin(self, request: ProcessedRequest) -> Any:
         return request.fields.get("push")
@@ -80,6 +81,18 @@ class KeepsOnlySureTokens(Broken):
 class Standardizes(Broken):
     def process(self, logits: torch.Tensor, rows: ProcessedRows) -> torch.Tensor:
         return (logits - logits.mean(-1, keepdim=True)) / logits.std(-1, keepdim=True)
+
+
+class ForbidsLineBreaks(Broken):
+    def process(self, logits: torch.Tensor, rows: ProcessedRows) -> torch.Tensor:
+        logits[:, ALPHABET.index("\n")] = float("-inf")
+        return super().process(logits, rows)
+
+
+class CollectsRequests(Broken):
+    def begin(self, request: ProcessedRequest) -> Any:
+        self.requests.append(request)
+        return super().begin(request)
 
 
 class NeedsThreeTokens(Broken):

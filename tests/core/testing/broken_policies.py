@@ -76,6 +76,11 @@ class HoldsLongPrompts(ByArrival):
         return Ordering(Ordering.by(is_long.astype(np.int64), waiting.arrival).places, int(is_long.sum()))
 
 
+class RetractsForAnyone(ByArrival):
+    def give_way(self, waiting: Waiting, place: int, running: Running, figures: Figures) -> Places:
+        return Ordering.by(running.arrival).places
+
+
 class ReturnsColumnOrder(ByArrival):
     def order(self, waiting: Waiting, figures: Figures) -> Ordering:
         return Ordering(np.arange(len(waiting)))

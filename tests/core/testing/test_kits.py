@@ -101,6 +101,7 @@ POLICIES = {
     "FlipsEachFiftiethCall": "test_the_same_input_gives_the_same_answer",
     "BreaksTiesByColumn": "test_ties_do_not_depend_on_column_order",
     "RetractsTiesByColumn": "test_ties_do_not_depend_on_column_order",
+    "RetractsForAnyone": "test_few_requests_are_retracted_under_load",
     "BreaksTiesByLength": "test_answers_equal_the_reference",
 }
 
@@ -281,6 +282,8 @@ AUTHENTICATORS = {
     "ReadsAscii": "test_random_credentials_are_not_recognized",
     "ReturnsTrue": "test_a_known_client_is_recognized",
     "AlreadyExpired": "test_a_known_client_is_recognized",
+    "ExpiresInMilliseconds": "test_a_known_client_is_recognized",
+    "GivesATupleOfScopes": "test_a_known_client_is_recognized",
     "ComparesStart": "test_changed_credentials_are_not_recognized",
     "IgnoresCase": "test_changed_credentials_are_not_recognized",
     "TakesOneOfTwo": "test_repeated_headers_are_not_recognized",
@@ -314,6 +317,7 @@ EVICTION = {
     "ExpiresAtText": "test_every_expiry_is_none_or_a_time",
     "ExpiresByDuration": "test_a_new_leaf_does_not_expire_at_once",
     "ExpiresSoonerIfUsed": "test_a_use_never_hastens_expiry",
+    "ExpiresByTheDay": "test_expiry_is_on_the_clock_of_the_leaf",
     "IgnoresHits": "test_leaves_leave_in_the_stated_order",
     "ExpiresTwice": "test_leaves_expire_at_the_stated_time",
 }
@@ -330,6 +334,8 @@ LOGITS_PROCESSORS = {
     "SqueezesOneRow": "test_the_result_is_logits_of_the_same_rows",
     "ReturnsNothing": "test_the_result_is_logits_of_the_same_rows",
     "Standardizes": "test_every_row_keeps_an_allowed_token",
+    "ForbidsLineBreaks": "test_any_token_may_be_the_only_allowed_one",
+    "CollectsRequests": "test_ended_requests_are_forgotten",
     "NeedsThreeTokens": "test_short_and_long_rows_are_processed",
     "TakesPaddingForTokens": "test_a_row_does_not_depend_on_others",
     "ChangesAfterManyCalls": "test_the_same_rows_give_the_same_logits",

@@ -144,3 +144,13 @@ def test_none_and_infinity_never_expire() -> None:
     for at in (None, math.inf):
         cache, _, rule = filled(Timed(lambda leaf, at=at: at))  # type: ignore[misc]
         assert (cache.next_expiry, rule.failure) == (math.inf, None)
+
+
+def test_the_log_says_that_expiry_ends(caplog: pytest.LogCaptureFixture) -> None:
+    class Lasting(Given):
+        def expires_at(self, leaf: CacheLeaf) -> float | None:
+            return leaf.used_at + 60
+
+    cache, _, _ = filled(Lasting(broken))
+    assert (cache.evict(100), cache.next_expiry) == (100, math.inf)
+    assert caplog.records[0].getMessage().endswith("and none is removed after a time any more")
