@@ -18,6 +18,7 @@ import msgspec
 from llmfw.api.access.redaction import HIDDEN
 from llmfw.core.base.bare_traceback import bare_traceback
 from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.described import message_of
 from llmfw.core.base.recent_log import RecentLogHandler
 from llmfw.core.base.text_ring import TextRing
 from llmfw.core.client.end_recorder import EndRecorder
@@ -87,8 +88,9 @@ class CrashReports:
 
     def add_exception(self, error: BaseException) -> None:
         """Report an exception that ends the server."""
-        facts = {"reason": f"the server failed: {type(error).__name__}", **self._message(str(error))}
-        self._begin("server-failed", facts, {"stacks.txt": bare_traceback(error) + "\n"}, str(error))
+        message = message_of(error)
+        facts = {"reason": f"the server failed: {type(error).__name__}", **self._message(message)}
+        self._begin("server-failed", facts, {"stacks.txt": bare_traceback(error) + "\n"}, message)
 
     def finish(self, timeout_s: float = FINISH_S) -> None:
         """Wait until the report that is being written is complete, or the time is over."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from .control import Command
+from .described import message_of
 from .errors import OverloadedError, RequestError
 
 MAX_LOGPROB_TOKEN_IDS = 128
@@ -366,7 +367,7 @@ class TokenEvent(msgspec.Struct, array_like=True):
     @classmethod
     def failed(cls, id: str, error: Exception) -> TokenEvent:
         """Return the event that ends a request with an exception."""
-        event = cls(id, [], FinishReason.ERROR, error=str(error), error_kind=type(error).__name__)
+        event = cls(id, [], FinishReason.ERROR, error=message_of(error), error_kind=type(error).__name__)
         if isinstance(error, RequestError):
             event.error_param = error.param
         if isinstance(error, OverloadedError):

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Self
 
+from llmfw.core.base.described import message_of
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
 from llmfw.core.interfaces.observer import RequestEnded, RequestEvent, RequestFirstToken, RequestStarted
 
@@ -137,7 +138,7 @@ class _Watch:
             at=time.time(),
             finish=self.finish.value if error is None else FinishReason.ERROR.value,
             error_kind="" if error is None else type(error).__name__,
-            error="" if error is None else str(error),
+            error="" if error is None else message_of(error),
             output_tokens=self._num_tokens,
             cached_tokens=self._cached_tokens,
             queued_s=self._queued_s,

@@ -17,6 +17,7 @@ from typing import IO
 import msgspec
 
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.described import message_of
 from llmfw.core.base.engine_info import EngineFailed, FromEngine
 from llmfw.core.base.errors import EngineError, LLMFWError, RequestError
 
@@ -122,7 +123,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
 
 def failure_of(error: BaseException) -> EngineFailed:
     """Convert an exception to an `EngineFailed` message."""
-    failed = EngineFailed(kind=type(error).__name__, message=str(error))
+    failed = EngineFailed(kind=type(error).__name__, message=message_of(error))
     if isinstance(error, RequestError):
         failed.param, failed.code = error.param, error.code
     return failed
