@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.lifecycle.drain import Drain
+from llmfw.api.lifecycle.service_manager import ServiceManager
 from llmfw.api.server.tls import Certificate
 
 
@@ -18,11 +19,13 @@ class ServerControls:
         keys: API keys of the clients.
         drain: drain of the server, to which the application adds its work.
         certificate: certificate for TLS; None: connections are plain.
+        manager: service manager that is told how the server is.
     """
 
     keys: Keyring
     drain: Drain
     certificate: Certificate | None = None
+    manager: ServiceManager = field(default_factory=ServiceManager)
 
     def read_files_again(self) -> None:
         """Start to read the files of keys and certificate again. What is wrong with them is logged."""

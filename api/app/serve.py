@@ -7,6 +7,7 @@ imports Litestar in the meantime.
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 
 from llmfw.api.access.authenticators import build_authenticators
@@ -14,6 +15,7 @@ from llmfw.api.access.keyring import Keyring
 from llmfw.api.crashes.crash_reports import CrashReports
 from llmfw.api.crashes.reporting import reporting
 from llmfw.api.lifecycle.drain import Drain
+from llmfw.api.lifecycle.service_manager import ServiceManager
 from llmfw.api.server.announcement import Given, settings_line
 from llmfw.api.server.edge_checks import check_edge
 from llmfw.api.server.tls import certificate_of
@@ -67,7 +69,8 @@ def serve(
         logger.info("%s", settings_line(engine_config, server_config, given or Given()))
         logger.debug("Resolved %s", settings_line(engine_config, server_config, Given()))
         keys = Keyring(server_config)  # first, so that an invalid key file is reported early
-        controls = ServerControls(keys, Drain(server_config.drain_timeout), certificate_of(server_config))
+        drain, manager = Drain(server_config.drain_timeout), ServiceManager.of(os.environ)
+        controls = ServerControls(keys, drain, certificate_of(server_config), manager)
         check_edge(server_config)
         with listening(server_config) as sock:
             client = _supervised_client(engine_config, server_config, reports)

@@ -24,7 +24,6 @@ from llmfw.api.server.forwarded import behind_proxies
 from llmfw.api.server.limits import connection_limits
 from llmfw.api.server.protocol import LimitedProtocol, protocol_factory
 from llmfw.api.server.start import prepare_process
-from llmfw.api.server.tls import Certificate
 from llmfw.api.services.components import start_engine
 from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -94,7 +93,7 @@ class Server(uvicorn.Server):
         client: engine client, closed at shutdown to end the streams that still run.
         url: URL of the socket, for the log.
         ready: text to log once the server accepts connections.
-        certificate: certificate for TLS; None: connections are plain.
+        controls: certificate of the server, and the service manager that is told when it is ready.
     """
 
     def __init__(
@@ -104,13 +103,15 @@ class Server(uvicorn.Server):
         client: SupervisedEngineClient,
         url: str,
         ready: str,
-        certificate: Certificate | None = None,
+        controls: ServerControls,
     ) -> None:
         self._limits = limits = connection_limits(server_config)
         self._connections = ConnectionTable(limits.connections, limits.connections_per_address)
         proxied = behind_proxies(app, server_config.trusted_proxy)
         super().__init__(_uvicorn_config(proxied, protocol_factory(limits, self._connections)))
-        self._certificate = certificate
+        self._certificate = controls.certificate
+        self._manager = controls.manager
+        self._served_name = server_config.served_model_name
         self._app = app
         self._client = client
         self._url = url
@@ -138,6 +139,7 @@ class Server(uvicorn.Server):
         logging.getLogger("uvicorn.error").info("Uvicorn running on %s (Press CTRL+C to quit)", self._url)
         logger.info("The server is fired up and ready to roll!")
         logger.info("%s", self._ready, extra=SEVERAL_LINES)
+        self._manager.ready(f"Serves {self._served_name} at {self._url}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait up to GRACE_S for running requests, then end the remaining ones by stopping the engine."""
@@ -150,8 +152,8 @@ class Server(uvicorn.Server):
             ending.cancel()
 
     async def main_loop(self) -> None:
-        """Serve until `should_exit` is set, and check the connections' deadlines meanwhile."""
-        with watching(self._connections):
+        """Serve until `should_exit` is set. Meanwhile, check the connections' deadlines, and send signs of life."""
+        with watching(self._connections), self._manager.kept_informed():
             await super().main_loop()
 
     async def _listen(self, sock: socket.socket) -> asyncio.Server:
@@ -273,6 +275,7 @@ class Serving:
         """Wait for the drain, then end the server, and with it what still runs."""
         await self._drain.begun()
         self._client.stop_restarting()
+        self._controls.manager.stopping("Draining")
         logger.info(
             "Draining: %d requests run, for which the server waits up to %g s; new ones get a 503. A second "
             "signal ends them at once",
@@ -335,7 +338,7 @@ class Serving:
             is_chat=bool(self._config.chat_template or components.tokenizer.chat_template),
             needs_key=has_keys,
         )
-        return Server(startable, self._config, client, url, ready, self._controls.certificate)
+        return Server(startable, self._config, client, url, ready, self._controls)
 
 
 def _setup_uvicorn_logging(log: LogTarget) -> None:

@@ -62,6 +62,11 @@ def test_the_command_writes_to_folders_of_its_own() -> None:
     assert values["HF_HOME"].startswith(cache)
 
 
+def test_a_start_takes_what_it_takes() -> None:
+    assert (service()["Type"], service()["TimeoutStartSec"]) == ("notify", "infinity")
+    assert seconds(service()["WatchdogSec"]) >= 30  # the event loop pauses for less
+
+
 def test_the_end_leaves_time_to_drain() -> None:
     [command] = all_of("ExecStart")
     settings = settings_of(shlex.split(command)[1:], environment())
