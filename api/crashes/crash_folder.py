@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,6 +23,8 @@ NONE = "none"
 """Value of `--crash-reports` that turns reports off."""
 
 _UNFINISHED = ".unfinished"
+_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{6}Z-[a-z-]+")
+"""Matches the name of a report's folder."""
 
 
 def crash_folder(crash_reports: str | None, storage: str | None) -> Path | None:
@@ -104,14 +108,29 @@ class CrashFolder:
         if not self.path.exists():
             return []
         return sorted(
-            each
-            for each in self.path.iterdir()
-            if not each.name.startswith(".") and not each.is_symlink() and (each / "report.json").is_file()
+            each for each in self.path.iterdir() if _NAME.fullmatch(each.name) and not each.is_symlink()
         )
 
     def _remove_oldest(self) -> None:
+        """Remove the oldest reports beyond the limits. What cannot be read or removed, such as another user's, is passed over."""
         reports = self.reports()
-        sizes = [sum(file.lstat().st_size for file in report.iterdir()) for report in reports]
+        sizes = [_size(report) for report in reports]
         while len(reports) > 1 and (len(reports) > self._max_reports or sum(sizes) > self._max_bytes):
-            shutil.rmtree(reports.pop(0))
+            _remove(reports.pop(0))
             del sizes[0]
+
+
+def _size(report: Path) -> int:
+    size = 0
+    for name in FILES:
+        with contextlib.suppress(OSError):
+            size += (report / name).lstat().st_size
+    return size
+
+
+def _remove(report: Path) -> None:
+    """Remove a report's own files, and its folder if nothing else is in it."""
+    with contextlib.suppress(OSError):
+        for name in FILES:
+            (report / name).unlink(missing_ok=True)
+        report.rmdir()

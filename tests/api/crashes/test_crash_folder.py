@@ -50,11 +50,20 @@ def test_a_full_disk_leaves_no_half_report(tmp_path: Path, monkeypatch: pytest.M
 
 def test_other_folders_are_neither_listed_nor_removed(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "report.json").touch()
     (tmp_path / "link").symlink_to(tmp_path / "notes")
     folder = CrashFolder(tmp_path, max_reports=1)
     reports = [folder.write("engine-killed", {"report.json": "{}"}) for _ in range(2)]
     assert folder.reports() == reports[1:]
-    assert (tmp_path / "notes").is_dir()
+    assert (tmp_path / "notes" / "report.json").exists()
+
+
+def test_added_files_outlive_their_report(tmp_path: Path) -> None:
+    folder = CrashFolder(tmp_path, max_reports=1)
+    first = folder.write("engine-killed", {"report.json": "{}"})
+    (first / "my-notes").touch()
+    folder.write("engine-killed", {"report.json": "{}"})
+    assert [path.name for path in first.iterdir()] == ["my-notes"]
 
 
 @pytest.mark.parametrize(
