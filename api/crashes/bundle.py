@@ -42,8 +42,15 @@ class Bundle:
         return {name: len(text.encode()) for name, text in self._texts.items()}
 
     def add(self, name: str, text: str) -> None:
-        """Add a file, with its secrets hidden."""
-        self._texts[name] = self._secrets.hide(text)
+        """Add a file, with its secrets hidden. A file of JSON stays one."""
+        try:
+            plain = json.loads(text) if name.endswith(".json") else None
+        except (ValueError, RecursionError):
+            plain = None
+        is_json = isinstance(plain, dict | list)
+        self._texts[name] = (
+            json.dumps(self._secrets.hide_in(plain), indent=2) + "\n" if is_json else self._secrets.hide(text)
+        )
 
     def add_reports(self, folder: CrashFolder) -> int:
         """Add all crash reports of a folder, without other files in it; return the number of reports.
@@ -94,7 +101,7 @@ def _keeps_messages(report: Path) -> bool:
     """Return whether a report keeps messages of exceptions, or does not say so."""
     try:
         return json.loads((report / "report.json").read_text())["has_messages"] is not False
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return True
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from llmfw.api.access.redaction import HIDDEN
 from llmfw.core.base.bare_traceback import bare_traceback
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.described import message_of
@@ -84,13 +83,13 @@ class CrashReports:
             "stacks.txt": end.stacks,
             "engine.log": end.log,
         }
-        self._begin(_what(end), facts, texts, end.message)
+        self._begin(_what(end), facts, texts)
 
     def add_exception(self, error: BaseException) -> None:
         """Report an exception that ends the server."""
         message = message_of(error)
         facts = {"reason": f"the server failed: {type(error).__name__}", **self._message(message)}
-        self._begin("server-failed", facts, {"stacks.txt": bare_traceback(error) + "\n"}, message)
+        self._begin("server-failed", facts, {"stacks.txt": bare_traceback(error) + "\n"})
 
     def finish(self, timeout_s: float = FINISH_S) -> None:
         """Wait until the report that is being written is complete, or the time is over."""
@@ -102,25 +101,21 @@ class CrashReports:
             return {}
         return {"message": message if self._keeps_messages else MESSAGE_LEFT_OUT}
 
-    def _begin(self, what: str, facts: Mapping[str, Any], texts: dict[str, str], message: str) -> None:
-        """Write a report in a thread.
-
-        Args:
-            message: message of an exception, which is left out of all texts unless the settings keep it.
-        """
+    def _begin(self, what: str, facts: Mapping[str, Any], texts: dict[str, str]) -> None:
+        """Write a report in a thread."""
         if self._writing is not None and self._writing.is_alive():
             logger.warning("No crash report is written (%s): the last one is still being written", what)
             return
         report = {"format": FORMAT, "what": what, "time": time.time(), **facts}
         texts = {**texts, "api.log": self._log.text()}
-        arguments = (what, report, texts, "" if self._keeps_messages else message)
+        arguments = (what, report, texts)
         # A daemon: a disk that does not answer must not keep the server from ending.
         self._writing = threading.Thread(
             target=self._write, args=arguments, name="llmfw-crash-report", daemon=True
         )
         self._writing.start()
 
-    def _write(self, what: str, report: dict[str, Any], texts: dict[str, str], hidden: str) -> None:
+    def _write(self, what: str, report: dict[str, Any], texts: dict[str, str]) -> None:
         try:
             report |= {
                 "has_messages": self._keeps_messages,
@@ -130,9 +125,9 @@ class CrashReports:
                 "machine": machine() | {"free_disk": free_disk(self._folder.path.parent)},
                 "settings": self._settings,
             }
-            files = {"report.json": json.dumps(report, indent=2, default=str) + "\n", **texts}
-            files = {name: self._without_secrets(text, hidden) for name, text in files.items() if text}
-            path = self._folder.write(what, files)
+            plain = self._secrets.hide_in(msgspec.to_builtins(report, enc_hook=str))
+            files = {name: self._secrets.hide(text) for name, text in texts.items() if text}
+            path = self._folder.write(what, {"report.json": json.dumps(plain, indent=2) + "\n", **files})
         except Exception as error:  # noqa: BLE001 - whatever goes wrong, the server goes on
             logger.warning(
                 "No crash report could be written to %s: %s: %s",
@@ -142,11 +137,6 @@ class CrashReports:
             )
             return
         logger.error("A crash report is in %s; `llmfw debug bundle` packs it for a bug report", path)
-
-    def _without_secrets(self, text: str, hidden: str) -> str:
-        if len(hidden) > 3:
-            text = text.replace(hidden, HIDDEN).replace(json.dumps(hidden)[1:-1], HIDDEN)
-        return self._secrets.hide(text)
 
 
 def _what(end: EngineEnd) -> str:

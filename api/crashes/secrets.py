@@ -39,6 +39,14 @@ class Secrets:
             text = self._known.sub(HIDDEN, text)
         return hide_keys(_OF_URL.sub(rf"\1{HIDDEN}@", text))
 
+    def hide_in(self, value: Any) -> Any:
+        """Return a value of JSON with the secrets in its texts hidden; numbers and names of fields stay."""
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, Mapping):
+            return {name: self.hide_in(each) for name, each in value.items()}
+        return [self.hide_in(each) for each in value] if isinstance(value, list | tuple) else value
+
 
 def names_secret(name: str) -> bool:
     """Return whether the name of a variable or an option says that its value is a secret."""

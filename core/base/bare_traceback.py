@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 CAUSE = "The above exception was the direct cause of the following exception:"
 CONTEXT = "During handling of the above exception, another exception occurred:"
+MOST = 20
+"""Maximum number of exceptions of a chain that are described. A chain may be longer than Python's stack."""
 
 
 def bare_traceback(error: BaseException) -> str:
@@ -25,13 +27,18 @@ def bare_traceback(error: BaseException) -> str:
 def _parts(error: BaseException, seen: set[int]) -> Iterator[str]:
     """Yield the exceptions of a chain from the first on, and the sentences between them."""
     seen.add(id(error))
-    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    before = error.__cause__
+    if before is None and not error.__suppress_context__:
+        before = error.__context__
     if before is not None and id(before) not in seen:
-        yield from _parts(before, seen)
+        if len(seen) == MOST:
+            yield "Earlier exceptions are left out."
+        else:
+            yield from _parts(before, seen)
         yield CAUSE if before is error.__cause__ else CONTEXT
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
-            if id(each) not in seen:
+            if id(each) not in seen and len(seen) < MOST:
                 yield from _parts(each, seen)
                 yield f"The above exception is in a group, {_type_of(error)}:"
     frames = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)))

@@ -222,7 +222,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Reports hold no prompts, replies or keys.",
         unset="crashes below --storage; without --storage none are written", metavar="DIR")] = None
     crash_details: Annotated[bool, Setting(
-        "Keep the messages of exceptions in crash reports, which may quote requests.",
+        "Keep the messages of exceptions and the texts of log lines in crash reports, which may quote requests.",
         unset="leave them out")] = False
     observers: Annotated[str, Setting(
         "Tell these components what happens to each request, separated by commas; auto: request-metrics.",

@@ -23,7 +23,7 @@ class EndRecorder:
 
     Args:
         report: function that is called once, with an unexpected end; must not block.
-        keeps_messages: whether recorded log lines have the messages of exceptions, which may quote a request.
+        keeps_messages: whether recorded log lines have their texts, which may quote a request.
     """
 
     def __init__(self, report: Callable[[EngineEnd], None], *, keeps_messages: bool = False) -> None:

@@ -36,7 +36,7 @@ class FlightFiles(msgspec.Struct, frozen=True):
         steps: ring of the last steps.
         log: ring of the last log lines.
         stacks: file of zeros, whose beginning the stacks replace.
-        keeps_messages: whether log lines have the messages of exceptions, which may quote a request.
+        keeps_messages: whether log lines have their texts, which may quote a request.
     """
 
     steps: int

@@ -37,7 +37,7 @@ def end(message: str = "", returncode: int = -9) -> EngineEnd:
         lived_s=3.0,
         info=None,
         steps=[StepRecord(7, 1e9, StepSizes(512, 2))],
-        log=f"[2026-11-27 10:00:00] Settings: options={{'x': 'hush-hush'}}; it said {message}\n",
+        log="[2026-11-27 10:00:00] Settings: options={'x': 'hush-hush'}\n",
         stacks="Thread 0x1 (most recent call first):\n",
     )
 
@@ -93,7 +93,7 @@ def test_messages_of_exceptions_are_kept_on_demand(tmp_path: Path, crash_details
 
 def test_an_exception_of_the_server_is_reported(tmp_path: Path) -> None:
     reports = new_reports(tmp_path)
-    logger = logging.Logger("test of reports")  # noqa: LOG001
+    logger = logging.Logger("llmfw.test_of_reports")  # noqa: LOG001
     logger.addHandler(reports.log_handler)
     logger.warning("the last line")
     try:
@@ -106,6 +106,14 @@ def test_an_exception_of_the_server_is_reported(tmp_path: Path) -> None:
     assert "test_an_exception_of_the_server_is_reported" in files["stacks.txt"]
     assert "the last line" in files["api.log"]
     assert PROMPT not in "".join(files.values())
+
+
+def test_a_secret_in_a_number_leaves_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMFW_MAX_QUEUED_TOKENS", "100000")
+    reports = new_reports(tmp_path, max_json_values=1_000_000)
+    reports.add_engine_end(end())
+    reports.finish()
+    assert json.loads(written(tmp_path)["report.json"])["settings"]["max_json_values"] == 1_000_000
 
 
 def test_a_disk_that_hangs_delays_nothing(

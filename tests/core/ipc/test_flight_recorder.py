@@ -21,7 +21,7 @@ CHILD = textwrap.dedent("""
     recorder.take_stacks()
     for number in range(1, 8):
         recorder.note_step(StepSizes(number))
-    logging.warning("the last words")
+    logging.getLogger("llmfw.x").warning("the last words")
     def where_it_ends():
         os.kill(os.getpid(), int(sys.argv[4]))
         os.kill(os.getpid(), 9)
