@@ -85,7 +85,12 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DTYPES, EXACT, torch.float64)
 
 
-def check_captured(llama: Path, seed: int) -> None:
+def check_captured(llama: Path, seed: int) -> list[int]:
+    """Compare two engines that capture steps with single runs; return how many captured steps each has run.
+
+    A mix may have none: in each of its steps, a prompt may be prefilled.
+    """
+    counts = []
     rng = random.Random(seed)
     requests, settings = draw_requests(rng), draw_settings(rng)
     engine = build_engine(llama, disable_radix_cache=True, dtype=EXACT)
@@ -97,13 +102,14 @@ def check_captured(llama: Path, seed: int) -> None:
         captured = len(replayed)
         for name, found in play(engine, requests, rng).items():
             check(found, alone[name])
-        assert len(replayed) > captured
+        counts.append(len(replayed) - captured)
+    return counts
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [0, *also([1, 2])])
 def test_captured_steps_give_the_same_text(llama: Path, seed: int) -> None:
-    check_captured(llama, seed)
+    assert min(check_captured(llama, seed)) > 0
 
 
 @pytest.mark.long
