@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 PAGE = os.sysconf("SC_PAGESIZE")
-MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
-POOL_BYTES = 100 * 2**20
-"""Smallest size of a mapping that counts as part of the pool. The demo model has 128 MiB for each layer's keys."""
+MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw\S+ \S+ \S+ 0\s*$")
+"""Matches memory of a process that is writable and has no name, as the heap and mapped files have."""
+POOL_BYTES = 32 * 2**20
+"""Smallest size of a mapping that counts as part of the pool. The demo model has at least 60 MiB for each layer's keys."""
 PRESENT = np.uint64(1 << 63)
 """Bit of an entry of /proc/PID/pagemap that says that the page is resident."""
 
