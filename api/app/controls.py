@@ -19,7 +19,7 @@ class ServerControls:
         keys: API keys of the clients.
         drain: drain of the server, to which the application adds its work.
         certificate: certificate for TLS; None: connections are plain.
-        manager: service manager that is told how the server is.
+        manager: service manager, such as systemd, that gets the state of the server.
     """
 
     keys: Keyring

@@ -93,7 +93,7 @@ class Server(uvicorn.Server):
         client: engine client, closed at shutdown to end the streams that still run.
         url: URL of the socket, for the log.
         ready: text to log once the server accepts connections.
-        controls: certificate of the server, and the service manager that is told when it is ready.
+        controls: certificate of the server, and the service manager that gets its state.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Records how an engine process ends, and reports ends that nobody asked for."""
+"""Records how an engine process ends, and reports unexpected ends."""
 
 from __future__ import annotations
 

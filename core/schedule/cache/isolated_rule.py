@@ -50,7 +50,7 @@ class IsolatedRule:
         self.expires = rule is not None and type(rule).expires_at is not EvictionRule.expires_at
         instead = "The least recently used prefixes are evicted first from now on"
         if self.expires:
-            instead += ", and none is removed after a time any more"
+            instead += ", and none of them expires from now on"
         self._asked = Asked(who, instead, calls)
         self._rank: Callable[[CacheLeaf], float] = least_recently_used if rule is None else rule.rank
         self._expires_at: Callable[[CacheLeaf], float | None] = _never if rule is None else rule.expires_at

@@ -153,4 +153,4 @@ def test_the_log_says_that_expiry_ends(caplog: pytest.LogCaptureFixture) -> None
 
     cache, _, _ = filled(Lasting(broken))
     assert (cache.evict(100), cache.next_expiry) == (100, math.inf)
-    assert caplog.records[0].getMessage().endswith("and none is removed after a time any more")
+    assert caplog.records[0].getMessage().endswith("and none of them expires from now on")
