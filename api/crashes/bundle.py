@@ -44,13 +44,12 @@ class Bundle:
     def add(self, name: str, text: str) -> None:
         """Add a file, with its secrets hidden. A file of JSON stays one."""
         try:
-            plain = json.loads(text) if name.endswith(".json") else None
-        except (ValueError, RecursionError):
-            plain = None
-        is_json = isinstance(plain, dict | list)
-        self._texts[name] = (
-            json.dumps(self._secrets.hide_in(plain), indent=2) + "\n" if is_json else self._secrets.hide(text)
-        )
+            if name.endswith(".json"):
+                self._texts[name] = json.dumps(self._secrets.hide_in(json.loads(text)), indent=2) + "\n"
+                return
+        except (ValueError, RecursionError):  # not JSON after all, or nested too deeply
+            pass
+        self._texts[name] = self._secrets.hide(text)
 
     def add_reports(self, folder: CrashFolder) -> int:
         """Add all crash reports of a folder, without other files in it; return the number of reports.
