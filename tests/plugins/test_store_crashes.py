@@ -30,7 +30,7 @@ Events = dict[str, dict[str, list[int]]]
 
 
 def write_and_kill(folder: Path, name: str, num_lines: int) -> Events:
-    """Return what a writer has said until it was killed, some time after it had said so many lines."""
+    """Kill a writer shortly after it has printed a number of lines; return all that it printed."""
     command = [sys.executable, str(SCRIPT), str(folder), name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None

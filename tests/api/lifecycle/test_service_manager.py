@@ -1,4 +1,4 @@
-"""A service manager is told that the server is ready, lives and ends."""
+"""The server reports its state to a service manager: ready, alive, stopping."""
 
 from __future__ import annotations
 
