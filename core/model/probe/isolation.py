@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers import cache_utils
+from transformers.cache_utils import DynamicCache
 
 from llmfw.core.interfaces.state_layer import StateLayer
 
@@ -37,9 +38,13 @@ chunk of 32."""
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 """Maximum change of logits by rounding, relative to the largest logit. Other tokens change the group sizes of
 experts, and so the rounding."""
-PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
+PLAIN_LAYERS = tuple(
+    getattr(cache_utils, name)
+    for name in ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
+    if hasattr(cache_utils, name)
+)
 """Cache layers that hold only keys and values. A `DummyLayer` belongs to a layer that uses another layer's
-keys and values, as in Gemma 3n and 4."""
+keys and values, as in Gemma 3n and 4; transformers 5.17 does not have it yet."""
 
 
 def check_cache(model: nn.Module, states: Sequence[StateLayer] = ()) -> None:
