@@ -133,3 +133,10 @@ def test_overlapping_spans_are_counted_once() -> None:
     with gpu_script("timing") as (timing,):
         assert timing.covered([(5, 6), (0, 2), (1, 3), (1, 2), (3, 4)]) == 5
         assert timing.covered([]) == 0
+
+
+def test_an_excerpt_names_gaps_and_lengths() -> None:
+    with gpu_script("timing") as (timing,):
+        spans = [("c", 7.0, 9.0), ("a", 0.0, 2.0), ("b", 3.0, 6.0)]
+        assert timing.excerpt(spans) == [("b", 1.0, 3.0), ("c", 1.0, 2.0)]
+        assert timing.excerpt([]) == []

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import torch
 from task import Task
 
@@ -21,6 +22,8 @@ from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.step.device.step_clock import StepClock, StepTime
+
+GREEDY = SamplingParams(temperature=0)
 
 
 @dataclass(frozen=True)
@@ -104,18 +107,22 @@ class Offline:
         """Return random tokens."""
         return [self._rng.randrange(2, self._vocab) for _ in range(count)]
 
-    def start(self, prompts: Sequence[Sequence[int]], output: int) -> list[str]:
+    def start(
+        self, prompts: Sequence[Sequence[int]], output: int, sampling: SamplingParams = GREEDY
+    ) -> list[str]:
         """Send requests for so many tokens each; return their ids."""
         ids = [str(next(self._ids)) for _ in prompts]
-        sampling = SamplingParams(max_tokens=output, temperature=0)
+        sampling = msgspec.structs.replace(sampling, max_tokens=output)
         for request_id, prompt in zip(ids, prompts, strict=True):
             self.engine.add(Request(id=request_id, prompt=list(prompt), sampling=sampling))
         return ids
 
-    def run(self, prompts: Sequence[Sequence[int]], output: int) -> list[Step]:
+    def run(
+        self, prompts: Sequence[Sequence[int]], output: int, sampling: SamplingParams = GREEDY
+    ) -> list[Step]:
         """Run requests that come together to their ends; return the steps."""
         before = time.perf_counter()
-        self.start(prompts, output)
+        self.start(prompts, output, sampling)
         steps: list[Step] = []
         generated = 0
         while self.engine.has_work:

@@ -66,6 +66,7 @@ class Sizes:
         prompt, output, shared: tokens of each request; `shared` of the prompt stand at the beginning of each in the
             server's stage and in prefill on a prefix.
         window: steps whose median is taken, near the beginning and near the end.
+        sampled_batches: sequences that decode together with tokens drawn at random.
         profiled: steps that are watched for what the GPU does, and as many by the profiler.
         prefills: requests, tokens of each, tokens of each that are cached.
         attention: sequences, and tokens of each, of attention alone.
@@ -94,6 +95,7 @@ class Sizes:
     output: int
     shared: int
     window: int
+    sampled_batches: tuple[int, ...]
     profiled: int
     prefills: tuple[tuple[int, int, int], ...]
     attention: tuple[tuple[int, int], ...]
@@ -118,11 +120,12 @@ FULL = Sizes(
     copy_bytes=4 << 30,
     cube=8192,
     rows=(1, 100, 500),
-    batches=(1, 8, 64, 100, 256, 500, 100),
+    batches=(1, 100, 500, 8, 64, 256, 100),
     prompt=55,
     output=500,
     shared=25,
     window=100,
+    sampled_batches=(1, 100, 500),
     profiled=10,
     prefills=((1, 8192, 0), (8, 1024, 0), (64, 128, 0), (500, 30, 25)),
     attention=tuple((batch, context) for batch in (1, 100, 500) for context in (100, 500, 4000)),
@@ -152,6 +155,7 @@ DRY = Sizes(
     output=12,
     shared=5,
     window=3,
+    sampled_batches=(4,),
     profiled=3,
     prefills=((1, 64, 0), (4, 6, 5)),
     attention=((1, 20), (3, 40)),

@@ -8,10 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 
 ROUNDS = 5
+EXCERPT = 60
+"""Kernels of an excerpt: more than a layer has."""
+
 Call = Callable[[], object]
 
 
@@ -51,11 +55,14 @@ class Kernels:
         busy: seconds in which it ran anything.
         count: of kernels.
         by_name: seconds of the longest, by name.
+        excerpt: some that followed each other, from the middle: name, microseconds in which nothing ran before it, and
+            microseconds in which it ran.
     """
 
     busy: float
     count: int
     by_name: dict[str, float] = field(default_factory=dict)
+    excerpt: list[tuple[str, float, float]] = field(default_factory=list)
 
 
 def watch_kernels(call: Call, device: torch.device) -> Kernels | None:
@@ -77,7 +84,19 @@ def watch_kernels(call: Call, device: torch.device) -> Kernels | None:
         busy=covered((e.time_range.start, e.time_range.end) for e in events) / 1e6,
         count=len(events),
         by_name={name[:120]: micros / 1e6 for name, micros in by_name.most_common(20)},
+        excerpt=excerpt([(e.name, e.time_range.start, e.time_range.end) for e in events]),
     )
+
+
+def excerpt(spans: Sequence[tuple[str, float, float]]) -> list[tuple[str, float, float]]:
+    """Return spans from the middle as name, gap before, and length, in order of their beginnings."""
+    ordered = sorted(spans, key=lambda span: span[1])
+    first = max(1, len(ordered) // 2)
+    chosen = pairwise(ordered[first - 1 : first + EXCERPT])
+    return [
+        (name[:80], round(begin - ended, 2), round(end - begin, 2))
+        for (_, _, ended), (name, begin, end) in chosen
+    ]
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:

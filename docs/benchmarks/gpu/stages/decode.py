@@ -1,6 +1,7 @@
-"""Decoding without a server: steps of so many sequences near the beginning and near the end, and the whole run.
+"""Without a server: decoding, sampling and prompts, all on one engine.
 
-Each size is one run of equal requests that come together, and a shorter one under the profiler for what the GPU did.
+Decoding: steps of so many sequences near the beginning and near the end, and the whole run. Each size is one run of
+equal requests that come together, and a shorter one under the profiler for what the GPU did.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from limits import GOALS, MOST_IDLE_MS, step_limit, workload_seconds
 from lines import Line
 from offline import Offline, Step, Window, full_steps
+from stages.prefill import prefill_lines
+from stages.sampling import sampling_lines
 from task import Task
 from timing import watch_kernels
 
@@ -19,11 +22,13 @@ SETTLED = 5
 
 
 def measure(task: Task) -> Iterator[Line]:
-    """Measure all batch sizes on one engine."""
+    """Measure all batch sizes, then sampling, then prompts."""
     offline = Offline(task, task.attention)
     warm_up(offline, task)
     for batch in task.sizes.batches:
         yield from decode_lines(offline, task, batch, task.sizes.output)
+    yield from sampling_lines(offline, task)
+    yield from prefill_lines(offline, task)
 
 
 def warm_up(offline: Offline, task: Task) -> None:
@@ -104,6 +109,7 @@ def _idle(task: Task, offline: Offline, batch: int, steps: Sequence[Step], prefi
         note = f"by the profiler {kernels.count / count:.0f} kernels take {1000 * kernels.busy / count:.3f} "
         note += f"of {1000 * median:.3f} ms"
         detail |= {"kernels_s": kernels.by_name, "kernels_busy_s": kernels.busy, "steps": count}
+        detail["excerpt"] = kernels.excerpt
     elif task.sizes.device == "cuda":
         note = "the profiler saw no kernels"
     return Line(case, ms=idle, most_ms=MOST_IDLE_MS, note=note, detail=detail)

@@ -13,9 +13,8 @@ from task import Task
 ROUNDS = 3
 
 
-def measure(task: Task) -> Iterator[Line]:
-    """Measure all cases on one engine, each several times with new prompts."""
-    offline = Offline(task, task.attention)
+def prefill_lines(offline: Offline, task: Task) -> Iterator[Line]:
+    """Yield the lines of all cases, each measured several times with new prompts."""
     for requests, tokens, cached in task.sizes.prefills:
         run_once(offline, requests, tokens, cached)  # what a first run brings with it
         times = [run_once(offline, requests, tokens, cached) for _ in range(ROUNDS)]
