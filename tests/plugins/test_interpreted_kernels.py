@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 HERE = Path(__file__).parent
 PATHS = (
     "attention_triton/interpreted",
+    "attention_flashinfer/writes_by_kernel.py",
     "fused_triton/kernels_and_torch.py",
     "fused_triton/models_with_passes.py",
 )
