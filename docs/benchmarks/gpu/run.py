@@ -36,6 +36,7 @@ STAGES: dict[str, float] = {
     "install": 45,
     "machine": 30,
     "ceilings": 45,
+    "linear": 60,
     "tests": 100,
     "decode": 150,
     "prefill": 60,
