@@ -6,7 +6,8 @@ Planning must wait until the previous plan has been copied to the device (`_copi
 done long before. Each layer first writes the new keys and values. Then the wrappers read all keys and values
 of a sequence from its pages, so a prefix that several prompts share is read in place.
 
-`planner` calls FlashInfer; `scratch` computes how much scratch memory FlashInfer needs.
+`planner` calls FlashInfer; `scratch` computes how much scratch memory FlashInfer needs; `writer` chooses what
+writes keys and values.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .kind import Kind
 from .pages import find_pages, one_page
 from .planner import GraphBuffers, Planner
 from .scratch import Scratch, bytes_for_steps
+from .writer import choose_writer
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class FlashInferAttention(AttentionBackend):
         # FlashInfer writes every plan into the same pinned memory and starts an asynchronous copy from there.
         self._copied = torch.cuda.Event()
         self._load_kernels()
+        self._write = choose_writer(layers, storage)
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
@@ -130,7 +133,7 @@ class FlashInferAttention(AttentionBackend):
     ) -> torch.Tensor:
         """Write the new keys and values, then attend with the planned wrappers."""
         stored = self.storage.keys[layer.index], self.storage.values[layer.index]
-        self.storage.write(layer.index, batch.slots, key, value)
+        self._write(self.storage, layer.index, batch.slots, key, value)
         kind, scales = self._kinds[layer.index], self._scales[layer.index]
         single = batch.num_single
         output = query.new_empty(query.shape)

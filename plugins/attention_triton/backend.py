@@ -18,12 +18,12 @@ import triton
 
 from llmfw.core import AttentionBackend, ForwardBatch, KVStorage, LayerSpec
 from llmfw.core.interfaces.kv_dtype import as_bytes
+from llmfw.core.interfaces.kv_kernel import write, write_kernel
 
 from .decode import Partials, decode, num_tiles
 from .prefill import Spans, Tiles, cut_queries, prefill
 from .schedule import Schedule, schedule
 from .tile import BYTES_MEAN
-from .write import write, write_kernel
 
 MAX_HEAD_DIM = 256
 OLDEST = (8, 0)

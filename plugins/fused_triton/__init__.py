@@ -1,4 +1,4 @@
-"""Fused Triton kernels for the operations between matrix products: norms, activations, rotary embeddings."""
+"""Triton kernels: matrix products with few rows, and what is between products: norms, activations, rotary embeddings."""
 
 from llmfw.core import Register, hookimpl
 
@@ -7,9 +7,10 @@ _PACKAGE = "llmfw.plugins.fused_triton"
 
 @hookimpl
 def register_module_passes(register: Register) -> None:
-    """Register three independent module passes.
+    """Register four independent module passes.
 
-    `triton-norm` runs first, because attention modules may contain norms.
+    `triton-norm` runs first, because attention modules may contain norms; `triton-linear` runs last, because the
+    others look at linear layers.
     """
     register(
         "triton-norm",
@@ -34,4 +35,12 @@ def register_module_passes(register: Register) -> None:
         needs=("torch", "triton"),
         devices=("cuda",),
         rank=10,
+    )
+    register(
+        "triton-linear",
+        f"{_PACKAGE}.linear:LinearPass",
+        summary="products of one to four rows with the weights of linear layers by an own kernel; cuda",
+        needs=("torch", "triton"),
+        devices=("cuda",),
+        rank=5,
     )

@@ -1,9 +1,9 @@
-"""The Triton kernels: RMS norm, SwiGLU and rotary embedding.
+"""The Triton kernels: RMS norm, SwiGLU, rotary embedding, and linear layers of few rows.
 
 Each reads and writes a row once and computes in float32. The kernels round at the same points as
 transformers' modules: to the tensors' dtype after each operation that creates a tensor there. So results
 differ from those of transformers only by the order in which squares are added, and by the last bit of exp and
-rsqrt. Strides are in elements. `ops` launches the kernels.
+rsqrt. A linear layer rounds its sum once. Strides are in elements. `ops` and `few_rows` launch the kernels.
 """
 
 from __future__ import annotations
@@ -194,3 +194,69 @@ def rope_kernel(
             BLOCK_HEADS,
             BLOCK_HALF,
         )
+
+
+@triton.jit
+def sum_products(
+    inputs,  # [1, rows, 1, 1], pointers
+    weights,  # [1, 1, outputs, 1], pointers
+    column,  # [groups, 1, 1, 8]
+    num_inputs,
+    IS_EVEN: tl.constexpr,
+):
+    """Return the sum of each group of 8 products, float32: [groups, rows, outputs]."""
+    if IS_EVEN:
+        factor = tl.load(weights + column, eviction_policy="evict_first")
+        x = tl.load(inputs + column)
+    else:
+        inside = column < num_inputs
+        factor = tl.load(weights + column, mask=inside, other=0.0, eviction_policy="evict_first")
+        x = tl.load(inputs + column, mask=inside, other=0.0)
+    return tl.sum(x.to(tl.float32) * factor.to(tl.float32), axis=3)
+
+
+@triton.jit
+def linear_kernel(
+    hidden,  # [ROWS, num_inputs], dense, 16-byte aligned
+    weight,  # [num_outputs, num_inputs], dense, 16-byte aligned
+    bias,  # [num_outputs]; read if HAS_BIAS
+    output,  # [ROWS, num_outputs], dense
+    num_outputs,
+    num_inputs,  # a multiple of 16
+    HAS_BIAS: tl.constexpr,
+    ROWS: tl.constexpr,
+    PADDED_ROWS: tl.constexpr,  # ROWS, rounded up to a power of 2
+    IS_EVEN: tl.constexpr,  # whether BLOCK_IN divides num_inputs
+    BLOCK_OUT: tl.constexpr,
+    BLOCK_IN: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Compute BLOCK_OUT outputs of all rows: hidden · weightᵀ + bias. Grid: (block of outputs,).
+
+    A thread reads 8 neighboring inputs at a time, the same ones of each row and of each output's weights, so
+    that nothing is exchanged between threads before all is read. The order in which a row is added up depends
+    neither on the other rows nor on their number.
+    """
+    # The dimensions are threads' groups of inputs, rows, outputs, and the inputs of a group. All is loaded in
+    # four dimensions, with the groups first, because Triton then gives each load the same layout, in which
+    # neighboring threads have neighboring groups. So the loop needs no conversions through shared memory.
+    place = tl.arange(0, BLOCK_IN // 8)[:, None, None, None] * 8 + tl.arange(0, 8)[None, None, None, :]
+    row = tl.arange(0, PADDED_ROWS)
+    first_output = tl.program_id(0) * BLOCK_OUT
+    # Rows and outputs beyond the last are computed as copies of the last, and are not stored.
+    out = tl.minimum(first_output + tl.arange(0, BLOCK_OUT), num_outputs - 1)
+    weights = weight + out.to(tl.int64)[None, None, :, None] * num_inputs
+    inputs = hidden + tl.minimum(row, ROWS - 1)[None, :, None, None] * num_inputs
+    sums = tl.zeros([BLOCK_IN // 8, PADDED_ROWS, BLOCK_OUT], tl.float32)
+    for first in tl.range(0, num_inputs, BLOCK_IN, num_stages=STAGES):
+        sums += sum_products(inputs, weights, first + place, num_inputs, IS_EVEN)
+    total = tl.sum(sums, axis=0)
+    if HAS_BIAS:
+        total += tl.load(bias + out).to(tl.float32)[None, :]
+    stored_row = row[:, None]
+    stored_out = (first_output + tl.arange(0, BLOCK_OUT))[None, :]
+    tl.store(
+        output + stored_row * num_outputs + stored_out,
+        total.to(output.dtype.element_ty),
+        mask=(stored_row < ROWS) & (stored_out < num_outputs),
+    )

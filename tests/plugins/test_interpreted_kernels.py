@@ -17,8 +17,10 @@ pytest.importorskip("triton")
 HERE = Path(__file__).parent
 PATHS = (
     "attention_triton/interpreted",
+    "attention_flashinfer/writes_by_kernel.py",
     "fused_triton/kernels_and_torch.py",
     "fused_triton/models_with_passes.py",
+    "fused_triton/linear_and_torch.py",
 )
 RUN_NO_KERNEL = (
     "known_modules or known_classes or second_pass or weights_keep or unusual_modules or float16_logits or "

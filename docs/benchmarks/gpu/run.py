@@ -38,6 +38,7 @@ STAGES: dict[str, float] = {
     "ceilings": 45,
     "decode": 170,
     "tests": 120,
+    "linear": 60,
     "server": 110,
     "peer_minisgl": 80,
     "attention": 60,

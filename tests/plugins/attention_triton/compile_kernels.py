@@ -20,16 +20,17 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
+from llmfw.core.interfaces import kv_kernel
 from llmfw.core.interfaces.kv_dtype import as_bytes
 from llmfw.core.interfaces.layers import LayerSpec
-from llmfw.plugins.attention_triton import decode, prefill, schedule, write
+from llmfw.plugins.attention_triton import decode, prefill, schedule
 from llmfw.plugins.attention_triton.backend import reads_bytes
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
 
 KERNELS = (
-    (write, "write_kernel"),
+    (kv_kernel, "write_kernel"),
     (schedule, "schedule_kernel"),
     (decode, "attend_kernel"),
     (decode, "join_kernel"),
@@ -89,7 +90,7 @@ def launch_all(
     sinks = torch.empty(layer.num_heads, dtype=dtype) if layer.has_sinks else None
     page_table = torch.empty((8, 4096), dtype=torch.int32)
     rows = torch.empty(num_sequences, dtype=torch.int64)
-    write.write(key, value, keys, values, torch.empty(num_tokens, dtype=torch.int64), (0.5, 0.5))
+    kv_kernel.write(key, value, keys, values, torch.empty(num_tokens, dtype=torch.int64), (0.5, 0.5))
     if reads_bytes(stored_as, divmod(capability, 10)):
         keys, values = as_bytes(keys), as_bytes(values)
     made = schedule.Schedule.empty(2, 66, torch.device("cpu"))

@@ -17,14 +17,25 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from llmfw.plugins.fused_triton import ops
-from llmfw.plugins.fused_triton.kernels import rms_norm_kernel, rope_kernel, silu_mul_kernel
+from llmfw.plugins.fused_triton import few_rows, ops
+from llmfw.plugins.fused_triton.kernels import linear_kernel, rms_norm_kernel, rope_kernel, silu_mul_kernel
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 ARCHITECTURES = (80, 90)
 WIDTHS = ((128, False, False), (4096, True, False), (8192, True, False), (16384, True, True))
 HEAD_DIMS = ((64, True, False), (128, False, False), (128, True, False), (256, True, True))
-MULTIPLES = ("_stride", "width")
+WEIGHTS = (
+    *(
+        (6144, 4096, False),
+        (4096, 4096, False),
+        (28672, 4096, False),
+        (4096, 14336, False),
+        (128256, 4096, False),
+    ),
+    *((1152, 896, True), (11008, 2048, False)),
+)
+"""Outputs and inputs of linear layers, and whether they have a bias: of Llama 3.1 8B, and two of other models."""
+MULTIPLES = ("_stride", "width", "num_outputs", "num_inputs")
 """Endings of the names of numbers that are multiples of 16 in every real model, which the launcher finds out."""
 
 
@@ -46,6 +57,24 @@ def launches() -> Iterator[tuple[str, Any, dict[str, Any], int]]:
         yield f"rope of {head_dim}, norms={norms}", rope_kernel, constants, ops.ROPE_WARPS
     one_key_head = constants | {"num_key_heads": 1}  # the launcher makes a constant of 1
     yield "rope with one key head", rope_kernel, one_key_head, ops.ROPE_WARPS
+    yield from linear_launches()
+
+
+def linear_launches() -> Iterator[tuple[str, Any, dict[str, Any], int]]:
+    """Yield the launches of linear layers of few rows."""
+    for num_outputs, num_inputs, has_bias in WEIGHTS:
+        cut = few_rows.choose_cut(num_outputs, num_inputs)
+        for rows in range(1, few_rows.MAX_ROWS + 1):
+            constants = {
+                "HAS_BIAS": has_bias,
+                "ROWS": rows,
+                "PADDED_ROWS": triton.next_power_of_2(rows),
+                "IS_EVEN": num_inputs % cut.inputs == 0,
+                "BLOCK_OUT": cut.outputs,
+                "BLOCK_IN": cut.inputs,
+                "STAGES": cut.stages,
+            }
+            yield f"{rows} rows times {num_outputs} x {num_inputs}", linear_kernel, constants, cut.num_warps
 
 
 def compiled(kernel: Any, constants: dict[str, Any], num_warps: int, architecture: int) -> dict[str, int]:

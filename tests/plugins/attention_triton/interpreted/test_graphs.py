@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from llmfw.core.interfaces import kv_kernel
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
-from llmfw.plugins.attention_triton import decode, write
+from llmfw.plugins.attention_triton import decode
 from llmfw.plugins.attention_triton.backend import TritonAttention
 
 Launch = Callable[[], None]
@@ -34,7 +35,7 @@ class RecordedKernel:
 def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launch]]:
     """Return what is launched from now on by `forward`."""
     found: list[Launch] = []
-    for module, name in ((write, "write_kernel"), (decode, "attend_kernel"), (decode, "join_kernel")):
+    for module, name in ((kv_kernel, "write_kernel"), (decode, "attend_kernel"), (decode, "join_kernel")):
         monkeypatch.setattr(module, name, RecordedKernel(getattr(module, name), found))
     return found
 

@@ -1,4 +1,7 @@
-"""The kernel that writes a step's keys and values to their slots, in the dtype of the storage.
+"""The Triton kernel that writes a step's keys and values to their slots, in the dtype of the storage.
+
+One launch does what `KVStorage.write` does with two to ten of torch's operators. Import this module only where
+Triton is installed.
 
 The kernel encodes fp8 with integer operations, because only devices from compute capability 8.9 on can encode
 fp8 in hardware. So the codes are bitwise the same on every device, in Triton's interpreter and in torch.
@@ -10,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from llmfw.core.interfaces.kv_dtype import as_bytes
+from .kv_dtype import as_bytes
 
 MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2}
 """Mantissa bits of the fp8 dtypes, which `encode` writes. Triton converts to all other dtypes itself."""

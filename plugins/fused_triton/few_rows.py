@@ -1,0 +1,88 @@
+"""Linear layers of few rows by our kernel: how their work is cut into programs, and the launch.
+
+How a product is cut depends on the shape of its weight alone, and so does the order in which a row is added up: a row
+gives the same bits alone and with up to `MAX_ROWS - 1` others. There is no tuning at run time, as that would delay
+requests, and cannot be done while a CUDA graph is captured. The benchmark stage `linear` compares other cuts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+
+from .kernels import linear_kernel
+
+MAX_ROWS = 4
+"""More rows are left to torch's products, which use tensor cores."""
+
+ALIGNMENT = 16
+"""Numbers of which a row's length must be a multiple, so that each row can be read by loads of 16 bytes."""
+
+INPUTS_PER_WARP = 256
+"""Inputs that a warp reads at once: 8 for each thread."""
+
+MAX_BLOCK_IN = 1024
+
+
+class Cut(NamedTuple):
+    """How a product is cut into programs.
+
+    Attributes:
+        outputs: outputs of one program.
+        inputs: inputs that a program reads at once.
+        num_warps: warps of a program.
+        stages: blocks of inputs that are under way at a time, through shared memory; 1: through registers.
+    """
+
+    outputs: int
+    inputs: int
+    num_warps: int
+    stages: int = 1
+
+
+def choose_cut(num_outputs: int, num_inputs: int) -> Cut:
+    """Return how a product with a weight [num_outputs, num_inputs] is cut.
+
+    More outputs of a program let it use an input more often. Fewer make more programs, of which each of about 130
+    multiprocessors should have several. So the inputs never have to be split among programs.
+    """
+    inputs = min(MAX_BLOCK_IN, triton.next_power_of_2(num_inputs))
+    outputs = 8 if num_outputs >= 16384 else 4 if num_outputs >= 2048 else 2
+    return Cut(outputs, inputs, max(1, inputs // INPUTS_PER_WARP))
+
+
+def linear_of_few_rows(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, cut: Cut | None = None
+) -> torch.Tensor:
+    """Return hidden · weightᵀ + bias, [..., outputs], added up in float32 and rounded once.
+
+    Args:
+        hidden: [..., inputs] with at least one row, in the dtype of the weight.
+        weight: [outputs, inputs], dense, aligned to 16 bytes; `inputs` is a multiple of `ALIGNMENT`.
+        bias: [outputs], dense.
+        cut: how to cut the product; None: as `choose_cut` says.
+    """
+    num_outputs, num_inputs = weight.shape
+    cut = cut or choose_cut(num_outputs, num_inputs)
+    rows = hidden.reshape(-1, num_inputs).contiguous()
+    output = torch.empty((*hidden.shape[:-1], num_outputs), dtype=hidden.dtype, device=hidden.device)
+    with torch.cuda.device_of(hidden):
+        linear_kernel[(triton.cdiv(num_outputs, cut.outputs),)](
+            rows,
+            weight,
+            weight if bias is None else bias,
+            output,
+            num_outputs,
+            num_inputs,
+            HAS_BIAS=bias is not None,
+            ROWS=len(rows),
+            PADDED_ROWS=triton.next_power_of_2(len(rows)),
+            IS_EVEN=num_inputs % cut.inputs == 0,
+            BLOCK_OUT=cut.outputs,
+            BLOCK_IN=cut.inputs,
+            STAGES=cut.stages,
+            num_warps=cut.num_warps,
+        )
+    return output

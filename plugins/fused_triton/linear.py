@@ -1,0 +1,94 @@
+"""Linear layers whose products with few rows are computed by our kernel.
+
+A product with one row takes as long as reading the weight. The kernel reads it in whole rows, once, without tensor
+cores. Products with more rows are torch's.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from llmfw.core import ModulePass
+from llmfw.core.model.trial.module_trial import agree, is_plain, random_input
+
+from .few_rows import ALIGNMENT, MAX_ROWS, linear_of_few_rows
+from .recognition import DTYPES, no_kernels, replace
+
+MIN_OUTPUTS = 512
+"""Layers with fewer outputs stay as they are: they would not make enough programs to read at full speed."""
+
+ALIGNED_BYTES = 16
+
+
+class LinearPass(ModulePass):
+    """Replaces plain linear layers with `FewRowsLinear`s, merged ones and the output layer included."""
+
+    @classmethod
+    def unsupported(cls, device: str, dtype: torch.dtype) -> str | None:
+        """Return why the kernel cannot run, or None."""
+        return no_kernels(device, dtype)
+
+    @torch.inference_mode()
+    def apply(self, model: nn.Module) -> int:
+        """Replace the layers whose shapes the kernel computes right; return their number."""
+        tried: dict[tuple[object, ...], bool] = {}
+        made: dict[int, FewRowsLinear] = {}
+        names: dict[str, nn.Module] = {}
+        # One module may have several names: a merged product is a part of each projection.
+        for name, module in model.named_modules(remove_duplicate=False):
+            if not name or type(module) is not nn.Linear or not _can_replace(module):
+                continue
+            weight = module.weight
+            kind = (weight.shape, weight.dtype, weight.device, module.bias is None)
+            if kind not in tried:
+                tried[kind] = _is_right(module)
+            if tried[kind]:
+                names[name] = made.setdefault(id(module), FewRowsLinear(module))
+        replace(model, names)
+        return len(made)
+
+
+class FewRowsLinear(nn.Module):
+    """A linear layer that computes up to `MAX_ROWS` rows by our kernel.
+
+    Args:
+        linear: layer whose weight and bias are used, not copied.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self.weight = linear.weight
+        self.bias = linear.bias
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output, [..., out_features], for `hidden`, [..., in_features]."""
+        is_valid = hidden.shape[-1] == self.in_features and hidden.dtype == self.weight.dtype
+        if is_valid and 0 < hidden.numel() <= MAX_ROWS * self.in_features:
+            return linear_of_few_rows(hidden, self.weight, self.bias)
+        return functional.linear(hidden, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Return the attributes that `repr` shows after the class name."""
+        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+
+
+def _can_replace(linear: nn.Linear) -> bool:
+    if not is_plain(linear) or set(linear._parameters) != {"weight", "bias"} or linear._modules:
+        return False
+    weight, bias = linear.weight, linear.bias
+    if weight.dtype not in DTYPES or not weight.is_contiguous() or weight.data_ptr() % ALIGNED_BYTES:
+        return False
+    if bias is not None and (bias.dtype != weight.dtype or not bias.is_contiguous()):
+        return False
+    return weight.shape[0] >= MIN_OUTPUTS and weight.shape[1] % ALIGNMENT == 0
+
+
+def _is_right(linear: nn.Linear) -> bool:
+    """Return whether the kernel computes a layer as torch does. This compiles it for each number of rows, too."""
+    ours = FewRowsLinear(linear)
+    inputs = (random_input(rows, linear.in_features, like=linear.weight) for rows in range(1, MAX_ROWS + 1))
+    return all(agree(linear(hidden), ours(hidden)) for hidden in inputs)
