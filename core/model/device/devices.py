@@ -60,6 +60,15 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def raise_if_lost(device: torch.device, error: Exception) -> None:
+    """Raise an exception of a step again if a GPU cannot compute any more after it, as after an invalid address."""
+    if device.type == "cuda":
+        try:
+            torch.cuda.synchronize(device)
+        except RuntimeError as another:
+            raise error from another
+
+
 def available_memory(device: torch.device, root: Path = Path("/")) -> int:
     """Return the memory that could be allocated now, in bytes; for a CPU, within the container's limit.
 
