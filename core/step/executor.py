@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from llmfw.core.base.described import described
 from llmfw.core.base.step import (
     NO_COPIES,
     NOT_IN_FLIGHT,
@@ -124,7 +125,14 @@ class Executor:
         """Whether nearly all of a step is computed on the components' own threads instead of torch's."""
         return self._model.has_own_threads and self._backend.has_own_threads
 
-    def use_graphs(self, make_graph: Callable[[], Graph], sizes: Sequence[int], *, capture_all: bool) -> None:
+    def use_graphs(
+        self,
+        make_graph: Callable[[], Graph],
+        sizes: Sequence[int],
+        *,
+        capture_all: bool,
+        describe: Callable[[Exception], str] = described,
+    ) -> None:
         """Run decode steps by replaying captured graphs from now on.
 
         Args:
@@ -132,6 +140,7 @@ class Executor:
             sizes: batch sizes to capture (numbers of sequences), ascending.
             capture_all: whether to capture all sizes now; if not, each size is captured when it is first
                 needed.
+            describe: returns the description, for the log, of what made a capture fail.
         """
         self._graphs = DecodeGraphs(
             sizes,
@@ -143,6 +152,7 @@ class Executor:
             self._last_tokens,
             self._model.vocab_size,
             self._begin,
+            describe,
         )
         if capture_all:
             self._graphs.capture_all()

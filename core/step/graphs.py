@@ -17,14 +17,17 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
 
+from llmfw.core.base.described import described, message_of
 from llmfw.core.base.step import NO_INTS, NO_PAGES, NO_STEP, NOT_IN_FLIGHT, Ints, Pages, StepInput
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.model.device.devices import raise_if_lost
+from llmfw.core.plugin.containment import contained
 
 from .device.page_table import PageTable
 from .device.staging import Staging
@@ -52,34 +55,80 @@ class Graph(ABC):
         """Repeat the captured work on the current stream."""
 
 
+class GraphMemory:
+    """The memory pool and the stream of CUDA graphs that never run at the same time, on the current device.
+
+    Attributes:
+        pool: handle of the pool for intermediate tensors.
+        stream: stream on which to capture.
+    """
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream()
+        self._failed: list[torch.cuda.CUDAGraph] = []
+
+    def recover(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Make torch's allocator usable after the capture of a graph has failed.
+
+        If CUDA invalidates a capture, for example because the host waited for the device, torch 2.11 does not take back
+        that it allocates to the pool. `empty_cache` fails from then on, and with it every further capture.
+        """
+        device = torch.cuda.current_device()
+        try:
+            torch._C._cuda_endAllocateToPool(device, self.pool)
+        except (AttributeError, RuntimeError):  # torch has taken it back, as it does unless CUDA fails
+            return
+        torch._C._cuda_releasePool(device, self.pool)
+        # The allocator of pinned memory, too, still refers to the graph and to its pool, and only torch can end that.
+        self._failed.append(graph)
+        self.pool = torch.cuda.graph_pool_handle()
+
+
 class CudaGraph(Graph):
     """A CUDA graph.
 
     Args:
-        pool: memory pool for intermediate tensors; shared by graphs that never run at the same time.
-        stream: stream on which to capture.
+        memory: memory and stream; shared by graphs that never run at the same time.
     """
 
-    def __init__(self, pool: Any, stream: torch.cuda.Stream) -> None:
-        self._pool = pool
-        self._stream = stream
+    def __init__(self, memory: GraphMemory) -> None:
+        self._memory = memory
         self._graph = torch.cuda.CUDAGraph()
 
     def capture(self, function: Callable[[], None]) -> None:
-        """Run the function once for its one-time setup, then capture its work."""
-        current = torch.cuda.current_stream()
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            function()
-        current.wait_stream(self._stream)
-        # thread_local: other threads, such as those of grammars, may still do work that cannot be captured.
-        capturing = torch.cuda.graph(
-            self._graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-        )
+        """Run the function once for its one-time setup, then capture its work.
+
+        Raises:
+            BaseException: the function's exception, or torch's. Streams and memory can be used as before.
+        """
+        current, stream = torch.cuda.current_stream(), self._memory.stream
+        stream.wait_stream(current)
         try:
-            with capturing:
+            with torch.cuda.stream(stream):
                 function()
         finally:
+            current.wait_stream(
+                stream
+            )  # even work of a function that failed writes to tensors that others use
+        first: BaseException | None = None
+        try:
+            # thread_local: other threads, such as those of grammars, may still do work that cannot be captured.
+            with torch.cuda.graph(
+                self._graph, pool=self._memory.pool, stream=stream, capture_error_mode="thread_local"
+            ):
+                try:
+                    function()
+                except BaseException as error:
+                    first = error  # may make the end of the capture fail, too, which says less
+                    raise
+        except BaseException as error:
+            self._memory.recover(self._graph)
+            if first is None or first is error:
+                raise
+            raise first from None
+        finally:
+            first = None  # the exception refers to this frame; its tensors are freed only if this does not refer to it
             torch.cuda.set_stream(current)  # a failed capture may leave another stream current
 
     def replay(self) -> None:
@@ -88,9 +137,9 @@ class CudaGraph(Graph):
 
 
 def cuda_graphs() -> Callable[[], Graph]:
-    """Return a factory of CUDA graphs that share one memory pool."""
-    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
-    return lambda: CudaGraph(pool, stream)
+    """Return a factory of CUDA graphs that share their memory, on the current device."""
+    memory = GraphMemory()
+    return lambda: CudaGraph(memory)
 
 
 class DecodeGraphs:
@@ -105,7 +154,11 @@ class DecodeGraphs:
         staging: sends arrays to the device.
         last_tokens: last sampled token of each row, on the device. Graphs read it in place.
         vocab_size: width of the logits.
-        begin: function to call before each replay.
+        begin: function to call before each step is launched.
+        describe: returns the description, for the log, of what made a capture fail.
+
+    If a capture fails, steps of all sizes run without graphs from then on. If it runs out of memory, only steps of its
+    size and of larger ones do, and the larger graphs are dropped to free theirs.
     """
 
     def __init__(
@@ -119,6 +172,7 @@ class DecodeGraphs:
         last_tokens: torch.Tensor,
         vocab_size: int,
         begin: Callable[[], None] = lambda: None,
+        describe: Callable[[Exception], str] = described,
     ) -> None:
         self._sizes = sizes
         self._most = sizes[-1]
@@ -129,6 +183,9 @@ class DecodeGraphs:
         self._staging = staging
         self._last_tokens = last_tokens
         self._begin = begin
+        self._describe = describe
+        self._reason = ""  # of a failed capture that was not logged yet
+        self._lacks_memory = False
         self._graphs: dict[int, Graph] = {}
         device = last_tokens.device
         self._ints = torch.zeros(NUM_INPUTS * _stride(sizes[-1]), dtype=torch.long, device=device)
@@ -141,15 +198,20 @@ class DecodeGraphs:
     def capture_all(self) -> None:
         """Capture a step of each size, largest first, so that smaller ones reuse the pool's memory."""
         started = told = time.perf_counter()
-        logger.info("Capture cuda graph begin. #sizes: %d, up to %d", len(self._sizes), self._most)
-        for number, size in enumerate(reversed(self._sizes), 1):
+        sizes = self._sizes
+        logger.info("Capture cuda graph begin. #sizes: %d, up to %d", len(sizes), self._most)
+        for number, size in enumerate(reversed(sizes), 1):
             self.run(NO_STEP, None, size)
-            if not self._most:
-                return
+            if not self._most and not self._lacks_memory:
+                break
             if time.perf_counter() - told > LOG_INTERVAL_S:
                 told = time.perf_counter()
-                logger.info("Capture cuda graph: %d of %d, %.1f s", number, len(self._sizes), told - started)
-        logger.info("Capture cuda graph end. elapsed=%.2f s", time.perf_counter() - started)
+                logger.info("Capture cuda graph: %d of %d, %.1f s", number, len(sizes), told - started)
+        self._warn()
+        logger.info(
+            "Capture cuda graph end. #graphs: %d, elapsed=%.2f s",
+            *(len(self._graphs), time.perf_counter() - started),
+        )
 
     @torch.inference_mode()
     def run(
@@ -182,34 +244,65 @@ class DecodeGraphs:
             is_static=True,
         )
         watch = InputWatch(batch, self._page_table)
-        self._backend.plan(batch)
-        if size not in self._graphs:
+        if size in self._graphs:
+            self._backend.plan(batch)
+        else:
             self._capture(size, inputs, batch)
         if size in self._graphs:
             self._begin()
             self._graphs[size].replay()
+        elif count:
+            self._warn()
+            eager = replace(batch, is_static=False)
+            self._backend.plan(eager)
+            self._begin()
+            self._compute(size, inputs, eager)
         watch.check()  # of plan and capture: what a replay writes to is not known
         return self._logits[:count], inputs[4, :count]
 
+    def _compute(self, size: int, inputs: torch.Tensor, batch: ForwardBatch) -> None:
+        """Compute the logits of a step from its static inputs."""
+        known, sources, positions = inputs[:3]
+        ids = input_ids(known, sources, self._last_tokens)
+        self._logits[:size].copy_(self._forward(ids, positions, batch))
+
     def _capture(self, size: int, inputs: torch.Tensor, batch: ForwardBatch) -> None:
-        """Capture a step. If that fails, run the step without a graph, and use no graphs from then on."""
+        """Plan and capture a step. If that fails, leave out the sizes that can no longer be captured.
 
-        def step() -> None:
-            known, sources, positions = inputs[:3]
-            ids = input_ids(known, sources, self._last_tokens)
-            self._logits[:size].copy_(self._forward(ids, positions, batch))
-
-        graph = self._make_graph()
+        Raises:
+            Exception: the exception of the capture, if the device cannot continue.
+        """
         try:
-            graph.capture(step)
-        except RuntimeError as error:  # torch raises it for any failure
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            logger.warning("Steps are not captured in CUDA graphs from now on: %s", reason)
-            self._most = 0
-            self._graphs.clear()
-            step()
+            graph = self._make_graph()
+            self._backend.plan(batch)
+            graph.capture(lambda: self._compute(size, inputs, batch))
+        except BaseException as caught:  # a plugin may raise anything; steps then run without graphs
+            error = contained(caught)
+            raise_if_lost(self._last_tokens.device, error)
+            logger.debug("The capture of %d sequences failed", size, exc_info=error)
+            self._reason = self._describe(error).strip().splitlines()[0]
+            self._lacks_memory = _is_out_of_memory(error)
+            self._sizes = [each for each in self._sizes if self._lacks_memory and each < size]
+            del error  # its frames refer to this one, and to the tensors of the step
         else:
             self._graphs[size] = graph
+            return
+        self._most = max(self._sizes, default=0)
+        self._graphs = {each: graph for each, graph in self._graphs.items() if each <= self._most}
+
+    def _warn(self) -> None:
+        """Warn of the last failed capture, once."""
+        if not self._reason:
+            return
+        if self._most:
+            logger.warning(
+                "Steps of more than %d sequences are not captured in CUDA graphs from now on: %s; to leave memory for "
+                "them, lower --mem-fraction-static or --max-total-tokens",
+                *(self._most, self._reason),
+            )
+        else:
+            logger.warning("Steps are not captured in CUDA graphs from now on: %s", self._reason)
+        self._reason = ""
 
     def _send_inputs(
         self, step: StepInput, changes: tuple[Ints, Pages] | None, size: int
@@ -238,6 +331,11 @@ class DecodeGraphs:
         inputs.copy_(sent)
         positions = stacked[2, :size]
         return inputs[:, :size], positions, positions + 1
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Return whether a GPU had too little memory: torch's own error, or one of the driver, which has no class."""
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in message_of(error).lower()
 
 
 def _stride(size: int) -> int:

@@ -297,7 +297,10 @@ def _missing_kernels() -> str | None:
 
 
 def _in_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    """Return an error's type and message; FlashInfer's error for a missing kernel has its name in `spec` alone."""
+    kernel = getattr(getattr(error, "spec", None), "name", None)
+    named = f"{kernel}: " if isinstance(kernel, str) else ""
+    return f"{type(error).__name__}: {named}{' '.join(str(error).split())}"
 
 
 def _one_of(numbers: Sequence[int]) -> str:

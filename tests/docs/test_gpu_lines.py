@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -56,6 +56,30 @@ def test_only_uncompiled_kernels_are_no_failure(lines):
     assert (missing.failed, missing.note) == (False, "not compiled ahead: batch_decode")
     other = lines.line_of_error("x", RuntimeError())
     assert (other.failed, other.note) == (True, "RuntimeError: no message")
+
+
+def wrapped() -> RuntimeError:
+    """As attention_flashinfer wraps it."""
+    missing = MissingJITCacheError("compiling is disabled")
+    missing.spec = SimpleNamespace(name="batch_decode")
+    error = RuntimeError("kernels cannot be loaded")
+    error.__cause__ = missing
+    return error
+
+
+def in_context() -> ValueError:
+    error = ValueError("while it was handled")
+    error.__context__ = wrapped()
+    return error
+
+
+QUOTED = RuntimeError("no backend serves it: flashinfer: MissingJITCacheError: batch_decode\nmore")
+
+
+@pytest.mark.parametrize("error", [wrapped(), in_context(), QUOTED], ids=["cause", "context", "text"])
+def test_a_wrapped_missing_kernel_is_recognized(lines, error):
+    line = lines.line_of_error("x", error)
+    assert (line.failed, line.note) == (False, "not compiled ahead: batch_decode")
 
 
 def test_the_summary_names_failed_stages_and_missed_bounds(lines):

@@ -67,6 +67,13 @@ def test_a_stage_ends_at_its_limit(tmp_path: Path) -> None:
     assert (line.failed, line.note) == (True, "ended at its limit of 0 s")
 
 
+def test_the_environment_names_the_measured_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLMFW_COMMIT", "abc1234")
+    with gpu_script("run", "task") as (run, task):
+        assert run.commit() == "abc1234"
+        assert "LLMFW_COMMIT" not in run.environment(task.Task(True, tmp_path))
+
+
 def test_a_failing_stage_keeps_its_lines(tmp_path: Path) -> None:
     with gpu_script("run", "task", "lines") as (run, task, lines), (tmp_path / "log").open("wb") as log:
         job = task.Task(True, tmp_path)
@@ -117,14 +124,15 @@ def test_a_package_in_the_wheels_folder_is_importable(tmp_path: Path) -> None:
 
 
 ON_THE_GPU_MACHINE = {
-    *("jinja2", "numpy", "rich", "safetensors", "tokenizers", "torch", "transformers", "uvloop"),
+    *("jinja2", "numpy", "pytest", "rich", "safetensors", "tokenizers", "torch", "transformers", "uvloop"),
 }
 
 
 def test_every_requirement_is_available_on_the_machine() -> None:
     wheels = re.findall(r"^([\w.-]+)==\S+$", (FOLDER / "wheels.txt").read_text(), re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    required = {re.split(r"[^\w.-]", requirement)[0] for requirement in project["dependencies"]}
+    requirements = project["dependencies"] + project["optional-dependencies"]["testing"]
+    required = {re.split(r"[^\w.-]", requirement)[0] for requirement in requirements}
     assert required <= {*wheels, *ON_THE_GPU_MACHINE}
     assert len(wheels) == len(set(wheels)), "two versions of one wheel stop the whole installation"
 

@@ -16,7 +16,7 @@ from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import ConfigError, ContextLengthError, RequestError
 from llmfw.core.base.request import EmbedRequest, FinishReason, TokenEvent
 from llmfw.core.base.step_sizes import StepSizes
-from llmfw.core.model.device.devices import choose_device
+from llmfw.core.model.device.devices import choose_device, on_device
 from llmfw.core.model.quantization.chosen_scheme import choose_scheme
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.registry import Registry
@@ -108,6 +108,7 @@ class EmbeddingEngine:
         ledger: ComponentLedger | None = None,
     ) -> None:
         self.info = info
+        self._device = torch.device(info.device)
         self._encoder = encoder
         self._queue = queue
         self._deferrable_budget = deferrable_budget
@@ -134,7 +135,8 @@ class EmbeddingEngine:
         _check_settings(config)
         device = choose_device(config.device)
         scheme = choose_scheme(config, registry)
-        encoder = (Classifier if classifies else Encoder).load(config, device, registry, scheme)
+        with on_device(device):
+            encoder = (Classifier if classifies else Encoder).load(config, device, registry, scheme)
         chunk = config.chunked_prefill_size
         batch_tokens = config.max_prefill_tokens if chunk == -1 else chunk or DEFAULT_CHUNK[device.type]
         batch_size = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
@@ -214,11 +216,12 @@ class EmbeddingEngine:
         longest = max(len(waiting.prompt) for waiting in batch)
         self._report_step(StepSizes(num_tokens, len(batch), longest=longest, num_waiting=len(self._queue)))
         try:
-            vectors = self._encoder.encode(
-                [waiting.prompt for waiting in batch],
-                [waiting.request.dimensions for waiting in batch],
-                [waiting.types for waiting in batch],
-            )
+            with on_device(self._device):
+                vectors = self._encoder.encode(
+                    [waiting.prompt for waiting in batch],
+                    [waiting.request.dimensions for waiting in batch],
+                    [waiting.types for waiting in batch],
+                )
         except Exception as error:
             if self._faults is None:
                 raise
@@ -236,11 +239,7 @@ class EmbeddingEngine:
         return late + ends
 
     def stats(self) -> EngineStats:
-        """Return the statistics of the engine. `num_running` is 0, because each step finishes all prompts
-        that it takes.
-
-        `num_waiting` counts prompts.
-        """
+        """Return the statistics; `num_waiting` counts prompts. No prompt runs between two steps."""
         return EngineStats(
             num_running=0,
             num_waiting=len(self._queue),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from llmfw.core.model.device.devices import raise_if_lost
 from llmfw.core.plugin.blame import component_at_fault
 from llmfw.core.plugin.calls import ComponentCalls
 
@@ -29,9 +30,5 @@ class SchemeFaults:
         """
         if component_at_fault(error, [self._calls.entry]) is None:
             raise error
-        if self._device.type == "cuda":
-            try:
-                torch.cuda.synchronize(self._device)
-            except RuntimeError as another:
-                raise error from another
+        raise_if_lost(self._device, error)
         return self._calls.failed(error, "a step")

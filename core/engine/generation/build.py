@@ -14,7 +14,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype, dtype_name
 from llmfw.core.interfaces.kv_storage import KVStorage
-from llmfw.core.model.device.devices import available_memory, choose_device
+from llmfw.core.model.device.devices import available_memory, choose_device, on_device
 from llmfw.core.model.models import load_model
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.cache.kv_pool import KVPool
@@ -69,29 +69,29 @@ def build_generation_engine(
     recorder, step_writer = _recorder(config), _step_writer(config)
     device = choose_device(config.device)
     components = find_components(config, registry)
-    model = load_model(config, device, registry)
-    grammars = choose_grammars(config, registry, model.vocab_size)
-    check_states(config, model)
-    capacity = decide_capacity(config, model, device, captures=make_graph is not None)
-
-    foundation = Foundation(config, registry, device, model, capacity)
-    planning = build_planning(foundation, components, together(trace, recorder))
-    built = build_executor(foundation, make_graph, clock)
-    executor = _recorded(built.executor, step_writer, foundation)
-    overlaps = _overlaps(config, device, planning.speculation)
-    context = _loop_context(foundation, planning, grammars, executor, built.faults, overlaps=overlaps)
-    return Engine(
-        _info(foundation, built),
-        context,
-        OverlappedLoop(context) if overlaps else PlainLoop(context),
-        planning,
-        grammars,
-        AdmissionControl(QueueGate.of(config, capacity.max_running, planning.pages.num_total_tokens)),
-        registry.ledger,
-        _kv_prefaulter(built.storage, planning.pages.pool, device),
-        built.processors,
-        random_seed=config.random_seed,
-    )
+    with on_device(device):
+        model = load_model(config, device, registry)
+        grammars = choose_grammars(config, registry, model.vocab_size)
+        check_states(config, model)
+        capacity = decide_capacity(config, model, device, captures=make_graph is not None)
+        foundation = Foundation(config, registry, device, model, capacity)
+        planning = build_planning(foundation, components, together(trace, recorder))
+        built = build_executor(foundation, make_graph, clock)
+        executor = _recorded(built.executor, step_writer, foundation)
+        overlaps = _overlaps(config, device, planning.speculation)
+        context = _loop_context(foundation, planning, grammars, executor, built.faults, overlaps=overlaps)
+        return Engine(
+            _info(foundation, built),
+            context,
+            OverlappedLoop(context) if overlaps else PlainLoop(context),
+            planning,
+            grammars,
+            AdmissionControl(QueueGate.of(config, capacity.max_running, planning.pages.num_total_tokens)),
+            registry.ledger,
+            _kv_prefaulter(built.storage, planning.pages.pool, device),
+            built.processors,
+            random_seed=config.random_seed,
+        )
 
 
 def _recorder(config: EngineConfig) -> Recorder | None:

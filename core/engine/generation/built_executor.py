@@ -87,7 +87,8 @@ def build_executor(
         reason = backend.graph_unsupported()
         if reason is None:
             sizes = graph_sizes(capacity.max_graph_size)
-            executor.use_graphs(make_graph, sizes, capture_all=config.cuda_graph == "on")
+            capture_all = config.cuda_graph == "on"
+            executor.use_graphs(make_graph, sizes, capture_all=capture_all, describe=faults.describe)
         else:
             logger.info("No CUDA graphs: attention backend %s: %s", name, reason)
     return BuiltExecutor(executor, name, storage, faults, processors)

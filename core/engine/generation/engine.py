@@ -19,6 +19,7 @@ from llmfw.core.base.errors import ComponentFailedError, RequestError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.base.step_sizes import StepSizes
 from llmfw.core.interfaces.grammar import Grammar
+from llmfw.core.model.device.devices import on_device
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.containment import contained
 from llmfw.core.schedule.constraint import Constraint, constraint_of
@@ -68,6 +69,7 @@ class Engine:
         random_seed: int,
     ) -> None:
         self.info = info
+        self._device = torch.device(info.device)
         self._scheduler = planning.scheduler
         self._executor = context.executor
         self._deferrable_budget = context.deferrable_budget
@@ -170,6 +172,10 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> list[TokenEvent]:
         """Run one step; return its events."""
+        with on_device(self._device):
+            return self._step()
+
+    def _step(self) -> list[TokenEvent]:
         self._meter.begin()
         events = self._end_late() + self._take_compiled()
         begun = self._deferrable_budget.begin()

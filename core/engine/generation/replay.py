@@ -14,7 +14,7 @@ import torch
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.step_check import StepLimits, check_masks, check_output, check_step
-from llmfw.core.model.device.devices import choose_device
+from llmfw.core.model.device.devices import choose_device, on_device
 from llmfw.core.model.failure.load_failure import first_line
 from llmfw.core.model.models import load_model
 from llmfw.core.plugin.registry import Registry
@@ -65,7 +65,8 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
     config = _config(header, changes)
     capacity = _capacity(path, header, config)
     device = choose_device(config.device)
-    model = load_model(config, device, registry)
+    with on_device(device):
+        model = load_model(config, device, registry)
     if model.vocab_size != header.vocab_size:
         raise ConfigError(
             f"{config.model} has {model.vocab_size} tokens; the recorded model had {header.vocab_size}"
@@ -78,7 +79,8 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
     num_states = capacity.max_running + capacity.num_snapshots
     if lack := missing_memory(config, model, device, num_tokens, num_states):
         raise ConfigError(f"{path} has a pool of {num_tokens} tokens, {lack}; replay it on a larger device")
-    executor = build_executor(Foundation(config, registry, device, model, capacity)).executor
+    with on_device(device):
+        executor = build_executor(Foundation(config, registry, device, model, capacity)).executor
     limits = StepLimits(
         num_rows=capacity.max_running,
         num_pages=capacity.num_pages,
@@ -87,7 +89,7 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
         vocab_size=model.vocab_size,
         num_snapshots=capacity.num_snapshots,
     )
-    with torch.inference_mode():
+    with torch.inference_mode(), on_device(device):
         for number, recorded in enumerate(steps, 1):
             try:
                 _check(recorded, limits)

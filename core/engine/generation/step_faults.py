@@ -12,7 +12,9 @@ import logging
 import torch
 
 from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import EngineError
+from llmfw.core.model.device.devices import raise_if_lost
 from llmfw.core.plugin.blame import component_at_fault
 from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.core.plugin.returned import WrongReturnError
@@ -42,16 +44,17 @@ class StepFaults:
         Raises:
             Exception: the exception of the step, if the device cannot continue.
         """
-        if self._device.type == "cuda":
-            try:
-                torch.cuda.synchronize(self._device)
-            except RuntimeError as another:
-                raise error from another
+        raise_if_lost(self._device, error)
         entry = self._culprit(error)
         if entry is not None:
             return self._registry.ledger.of(entry).failed(error, "a step")
         logger.error("a step failed: %s: %s", type(error).__name__, error, exc_info=error)
         return EngineError("the step of this request failed; the server's log says why")
+
+    def describe(self, error: Exception) -> str:
+        """Return an exception's class and message, and which component's code was running, for the log."""
+        entry = self._culprit(error)
+        return described(error) if entry is None else f"{entry.spoken} failed: {described(error)}"
 
     def users(self) -> str:
         """Return a description, for the log, of the components whose code runs in the engine's thread.

@@ -265,10 +265,12 @@ def _build(config: EngineConfig) -> AnyEngine:
         import_modeling()
         import torch
 
+        from llmfw.core.model.device.devices import choose_device, use_device
         from llmfw.core.plugin.plugins import load_plugins
 
         from .build import build_engine
 
+    use_device(choose_device(config.device))  # for all that this thread does, not only for steps
     engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
     if (
         engine.has_own_threads

@@ -1,8 +1,9 @@
-"""Properties of a device: its memory, threads and instructions."""
+"""Chooses a device and makes it the current one; its memory, threads and instructions."""
 
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -14,11 +15,13 @@ from llmfw.core.base.errors import ConfigError
 def choose_device(asked: str) -> torch.device:
     """Return the device to serve on; "auto" is a GPU if there is one, else the CPU.
 
+    A GPU always has an index: "auto" and "cuda" are torch's current GPU, which other threads may not share.
+
     Raises:
         ConfigError: the name is invalid, or the device does not exist on this machine.
     """
     if asked == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        asked = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(asked)
     except RuntimeError as error:
@@ -33,7 +36,37 @@ def choose_device(asked: str) -> torch.device:
         raise ConfigError(
             f"device is {asked!r}, but there are {torch.cuda.device_count()} CUDA devices, from cuda:0; choose another"
         )
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
     return device
+
+
+def use_device(device: torch.device) -> None:
+    """Make a GPU the current one of this thread, until another is chosen. Does nothing for a CPU.
+
+    Streams, events, pinned memory, Triton kernels and torch's memory statistics belong to the current GPU, which is
+    the first one by default.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Make a GPU the current one of this thread in a block (see `use_device`). Does nothing for a CPU.
+
+    Engines hold their device while they are built and while they run a step, so that a process may have several
+    engines, and a thread other than the builder's may run the steps.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def raise_if_lost(device: torch.device, error: Exception) -> None:
+    """Raise an exception of a step again if a GPU cannot compute any more after it, as after an invalid address."""
+    if device.type == "cuda":
+        try:
+            torch.cuda.synchronize(device)
+        except RuntimeError as another:
+            raise error from another
 
 
 def available_memory(device: torch.device, root: Path = Path("/")) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from limits import GOALS, Goal
+from missing_kernel import missing_kernel
 
 HEADER = ("case", "tok/s", "ms", "limit", "ratio", "must", "note")
 
@@ -80,11 +81,10 @@ def _milliseconds(value: float | None) -> str:
 
 def line_of_error(case: str, error: Exception) -> Line:
     """Return the line of a case that ended with an error. That FlashInfer lacks a compiled kernel is no failure."""
-    name = type(error).__name__
+    if kernel := missing_kernel(error):
+        return Line(case, note=f"not compiled ahead: {kernel}")
     first = (str(error).strip() or "no message").splitlines()[0][:200]
-    if name == "MissingJITCacheError":
-        return Line(case, note=f"not compiled ahead: {first}")
-    return Line(case, failed=True, note=f"{name}: {first}")
+    return Line(case, failed=True, note=f"{type(error).__name__}: {first}")
 
 
 def write_line(path: Path, line: Line) -> None:

@@ -51,6 +51,9 @@ STAGES: dict[str, float] = {
 TOTAL_S = 520.0
 """Most seconds of all stages together: what is left then is left out."""
 
+COMMIT = "LLMFW_COMMIT"
+"""Environment variable that names the commit of a copy without .git."""
+
 
 class Results:
     """The lines of all stages, and where they are written.
@@ -119,7 +122,10 @@ def environment(task: Task) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    return {"FLASHINFER_DISABLE_JIT": "1"} | os.environ | own
+    inherited = {
+        name: value for name, value in os.environ.items() if name != COMMIT
+    }  # `llmfw` would warn of it
+    return {"FLASHINFER_DISABLE_JIT": "1"} | inherited | own
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -161,7 +167,9 @@ def main() -> None:
 
 
 def commit() -> str:
-    """Return the commit that is measured, "unknown" outside of a checkout."""
+    """Return the commit that is measured: $LLMFW_COMMIT, else the checkout's; "unknown" in a copy without either."""
+    if named := os.environ.get(COMMIT):
+        return named
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import create_autospec
+from unittest.mock import Mock, create_autospec
 
 import numpy as np
 import pytest
@@ -143,32 +143,84 @@ def test_sizes_are_captured_on_start_lazily_or_never(llama: Path) -> None:
     assert not replayed["off"]
 
 
-def test_a_failed_capture_is_logged_and_steps_run(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(Graph):
-        def capture(self, function: Callable[[], None]) -> None:
-            function()
-            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+class Panic(BaseException):
+    """As extensions written in Rust raise it."""
 
-        def replay(self) -> None:
-            raise AssertionError("nothing was captured")
 
-    prompts = random_prompts(4, VOCAB_SIZE)
-    config = EngineConfig(model=str(llama), device="cpu", dtype=EXACT, context_length=256, attention="static")
-    with caplog.at_level(logging.WARNING, "llmfw.core.step.graphs"):
-        for when in ("on", "lazy"):
-            changed = EngineConfig(
-                **{f: getattr(config, f) for f in config.__struct_fields__} | {"cuda_graph": when}
-            )
-            engine = build_generation_engine(changed, with_static(), make_graph=Broken)
-            assert run(engine, prompts) == run(build_engine(llama, dtype=EXACT), prompts)
-    said = [r.getMessage() for r in caplog.records]
-    assert (
-        said
-        == [
-            "Steps are not captured in CUDA graphs from now on: operation not permitted when stream is capturing"
-        ]
-        * 2
+class Failing(Rerun):
+    """Fails to capture, after it has run the function."""
+
+    def __init__(self, replayed: list[int], error: BaseException) -> None:
+        super().__init__(replayed)
+        self._error = error
+
+    def capture(self, function: Callable[[], None]) -> None:
+        function()
+        raise self._error
+
+    def replay(self) -> None:
+        raise AssertionError("nothing was captured")
+
+
+FAILURES: dict[str, BaseException] = {
+    "RuntimeError: not permitted": RuntimeError("not permitted\nand more"),
+    "TypeError: forward() takes 2 arguments": TypeError("forward() takes 2 arguments"),
+    "RuntimeError: Panic: index out of bounds": Panic("index out of bounds"),
+}
+UNCAPTURED = "Steps are not captured in CUDA graphs from now on: "
+
+
+def check_uncaptured(llama: Path, make_graph: Callable[[], Graph], **settings: Any) -> None:
+    """Assert that an engine whose captures fail generates the same as others."""
+    config: dict[str, Any] = {"model": str(llama), "device": "cpu", "dtype": EXACT, "context_length": 256}
+    config |= {"attention": "static"} | settings
+    engine = build_generation_engine(
+        EngineConfig(**config), with_static(), make_graph=make_graph, clock=StepClock(CPU)
     )
+    prompts = random_prompts(4, VOCAB_SIZE)
+    assert run(engine, prompts) == run(build_engine(llama, dtype=EXACT), prompts)
+
+
+@pytest.mark.parametrize("when", ["on", "lazy"])
+@pytest.mark.parametrize("reason", FAILURES)
+def test_any_failed_capture_is_logged_and_steps_run(
+    llama: Path, caplog: pytest.LogCaptureFixture, reason: str, when: str
+) -> None:
+    with caplog.at_level(logging.WARNING, "llmfw.core.step.graphs"):
+        check_uncaptured(llama, lambda: Failing([], FAILURES[reason]), cuda_graph=when)
+    assert [record.getMessage() for record in caplog.records] == [UNCAPTURED + reason]
+
+
+@pytest.mark.parametrize("when", ["on", "lazy"])
+def test_a_failed_plan_names_its_backend(
+    llama: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def fail(backend: StaticAttention) -> None:
+        raise LookupError("no kernel")
+
+    monkeypatch.setattr(StaticAttention, "_lengths", property(fail))  # which plan() reads if a step is static
+    with caplog.at_level(logging.WARNING, "llmfw.core.step.graphs"):
+        check_uncaptured(llama, lambda: Rerun([]), cuda_graph=when)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said == f"{UNCAPTURED}attention 'static' of plugin 'tests' failed: LookupError: no kernel"
+
+
+def test_sizes_without_memory_are_left_out(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+    error, replayed, made = torch.OutOfMemoryError("CUDA out of memory. Tried\nmore"), [], []
+
+    def make_graph() -> Graph:
+        made.append(1)
+        return Failing(replayed, error) if len(made) in (1, 3) else Rerun(replayed)
+
+    with caplog.at_level(logging.WARNING, "llmfw.core.step.graphs"):
+        check_uncaptured(llama, make_graph, cuda_graph="on", cuda_graph_max_bs=24)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith(
+        "Steps of more than 4 sequences are not captured in CUDA graphs from now on: OutOfMemoryError: CUDA out of "
+        "memory. Tried; to leave memory"
+    )
+    assert len(made) == 6  # 24 and 8 fail; 16 is dropped, as it takes what 4, 2 and 1 need
+    assert len(replayed) > 4
 
 
 def test_an_uncapturable_backend_runs_without_graphs(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -311,24 +363,72 @@ def test_only_single_token_sampling_steps_are_captured(llama: Path) -> None:
     assert steps >= 6
 
 
-def test_a_capture_follows_a_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """torch.cuda by its signatures: there is no device here."""
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """torch.cuda by its signatures: there is no device here. The list "calls" has what was called."""
     calls: list[str] = []
     names = ("graph", "CUDAGraph", "Stream", "stream", "current_stream", "set_stream", "graph_pool_handle")
     cuda = {name: create_autospec(getattr(torch.cuda, name)) for name in names}
+    cuda["current_device"] = Mock(return_value=1)
     for name, double in cuda.items():
         monkeypatch.setattr(torch.cuda, name, double)
+    for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+        cuda[name] = Mock()
+        monkeypatch.setattr(torch._C, name, cuda[name], raising=False)
     cuda["graph"].return_value.__enter__.side_effect = lambda *_: calls.append("begin")
     cuda["graph"].return_value.__exit__.return_value = False
+    cuda["stream"].return_value.__exit__.return_value = False
     cuda["set_stream"].side_effect = lambda stream: calls.append("back")
+    cuda["graph_pool_handle"].side_effect = [(0, 1), (0, 2)]
+    return cuda | {"calls": calls}
+
+
+def test_a_capture_follows_a_run(cuda: dict[str, Any]) -> None:
+    calls = cuda["calls"]
     made = cuda_graphs()()
     made.capture(lambda: calls.append("run"))
     assert calls == ["run", "begin", "run", "back"]
     assert cuda["set_stream"].call_args.args == (cuda["current_stream"].return_value,)
+    cuda["_cuda_endAllocateToPool"].assert_not_called()
     made.replay()
     cuda["CUDAGraph"].return_value.replay.assert_called_once_with()
+
+
+def test_a_failed_run_is_waited_for(cuda: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="mine"):
+        cuda_graphs()().capture(Mock(side_effect=TypeError("mine")))
+    cuda["current_stream"].return_value.wait_stream.assert_called_once_with(cuda["Stream"].return_value)
+    assert not cuda["calls"]
+
+
+def fail_to_capture(cuda: dict[str, Any], at_end: Exception | None = None) -> Callable[[], Graph]:
+    """Fail to capture with TypeError, and to end the capture; return the factory of graphs."""
+    factory = cuda_graphs()
+    cuda["graph"].return_value.__exit__.side_effect = at_end
+    with pytest.raises(TypeError, match="mine"):
+        factory().capture(Mock(side_effect=[None, TypeError("mine")]))
+    assert cuda["calls"] == ["begin", "back"]
+    cuda["graph"].return_value.__exit__.side_effect = None
+    return factory
+
+
+def pools(cuda: dict[str, Any]) -> list[tuple[int, int]]:
+    return [call.kwargs["pool"] for call in cuda["graph"].call_args_list]
+
+
+def test_an_invalidated_capture_gives_its_pool_back(cuda: dict[str, Any]) -> None:
+    factory = fail_to_capture(cuda, RuntimeError("operation failed due to a previous error during capture"))
+    cuda["_cuda_endAllocateToPool"].assert_called_once_with(1, (0, 1))
+    cuda["_cuda_releasePool"].assert_called_once_with(1, (0, 1))
+    factory().capture(Mock())
+    assert pools(cuda) == [(0, 1), (0, 2)]
+
+
+def test_a_pool_that_torch_gave_back_is_kept(cuda: dict[str, Any]) -> None:
+    cuda["_cuda_endAllocateToPool"].side_effect = RuntimeError("not currently recording to mempool_id")
+    fail_to_capture(cuda)().capture(Mock())
+    cuda["_cuda_releasePool"].assert_not_called()
+    assert pools(cuda) == [(0, 1), (0, 1)]
 
 
 def test_the_clock_sees_captured_steps_too(llama: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,4 +179,16 @@ def test_unavailable_kernels_are_reported_at_start(
     with pytest.raises(
         ComponentError, match=r"kernels cannot be loaded: RuntimeError: the required module is not"
     ):
+        flashinfer([case.spec], case.storage, flashinfer.Options())
+
+
+def test_a_missing_kernel_is_named(flashinfer: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        error = RuntimeError("compiling is disabled")
+        error.spec = SimpleNamespace(name="batch_decode")  # type: ignore[attr-defined]
+        raise error
+
+    monkeypatch.setattr(fake_flashinfer.BatchDecodeWithPagedKVCacheWrapper, "plan", fail)
+    case = single_tokens(3)
+    with pytest.raises(ComponentError, match=r"RuntimeError: batch_decode: compiling is disabled"):
         flashinfer([case.spec], case.storage, flashinfer.Options())
