@@ -19,6 +19,7 @@ PATHS = (
     "attention_triton/interpreted",
     "fused_triton/kernels_and_torch.py",
     "fused_triton/models_with_passes.py",
+    "sampling_triton/kernels_and_torch.py",
 )
 RUN_NO_KERNEL = (
     "known_modules or known_classes or second_pass or weights_keep or unusual_modules or float16_logits or "
