@@ -38,6 +38,7 @@ STAGES: dict[str, float] = {
     "ceilings": 45,
     "decode": 170,
     "linear": 60,
+    "sampling_kernels": 40,
     "tests": 120,
     "server": 110,
     "peer_minisgl": 80,

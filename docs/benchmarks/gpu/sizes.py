@@ -69,6 +69,7 @@ class Sizes:
         window: steps whose median is taken, near the beginning and near the end.
         sampled_batches: sequences that decode together with tokens drawn at random.
         profiled: steps that are watched for what the GPU does, and as many by the profiler.
+        chosen_rows: rows of logits from which a token each is chosen, alone.
         prefills: requests, tokens of each, tokens of each that are cached.
         attention: sequences, and tokens of each, of attention alone.
         attention_prefill: tokens of one prompt, for attention alone.
@@ -99,6 +100,7 @@ class Sizes:
     window: int
     sampled_batches: tuple[int, ...]
     profiled: int
+    chosen_rows: tuple[int, ...]
     prefills: tuple[tuple[int, int, int], ...]
     attention: tuple[tuple[int, int], ...]
     attention_prefill: int
@@ -130,6 +132,7 @@ FULL = Sizes(
     window=100,
     sampled_batches=(1, 100, 500),
     profiled=10,
+    chosen_rows=(1, 100, 500),
     prefills=((1, 8192, 0), (8, 1024, 0), (64, 128, 0), (500, 30, 25)),
     attention=tuple((batch, context) for batch in (1, 100, 500) for context in (100, 500, 4000)),
     attention_prefill=8192,
@@ -161,6 +164,7 @@ DRY = Sizes(
     window=3,
     sampled_batches=(4,),
     profiled=3,
+    chosen_rows=(4,),
     prefills=((1, 64, 0), (4, 6, 5)),
     attention=((1, 20), (3, 40)),
     attention_prefill=32,

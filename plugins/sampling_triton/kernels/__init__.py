@@ -1,0 +1,1 @@
+"""The Triton kernels of sampling, and the functions that they share."""
