@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from limits import Ceilings, Shape
@@ -21,16 +21,22 @@ class Task:
         dry: on a CPU, with a tiny model.
         work: folder for what stages leave for each other; of this run alone.
         attention: the backend to measure with; "auto": the one that llmfw chooses.
+        batches: sequences that decode together, in place of those of `sizes`; empty: those.
     """
 
     dry: bool
     work: Path
     attention: str = "auto"
+    batches: tuple[int, ...] = ()
 
     @property
     def sizes(self) -> Sizes:
         """What is measured."""
-        return DRY if self.dry else FULL
+        sizes = DRY if self.dry else FULL
+        if not self.batches:
+            return sizes
+        sampled = tuple(batch for batch in sizes.sampled_batches if batch in self.batches)
+        return replace(sizes, batches=self.batches, sampled_batches=sampled)
 
     @property
     def shape(self) -> Shape:

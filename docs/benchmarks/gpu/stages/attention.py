@@ -28,8 +28,9 @@ MOST_LAYERS = 512
 LARGE = 100e6
 """Bytes of keys and values from which on a call is long enough to be held to the goals."""
 
-VARIANTS = {"flashinfer": {" fa3": {"attention.prefill_backend": "fa3"}}}
-"""Options of backends that a prompt is measured with, too."""
+DECODE_VARIANTS = {"flashinfer": {" without tensor cores": {"attention.decode_tensor_cores": "off"}}}
+PROMPT_VARIANTS = {"flashinfer": {" fa3": {"attention.prefill_backend": "fa3"}}}
+"""Options of backends that single tokens, and a prompt, are measured with, too."""
 
 
 def measure(task: Task) -> Iterator[Line]:
@@ -39,9 +40,10 @@ def measure(task: Task) -> Iterator[Line]:
         if reason := reason_against(entry, layer_specs(task, 1), task):
             yield Line(f"attention {entry.name}", note=reason)
             continue
-        for batch, context in task.sizes.attention:
-            yield from try_case(entry, task, "", {}, batch, context, 1)
-        for name, options in {"": {}, **VARIANTS.get(entry.name, {})}.items():
+        for name, options in {"": {}, **DECODE_VARIANTS.get(entry.name, {})}.items():
+            for batch, context in task.sizes.attention:
+                yield from try_case(entry, task, name, options, batch, context, 1)
+        for name, options in {"": {}, **PROMPT_VARIANTS.get(entry.name, {})}.items():
             yield from try_case(entry, task, name, options, 1, prompt, prompt)
 
 

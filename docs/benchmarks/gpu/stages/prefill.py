@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from typing import Any
 
 from limits import prefill_seconds
 from lines import Line
 from offline import Offline
 from task import Task
+from timing import watch_kernels
 
 ROUNDS = 3
 
@@ -29,7 +31,14 @@ def prefill_lines(offline: Offline, task: Task) -> Iterator[Line]:
             limit_ms=1000 * least if least else None,
             goal="prefill" if requests * tokens >= 8192 else None,
             note=f"{1000 * min(times):.1f} to {1000 * max(times):.1f} ms, {offline.attention}",
+            detail=kernels_of(offline, requests, tokens, cached),
         )
+
+
+def kernels_of(offline: Offline, requests: int, tokens: int, cached: int) -> dict[str, Any]:
+    """Return what the GPU ran for one more round, for the results' file; {} on a CPU."""
+    kernels = watch_kernels(lambda: run_once(offline, requests, tokens, cached), offline.device)
+    return {"kernels_s": kernels.by_name, "kernels_busy_s": kernels.busy} if kernels else {}
 
 
 def run_once(offline: Offline, requests: int, tokens: int, cached: int) -> float:
