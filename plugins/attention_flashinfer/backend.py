@@ -29,11 +29,9 @@ from llmfw.core.interfaces.kv_dtype import dtype_name, is_fp8
 
 from .kind import Kind
 from .pages import find_pages, one_page
-from .planner import GraphBuffers, Planner
-from .scratch import Scratch, bytes_for_steps
-from .writer import choose_writer
 from .planner import PLAN_BYTES, GraphBuffers, Planner
 from .scratch import Scratch, bytes_for_graph, bytes_for_steps, bytes_of_buffers
+from .writer import choose_writer
 
 logger = logging.getLogger(__name__)
 
