@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from llmfw.core.step.sampling.draw import RowNumbers, sample_all
-from llmfw.core.step.sampling.select import Limits, sample_selected
+from llmfw.core.interfaces.token_sampler import Filters, RowNumbers
+from llmfw.core.step.sampling.draw import sample_all
+from llmfw.core.step.sampling.select import sample_selected
 
 pytestmark = pytest.mark.gpu
 ops = pytest.importorskip("llmfw.plugins.sampling_triton.ops", exc_type=ImportError)
@@ -37,14 +38,14 @@ def assert_nearly_all_equal(
     logits: torch.Tensor, top_k: int, top_p: float, min_p: float, most_different: float
 ) -> None:
     """Compare tokens over several draws; those that differ must lie between torch's for draws next to theirs."""
-    limits = Limits(True, True, True)
+    filters = Filters(True, True, True, top_k)
     num_different = 0
     generator = torch.Generator("cuda").manual_seed(0)
     for _ in range(NUM_DRAWS):
         draws = torch.rand(len(logits), dtype=torch.float64, device="cuda", generator=generator)
         found = ops.sample_selected(logits, numbers_of(draws, top_k, top_p, min_p), top_k < VOCAB_SIZE)
         expected, before, after = (
-            sample_selected(logits, numbers_of(each.clamp(0, 1 - 2**-32), top_k, top_p, min_p), limits)
+            sample_selected(logits, numbers_of(each.clamp(0, 1 - 2**-32), top_k, top_p, min_p), filters)
             for each in (draws, draws - NEAR, draws + NEAR)
         )
         num_different += int((found != expected).sum())
