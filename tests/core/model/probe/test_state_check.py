@@ -94,4 +94,4 @@ def test_found_states_have_their_shapes() -> None:
 
 def test_unknown_states_are_refused() -> None:
     with pytest.raises(ModelError, match="in a way that llmfw does not know"):
-        check_cache(make("recurrent_gemma"))
+        check_cache(make("mamba2"))
