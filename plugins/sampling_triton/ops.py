@@ -1,20 +1,21 @@
 """Launches the sampling kernels.
 
 Nothing waits for the device, and no launch depends on the data. In bytes, for S rows of V float32 logits, where
-c is the share of tokens that are candidates after two passes (less than 5 % for normally distributed logits, and
-less for a language model's):
+c is the share of tokens that are candidates:
 
-    kernel      reads                      writes
-    summarize   4 SV                       8 S V / CHUNK
-    points      4 SV, twice                32 integer atomics a chunk
-    candidates  4 SV                       8 c SV
-    finish      8 c SV, about 15 times     8 S
-                from the cache
-    in all      16 SV: 1.03 GB for 500 rows of 128,256, of which rows that fit the cache are read once
+    kernel      reads                                       writes
+    summarize   4 SV                                        8 SV / CHUNK
+    pivots      a sector of 32 for each sampled token,      512 S
+                at most 32 · SAMPLE · S
+    points      4 SV                                        18 integers a chunk, by atomic additions
+    candidates  4 SV                                        8 c SV
+    finish      4 c SV about 12 times, from the cache       8 S
+    in all      12 SV from memory: 0.77 GB for 500 rows of 128,256
 
-    unfiltered  4 SV, and 4 CHUNK a row    8 S V / CHUNK
+    unfiltered  4 CHUNK · S, after summarize                8 S
 
-Up to 100 rows of 128,256 logits are as large as an H100's L2 cache.
+For top_p 0.9 and normally distributed logits with standard deviations of 0.1 and 1, c is 4 % on average, and
+0.05 % for a top_k of 50. Its worst case is 1, if all tokens are equally likely.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import triton
 from llmfw.core import RowNumbers
 
 from .kernels.finish import finish_kernel
+from .kernels.pivots import pivots_kernel
 from .kernels.points import candidates_kernel, points_kernel
 from .kernels.rows import ROW_WORDS, summarize_kernel
 from .kernels.unfiltered import unfiltered_kernel
@@ -38,8 +40,11 @@ CHUNK_WARPS = 4
 BLOCK = 1024
 """Candidates that `finish` loads at once."""
 
-FINISH_WARPS = 8
-FINISH_REGISTERS = 128
+SAMPLE = 1024
+"""Tokens of a row by which its points are chosen."""
+
+ROW_WARPS = 8
+ROW_REGISTERS = 128
 """Limit for a thread. Without one, the compiler aims at fewer registers and spills."""
 
 
@@ -50,14 +55,12 @@ class Rows(NamedTuple):
         logits: logits, with dense rows: [S, vocab].
         temperature: divisor of each row: [S].
         largest, total: maximum and sum of each chunk's softmax: [S, chunks].
-        records: further integers of each row: [S, ROW_WORDS].
     """
 
     logits: torch.Tensor
     temperature: torch.Tensor
     largest: torch.Tensor
     total: torch.Tensor
-    records: torch.Tensor
 
     @property
     def num_chunks(self) -> int:
@@ -88,7 +91,10 @@ def sample_all(logits: torch.Tensor, numbers: RowNumbers, chunk: int = CHUNK) ->
             logits.shape[1],
             rows.logits.stride(0),
             rows.num_chunks,
-            **_sizes(rows, chunk),
+            CHUNK=chunk,
+            CHUNKS=triton.next_power_of_2(rows.num_chunks),
+            num_warps=CHUNK_WARPS,
+            enable_fp_fusion=False,
         )
     return tokens
 
@@ -113,29 +119,39 @@ def sample_selected(
     grid = (num_rows, triton.cdiv(vocab_size, chunk))
     with torch.cuda.device_of(logits):
         rows = _summarize(logits, numbers, chunk)
-        shape = (vocab_size, rows.logits.stride(0), rows.num_chunks)
-        common = _sizes(rows, chunk) | {"HAS_TOP_K": has_top_k}
-        read = (rows.logits, rows.temperature, draws, top_k, top_p)
-        found = (rows.largest, rows.total, rows.records)
-        for is_first in (True, False):
-            points_kernel[grid](*read, min_p, *found, *shape, IS_FIRST=is_first, **common)
-        candidates_kernel[grid](*read, *found, keys, ids, *shape, **common)
+        records = torch.empty(num_rows, ROW_WORDS.value, dtype=torch.int32, device=logits.device)
+        own = (draws, top_k, top_p)
+        width = (vocab_size, rows.logits.stride(0))
+        launch = {"HAS_TOP_K": has_top_k, "enable_fp_fusion": False}
+        pivots_kernel[(num_rows,)](
+            rows.logits,
+            rows.temperature,
+            *own,
+            min_p,
+            rows.largest,
+            rows.total,
+            records,
+            *width,
+            rows.num_chunks,
+            CHUNKS=triton.next_power_of_2(rows.num_chunks),
+            SAMPLE=SAMPLE,
+            num_warps=ROW_WARPS,
+            **launch,
+        )
+        in_chunks = launch | {"CHUNK": chunk, "num_warps": CHUNK_WARPS}
+        points_kernel[grid](rows.logits, rows.temperature, records, *width, **in_chunks)
+        candidates_kernel[grid](rows.logits, rows.temperature, *own, records, keys, ids, *width, **in_chunks)
         finish_kernel[(num_rows,)](
-            draws,
-            top_k,
-            top_p,
-            *found,
+            *own,
+            records,
             keys,
             ids,
             tokens,
             vocab_size,
-            rows.num_chunks,
-            HAS_TOP_K=has_top_k,
-            CHUNKS=common["CHUNKS"],
             BLOCK=BLOCK,
-            num_warps=FINISH_WARPS,
-            maxnreg=FINISH_REGISTERS,
-            enable_fp_fusion=False,
+            num_warps=ROW_WARPS,
+            maxnreg=ROW_REGISTERS,
+            **launch,
         )
     return tokens
 
@@ -146,20 +162,15 @@ def _summarize(logits: torch.Tensor, numbers: RowNumbers, chunk: int) -> Rows:
     largest, total = (
         torch.empty(num_rows, num_chunks, dtype=torch.float32, device=logits.device) for _ in range(2)
     )
-    records = torch.empty(num_rows, ROW_WORDS.value, dtype=torch.int32, device=logits.device)
     dense = logits if logits.stride(1) == 1 else logits.contiguous()
-    rows = Rows(dense, numbers.temperature.contiguous(), largest, total, records)
-    sizes = _sizes(rows, chunk)
-    del sizes["CHUNKS"]
-    summarize_kernel[(num_rows, num_chunks)](*rows, vocab_size, dense.stride(0), num_chunks, **sizes)
+    rows = Rows(dense, numbers.temperature.contiguous(), largest, total)
+    summarize_kernel[(num_rows, num_chunks)](
+        *rows,
+        vocab_size,
+        dense.stride(0),
+        num_chunks,
+        CHUNK=chunk,
+        num_warps=CHUNK_WARPS,
+        enable_fp_fusion=False,
+    )
     return rows
-
-
-def _sizes(rows: Rows, chunk: int) -> dict[str, int | bool]:
-    """Return the constants of kernels that read chunks, and how to compile these kernels."""
-    return {
-        "CHUNK": chunk,
-        "CHUNKS": triton.next_power_of_2(rows.num_chunks),
-        "num_warps": CHUNK_WARPS,
-        "enable_fp_fusion": False,
-    }

@@ -20,13 +20,11 @@ ops = pytest.importorskip("llmfw.plugins.sampling_triton.ops", exc_type=ImportEr
 VOCAB_SIZE = 128_256
 NUM_ROWS = 64
 NUM_DRAWS = 32
-NEAR = 1e-5
-"""By how much two draws may differ whose tokens are neighbors by rounding."""
-SLACK = 3e-6
-"""By how much logits may differ whose probabilities are equal but for the rounding of a softmax, so that either may come
-first in the order of tokens."""
-FLAT = 2.0
-"""Standard deviation below which so many probabilities are nearly equal that most draws have several such tokens."""
+NEAR = 5e-5
+"""By how much two draws may differ whose tokens are neighbors by rounding. A token of a flat row has 1e-5."""
+
+SWAPPED = 1e-5
+"""By how much the logits of two tokens may differ that rounding swaps in the order of probabilities."""
 
 
 def numbers_of(draws: torch.Tensor, top_k: int, top_p: float, min_p: float) -> RowNumbers:
@@ -34,12 +32,10 @@ def numbers_of(draws: torch.Tensor, top_k: int, top_p: float, min_p: float) -> R
     return RowNumbers(draws, 0.8 * column, column.long() * top_k, column * top_p, column * min_p)
 
 
-def assert_nearly_all_equal(
-    logits: torch.Tensor, top_k: int, top_p: float, min_p: float, most_different: float
-) -> None:
-    """Compare tokens over several draws; those that differ must lie between torch's for draws next to theirs."""
+def num_different(logits: torch.Tensor, top_k: int, top_p: float, min_p: float) -> int:
+    """Return how many tokens differ over several draws. They must lie between torch's for draws next to theirs."""
     filters = Filters(True, True, True, top_k)
-    num_different = 0
+    count = 0
     generator = torch.Generator("cuda").manual_seed(0)
     for _ in range(NUM_DRAWS):
         draws = torch.rand(len(logits), dtype=torch.float64, device="cuda", generator=generator)
@@ -48,22 +44,23 @@ def assert_nearly_all_equal(
             sample_selected(logits, numbers_of(each.clamp(0, 1 - 2**-32), top_k, top_p, min_p), filters)
             for each in (draws, draws - NEAR, draws + NEAR)
         )
-        num_different += int((found != expected).sum())
+        count += int((found != expected).sum())
         own, least, most = (logits.gather(1, each[:, None]) for each in (found, after, before))
-        assert ((own >= least - SLACK) & (own <= most + SLACK)).all()
-    assert num_different <= most_different * NUM_DRAWS * len(logits) + 1
+        assert ((own >= least - SWAPPED) & (own <= most + SWAPPED)).all()
+    return count
 
 
-@pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize(("spread", "share"), [(0.1, 0.5), (1.0, 0.3), (4.0, 0.002)])
 @pytest.mark.parametrize(
     "filters",
     [(VOCAB_SIZE, 0.9, 0.0), (VOCAB_SIZE, 2.0, 0.05), (5000, 2.0, 0.0), (20_000, 0.8, 0.001)],
     ids=str,
 )
-def test_selected_tokens_equal_torch(filters: tuple[int, float, float], spread: float) -> None:
+def test_selected_tokens_equal_torch(filters: tuple[int, float, float], spread: float, share: float) -> None:
+    """In flat rows, rounding of softmax swaps neighbors, so that a share of their tokens may differ."""
     torch.manual_seed(0)
     logits = spread * torch.randn(NUM_ROWS, VOCAB_SIZE, device="cuda")
-    assert_nearly_all_equal(logits, *filters, most_different=1.0 if spread < FLAT else 0.001)
+    assert num_different(logits, *filters) <= share * NUM_DRAWS * NUM_ROWS + 1
 
 
 def test_unfiltered_tokens_are_near_torch() -> None:
@@ -107,7 +104,7 @@ def test_a_captured_sampler_draws_the_same_tokens() -> None:
 
 def test_small_and_unusual_rows_equal_torch() -> None:
     path = Path(__file__).parents[1] / "plugins" / "sampling_triton" / "kernels_and_torch.py"
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:benchmark", str(path)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(path)]
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

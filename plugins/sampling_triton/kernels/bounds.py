@@ -18,11 +18,9 @@ import triton.language as tl
 
 from .rows import LEAST_KEY, SLOTS
 
-NUM_FIRST = tl.constexpr(16)
-"""Points of the first pass. The first one is the least key, the second one that of min_p."""
-
-NUM_EACH = tl.constexpr(8)
-"""Points of the second pass for each of the draw, top_p and top_k, in this order."""
+NUM_FIXED, NUM_DRAW, NUM_TOP = tl.constexpr(2), tl.constexpr(9), tl.constexpr(7)
+"""Points of a row: the least key and that of min_p; those for the draw; and those for top_p and for top_k each, in
+this order."""
 
 
 @triton.jit
@@ -57,27 +55,27 @@ def sums_at_ends(sums, valid, smallest, largest, values, total):
 
 
 @triton.jit
-def load_points(record, NUM: tl.constexpr):
-    """Load the first NUM points of a row's record: keys, A and C, and which of them are points: [SLOTS] each."""
+def load_points(record, HAS_TOP_K: tl.constexpr):
+    """Load the points of a row's record, those for top_k only if HAS_TOP_K: keys, A and C, and which of them are points: [SLOTS] each."""
     slot = tl.arange(0, SLOTS)
-    valid = slot < NUM
+    valid = slot < NUM_FIXED + NUM_DRAW + (1 + HAS_TOP_K) * NUM_TOP
     keys = tl.load(record + slot, mask=valid, other=0)
     masses = tl.load(record + SLOTS + slot, mask=valid, other=0)
     return keys, masses, tl.load(record + 2 * SLOTS + slot, mask=valid, other=0), valid
 
 
 @triton.jit
-def bound(record, high, draw, top_k, top_p, vocab_size, NUM: tl.constexpr, HAS_TOP_K: tl.constexpr):
+def bound(record, high, draw, top_k, top_p, vocab_size, HAS_TOP_K: tl.constexpr):
     """Return bounds of the three keys, as `low` and `high`, of the draw, top_p and top_k.
 
     The bounds are both the least key if a filter keeps everything.
 
     Args:
-        record: record of the row, with NUM points.
+        record: record of the row.
         high: a key above all of the row's.
         draw, top_k, top_p: parameters of the row.
     """
-    keys, masses, counts, valid = load_points(record, NUM)
+    keys, masses, counts, valid = load_points(record, HAS_TOP_K)
     total = tl.load(record + SLOTS)
     most, least = total, total  # of the mass that top_k leaves
     k_low, k_high = LEAST_KEY, LEAST_KEY

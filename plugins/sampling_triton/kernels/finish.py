@@ -5,16 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .bounds import (
-    NUM_EACH,
-    NUM_FIRST,
-    between,
-    draw_number,
-    load_points,
-    sums_at_ends,
-    top_p_number,
-)
-from .rows import ROW_WORDS, SLOTS, largest_probability, mass_of, normalizer
+from .bounds import between, draw_number, load_points, sums_at_ends, top_p_number
+from .rows import LIKELIEST, NUM_CANDIDATES, ROW_WORDS, SLOTS, largest_probability, mass_of
 
 NUM_PIVOTS = tl.constexpr(4)
 NO_KEY = tl.constexpr((1 << 31) - 1)
@@ -131,26 +123,22 @@ def finish_kernel(
     draws,  # [rows], float64
     top_k,  # [rows], int64
     top_p,  # [rows]
-    largest,  # [rows, chunks]
-    total,  # [rows, chunks]
     records,  # [rows, ROW_WORDS], int32
     candidate_keys,  # [rows, vocab_size], int32
     candidate_ids,  # [rows, vocab_size], int32
     tokens,  # [rows], int64
     vocab_size,
-    num_chunks,
     HAS_TOP_K: tl.constexpr,
-    CHUNKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Find each row's token. Grid: (rows,)."""
     row = tl.program_id(0).to(tl.int64)
     record = records + row * ROW_WORDS
-    _most, likeliest = normalizer(largest, total, row, num_chunks, CHUNKS)
+    likeliest = tl.load(record + LIKELIEST).to(tl.float32, bitcast=True)
     high = largest_probability(likeliest, vocab_size).to(tl.int32, bitcast=True) + 1
-    points, masses, counts, valid = load_points(record, NUM_FIRST + (2 + HAS_TOP_K) * NUM_EACH)
+    points, masses, counts, valid = load_points(record, HAS_TOP_K)
     whole = tl.load(record + SLOTS)
-    num = tl.load(record + 3 * SLOTS)
+    num = tl.load(record + NUM_CANDIDATES)
     keys = candidate_keys + row * vocab_size
     limit = tl.load(top_k + row).to(tl.int32)
     is_limited = limit < vocab_size

@@ -17,9 +17,12 @@ ONE = tl.constexpr(float(1 << 30))
 LEAST_KEY = tl.constexpr((127 - 31) << 23)
 """Bits of 2**-31. Probabilities of at most this have a mass of 0."""
 
-SLOTS = tl.constexpr(64)
-ROW_WORDS = tl.constexpr(256)
-"""Integers of a row's record: keys, masses and counts of SLOTS points each, then the number of candidates."""
+SLOTS = tl.constexpr(32)
+NUM_CANDIDATES, MOST, LIKELIEST = tl.constexpr(96), tl.constexpr(97), tl.constexpr(98)
+ROW_WORDS = tl.constexpr(128)
+"""Integers of a row's record: keys, masses and counts of SLOTS points each; the number of candidates; and the bits
+of the largest scaled logit and of the largest probability. These two are computed once: another kernel could add up
+a row's chunks in another order, and would have other keys."""
 
 
 @triton.jit
@@ -46,7 +49,6 @@ def summarize_kernel(
     temperature,  # [rows]
     largest,  # [rows, chunks], float32: largest scaled logit of each chunk
     total,  # [rows, chunks], float32: sum of exp(scaled logit - largest)
-    records,  # [rows, ROW_WORDS], int32: set to 0
     vocab_size,
     row_stride,
     num_chunks,
@@ -61,9 +63,6 @@ def summarize_kernel(
     subtracted = tl.where(most == float("-inf"), 0.0, most)  # a masked chunk adds 0, not NaN
     tl.store(largest + row * num_chunks + chunk, most)
     tl.store(total + row * num_chunks + chunk, tl.sum(tl.exp(scaled - subtracted), axis=0))
-    if chunk == 0:
-        word = tl.arange(0, ROW_WORDS)
-        tl.store(records + row * ROW_WORDS + word, tl.zeros([ROW_WORDS], tl.int32))
 
 
 @triton.jit
@@ -94,25 +93,21 @@ def largest_probability(likeliest, vocab_size):
 
 
 @triton.jit
-def chunk_keys(
-    logits,
-    temperature,
-    largest,
-    total,
-    row,
-    chunk,
-    vocab_size,
-    row_stride,
-    num_chunks,
-    CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr,
-):
-    """Return keys and masses of a chunk's tokens, -1 and 0 beyond the vocabulary, and the largest probability."""
-    most, likeliest = normalizer(largest, total, row, num_chunks, CHUNKS)
+def probabilities(logits, temperature, row, place, inside, row_stride, most, likeliest, given):
+    """Return probabilities of a row's tokens; `given` in a row without a softmax."""
+    scaled = scaled_logits(logits, temperature, row, place, inside, row_stride)
+    return tl.where(likeliest >= 0, tl.exp(scaled - most) * likeliest, given)
+
+
+@triton.jit
+def chunk_keys(logits, temperature, record, row, chunk, vocab_size, row_stride, CHUNK: tl.constexpr):
+    """Return keys and masses of a chunk's tokens, -1 and 0 beyond the vocabulary, and a key above all of the row's."""
+    most = tl.load(record + MOST).to(tl.float32, bitcast=True)
+    likeliest = tl.load(record + LIKELIEST).to(tl.float32, bitcast=True)
+    given = largest_probability(likeliest, vocab_size)
     place = chunk * CHUNK + tl.arange(0, CHUNK)
     inside = place < vocab_size
-    scaled = scaled_logits(logits, temperature, row, place, inside, row_stride)
-    given = largest_probability(likeliest, vocab_size)
-    p = tl.where(likeliest >= 0, tl.exp(scaled - most) * likeliest, given)
+    p = probabilities(logits, temperature, row, place, inside, row_stride, most, likeliest, given)
     p = tl.where(inside, p, 0.0)
-    return tl.where(inside, p.to(tl.int32, bitcast=True), -1), mass_of(p), given
+    keys = tl.where(inside, p.to(tl.int32, bitcast=True), -1)
+    return keys, mass_of(p), given.to(tl.int32, bitcast=True) + 1

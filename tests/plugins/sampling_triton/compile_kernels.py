@@ -24,6 +24,7 @@ from llmfw.plugins.sampling_triton import ops
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 KERNELS = (
     "summarize_kernel",
+    "pivots_kernel",
     "points_kernel",
     "candidates_kernel",
     "finish_kernel",
