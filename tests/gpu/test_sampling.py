@@ -104,7 +104,7 @@ def test_a_captured_sampler_draws_the_same_tokens() -> None:
 
 def test_small_and_unusual_rows_equal_torch() -> None:
     path = Path(__file__).parents[1] / "plugins" / "sampling_triton" / "kernels_and_torch.py"
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(path)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:benchmark", str(path)]
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
