@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 import triton
 
+from llmfw.core.interfaces.dependent_launch import launches_early
+
 from .kernels import linear_kernel
 
 MAX_ROWS = 2
@@ -86,6 +88,7 @@ def linear_of_few_rows(
             BLOCK_OUT=cut.outputs,
             BLOCK_IN=cut.inputs,
             STAGES=cut.stages,
+            launch_pdl=launches_early(hidden.device),
             num_warps=cut.num_warps,
         )
     return output

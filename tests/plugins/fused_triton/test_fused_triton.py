@@ -48,6 +48,12 @@ def test_every_kernel_compiles_for_gpus_without_spilling() -> None:
         assert usage["STACK"] == usage["LOCAL"] == 0, (name, usage)
         assert usage["REG"] <= 128, (name, usage)
         assert usage["shared"] <= MAX_SHARED, (name, usage)
+        if name.endswith("sm_80"):
+            assert usage["early_loads"] is None, (name, usage)
+        else:
+            reads_weights = "rows times" in name or name.startswith("norm of")
+            assert (usage["early_loads"] > 0) is reads_weights, (name, usage)
+            assert usage["early_others"] == 0, (name, usage)
 
 
 def test_the_passes_need_cuda() -> None:
