@@ -38,6 +38,7 @@ def _may_be_chosen(config: EngineConfig, registry: Registry) -> Iterator[Entry]:
     choices = {
         "module_pass": config.module_passes,
         "attention": config.attention,
+        "token_sampler": config.token_sampler,
         "policy": config.policy,
         "eviction": config.eviction,
         "grammar": config.grammar,

@@ -17,8 +17,8 @@ from llmfw.core.interfaces.dependent_launch import launches_early
 from .kernels import linear_kernel
 
 MAX_ROWS = 2
-"""More rows are left to torch's products, which use tensor cores. On an H200 the kernel took 0.75 to 0.97 of their
-time with 1 row, 0.78 to 0.96 with 2, and 0.98 to 1.14 with 4."""
+"""More rows are left to products that use tensor cores. On an H200 the kernel took 0.75 to 0.97 of torch's time with 1
+row, 0.78 to 0.96 with 2, and 0.98 to 1.14 with 4."""
 
 ALIGNMENT = 16
 """Numbers of which a row's length must be a multiple, so that each row can be read by loads of 16 bytes."""

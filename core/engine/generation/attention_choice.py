@@ -11,11 +11,14 @@ import torch
 from llmfw.core.base.config import EngineConfig, OptionValue
 from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.kv_dtype import choose_kv_dtype
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.models import LoadedModel
 from llmfw.core.plugin.choice import Rejection, choose
 from llmfw.core.plugin.defaults import name_of
 from llmfw.core.plugin.registry import Entry, Registry
+
+from .memory_plan import StepSizes, graph_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +85,62 @@ def choose_attention(
     raise ComponentError(f"no attention backend can serve {model.architecture} on {device}: {listed}")
 
 
+def attention_bytes(
+    config: EngineConfig,
+    registry: Registry,
+    model: LoadedModel,
+    device: torch.device,
+    steps: StepSizes,
+    num_pages: int,
+) -> int:
+    """Return the memory that the attention backend will take on the device for steps, in bytes.
+
+    Asks the backend that `choose_attention` tries first, of those that support the model; 0 if none does.
+
+    Args:
+        steps: sizes of the largest steps.
+        num_pages: maximum number of pages of a sequence.
+
+    Raises:
+        ConfigError: an option does not exist.
+    """
+    choice = choose(registry, "attention", config.attention, device.type)
+
+    def ask(entry: Entry, backend: type[AttentionBackend]) -> int | str:
+        stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
+        if reason := _unsupported(backend, model, device, stored_as):
+            return reason
+        found: object = backend.step_bytes(
+            model.layers,
+            entry.build_options(config.options),
+            str(device),
+            num_sequences=steps.max_running,
+            num_pages=num_pages,
+            graph_sizes=graph_sizes(steps.max_graph_size),
+        )
+        if not isinstance(found, int) or found < 0:
+            raise ComponentError(
+                f"{entry} failed: step_bytes() returned {found!r}; it must be a number of bytes"
+            )
+        return found
+
+    for entry in choice.entries:
+        found = choice.attempt(entry, partial(ask, entry))
+        if not isinstance(found, Rejection):
+            return found
+    return 0
+
+
+def _unsupported(
+    backend: type[AttentionBackend], model: LoadedModel, device: torch.device, stored_as: torch.dtype
+) -> str | None:
+    """Return the reason why a class of backends cannot serve the model; None if it can."""
+    reason = backend.unsupported(model.layers, str(device), model.dtype)
+    if reason is None and stored_as != model.dtype:
+        reason = backend.storage_unsupported(str(device), model.dtype, stored_as)
+    return reason
+
+
 def _build(
     entry: Entry,
     config: EngineConfig,
@@ -97,9 +156,6 @@ def _build(
         ConfigError: an option does not exist.
         ComponentError: the backend cannot be built, for example because its kernels do not load.
     """
-    reason = backend.unsupported(model.layers, str(device), model.dtype)
-    if reason is None and storage.stored_as != model.dtype:
-        reason = backend.storage_unsupported(str(device), model.dtype, storage.stored_as)
-    if reason is not None:
+    if reason := _unsupported(backend, model, device, storage.stored_as):
         return reason
     return entry.build(backend, model.layers, storage, entry.build_options(config.options))

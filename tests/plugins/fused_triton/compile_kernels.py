@@ -101,6 +101,11 @@ def compiled(
     target = GPUTarget("cuda", architecture, 32)
     options = {"num_warps": num_warps, "launch_pdl": constants["launch_pdl"]}
     made = triton.compile(source, target=target, options=options)
+    return usage_of(made)
+
+
+def usage_of(made: Any) -> dict[str, int | None]:
+    """Return what a compiled kernel needs: bytes of stack and of shared memory, and registers; and what `early` returns."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
         file.flush()
