@@ -77,7 +77,16 @@ LIGHT = (
     ),
     "core/engine/admission",
 )
-NEED_TORCH = {"forward_batch.py", "kv_dtype.py", "kv_kernel.py", "kv_storage.py", "state_storage.py"}
+NEED_TORCH = {
+    *(
+        "dependent_launch.py",
+        "forward_batch.py",
+        "kv_dtype.py",
+        "kv_kernel.py",
+        "kv_storage.py",
+        "state_storage.py",
+    )
+}
 """Of `interfaces`: what attention backends are given."""
 HEAVY = {"torch", "transformers", "litestar", "prometheus_client"}
 NEED_NO_NUMPY = (

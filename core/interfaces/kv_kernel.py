@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .dependent_launch import await_earlier_kernels, launch_next, launches_early
 from .kv_dtype import as_bytes
 
 MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2}
@@ -101,8 +102,11 @@ def write_kernel(
     value_inverse: tl.tensor,
     largest: tl.constexpr,
     mantissa: tl.constexpr,
+    launch_pdl: tl.constexpr,
 ) -> None:
     """Write the keys and values of one tile of tokens. Grid: (tile,)."""
+    launch_next(launch_pdl)
+    await_earlier_kernels(launch_pdl)
     tokens = tl.program_id(0).to(tl.int64) * block_tokens + tl.arange(0, block_tokens)
     valid = tokens < num_tokens
     to = tl.load(slots + tokens, mask=valid, other=0).to(tl.int64)
@@ -186,5 +190,6 @@ def write(
         value_inverse=1.0 / scales[1],
         largest=largest,
         mantissa=mantissa,
+        launch_pdl=launches_early(key.device),
         num_warps=4,
     )

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from llmfw.core import LayerSpec
+from llmfw.core.interfaces.dependent_launch import await_earlier_kernels, launch_next, launches_early
 
 from .schedule import PIECE_STEP, Schedule
 from .tile import LOG2_E, add_keys, as_numbers, find_slots, padded, row_bytes, score_factors
@@ -75,8 +76,11 @@ def attend_kernel(
     block_keys: tl.constexpr,
     block_dim: tl.constexpr,
     block_v_dim: tl.constexpr,
+    launch_pdl: tl.constexpr,
 ) -> None:
     """Attend to one piece with one tile of query heads (stage 1). Grid: (piece, tile)."""
+    launch_next(launch_pdl)
+    await_earlier_kernels(launch_pdl)
     piece = tl.program_id(0)
     if piece >= tl.load(firsts + num_sequences):
         return
@@ -141,8 +145,11 @@ def join_kernel(
     v_head_dim: tl.constexpr,
     block_pieces: tl.constexpr,
     block_v_dim: tl.constexpr,
+    launch_pdl: tl.constexpr,
 ) -> None:
     """Join the pieces of one sequence, if there are several (stage 2). Grid: (sequence, query head)."""
+    launch_next(launch_pdl)
+    await_earlier_kernels(launch_pdl)
     sequence = tl.program_id(0)
     head = tl.program_id(1)
     first = tl.load(firsts + sequence)
@@ -217,6 +224,7 @@ def decode(
     """
     num_sequences = len(query)
     scale, cap = score_factors(layer, scales[0])
+    is_early = launches_early(query.device)
     attend_kernel[(len(schedule.pieces), num_tiles(layer))](
         query,
         keys,
@@ -247,6 +255,7 @@ def decode(
         block_keys=keys_in_tile(layer, query.dtype),
         block_dim=padded(layer.head_dim),
         block_v_dim=padded(layer.v_head_dim),
+        launch_pdl=is_early,
         num_warps=num_warps(query.dtype, keys.dtype),
         num_stages=2,
     )
@@ -261,5 +270,6 @@ def decode(
         v_head_dim=layer.v_head_dim,
         block_pieces=BLOCK_PIECES,
         block_v_dim=padded(layer.v_head_dim),
+        launch_pdl=is_early,
         num_warps=4,
     )

@@ -11,6 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from llmfw.core.interfaces.dependent_launch import await_earlier_kernels, launch_next, loaded
+
 
 # The number of rows changes from step to step. Specializing for 1 or multiples of 16 would recompile during a
 # step.
@@ -29,13 +31,18 @@ def rms_norm_kernel(
     FROM_ONE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    launch_pdl: tl.constexpr,
 ):
     """Compute the RMS norm of each row and multiply it by the weight, or by weight + 1 if FROM_ONE (as in
     Gemma). If ADDS, first add the residual to the row."""
+    launch_next(launch_pdl)
     row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)).to(tl.int64)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < num_rows) & (column < width)
     dense = row * width + column
+    factor = tl.load(weight + column, mask=column < width, other=0.0)
+    await_earlier_kernels(launch_pdl)
+    factor = loaded(factor, launch_pdl).to(tl.float32)
     given = tl.load(hidden + row * hidden_stride + column, mask=inside, other=0.0)
     x = given.to(tl.float32)
     if ADDS:
@@ -44,7 +51,6 @@ def rms_norm_kernel(
         x = summed.to(tl.float32)
     mean = tl.sum(x * x, axis=1)[:, None] / width
     x = x * tl.rsqrt(mean + eps)
-    factor = tl.load(weight + column, mask=column < width, other=0.0).to(tl.float32)
     if FROM_ONE:
         x = x * (1.0 + factor)
     else:
@@ -61,8 +67,11 @@ def silu_mul_kernel(
     gate_stride,
     up_stride,
     BLOCK: tl.constexpr,
+    launch_pdl: tl.constexpr,
 ):
     """Compute silu(gate) · up. A program computes BLOCK columns of one row."""
+    launch_next(launch_pdl)
+    await_earlier_kernels(launch_pdl)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
@@ -152,11 +161,14 @@ def rope_kernel(
     HALF: tl.constexpr,
     BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
+    launch_pdl: tl.constexpr,
 ):
     """Apply the rotary embedding to a token's queries and keys. Grid: (token, group of BLOCK_HEADS heads).
 
     The groups of query heads come first, then those of key heads.
     """
+    launch_next(launch_pdl)
+    await_earlier_kernels(launch_pdl)
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
     num_query_groups = tl.cdiv(num_query_heads, BLOCK_HEADS)
@@ -197,21 +209,31 @@ def rope_kernel(
 
 
 @triton.jit
+def load_weights(
+    weights,  # [1, 1, outputs, 1], pointers
+    column,  # [groups, 1, 1, 8]
+    num_inputs,
+    IS_EVEN: tl.constexpr,
+):
+    """Return the weights of groups of 8 inputs, [groups, 1, outputs, 8]. Each is read once, so no cache keeps them."""
+    if IS_EVEN:
+        return tl.load(weights + column, eviction_policy="evict_first")
+    return tl.load(weights + column, mask=column < num_inputs, other=0.0, eviction_policy="evict_first")
+
+
+@triton.jit
 def sum_products(
     inputs,  # [1, rows, 1, 1], pointers
-    weights,  # [1, 1, outputs, 1], pointers
+    factor,  # [groups, 1, outputs, 8]
     column,  # [groups, 1, 1, 8]
     num_inputs,
     IS_EVEN: tl.constexpr,
 ):
     """Return the sum of each group of 8 products, float32: [groups, rows, outputs]."""
     if IS_EVEN:
-        factor = tl.load(weights + column, eviction_policy="evict_first")
         x = tl.load(inputs + column)
     else:
-        inside = column < num_inputs
-        factor = tl.load(weights + column, mask=inside, other=0.0, eviction_policy="evict_first")
-        x = tl.load(inputs + column, mask=inside, other=0.0)
+        x = tl.load(inputs + column, mask=column < num_inputs, other=0.0)
     return tl.sum(x.to(tl.float32) * factor.to(tl.float32), axis=3)
 
 
@@ -230,6 +252,7 @@ def linear_kernel(
     BLOCK_OUT: tl.constexpr,
     BLOCK_IN: tl.constexpr,
     STAGES: tl.constexpr,
+    launch_pdl: tl.constexpr,
 ):
     """Compute BLOCK_OUT outputs of all rows: hidden · weightᵀ + bias. Grid: (block of outputs,).
 
@@ -237,6 +260,7 @@ def linear_kernel(
     that nothing is exchanged between threads before all is read. The order in which a row is added up depends
     neither on the other rows nor on their number.
     """
+    launch_next(launch_pdl)
     # The dimensions are threads' groups of inputs, rows, outputs, and the inputs of a group. All is loaded in
     # four dimensions, with the groups first, because Triton then gives each load the same layout, in which
     # neighboring threads have neighboring groups. So the loop needs no conversions through shared memory.
@@ -247,9 +271,14 @@ def linear_kernel(
     out = tl.minimum(first_output + tl.arange(0, BLOCK_OUT), num_outputs - 1)
     weights = weight + out.to(tl.int64)[None, None, :, None] * num_inputs
     inputs = hidden + tl.minimum(row, ROWS - 1)[None, :, None, None] * num_inputs
-    sums = tl.zeros([BLOCK_IN // 8, PADDED_ROWS, BLOCK_OUT], tl.float32)
-    for first in tl.range(0, num_inputs, BLOCK_IN, num_stages=STAGES):
-        sums += sum_products(inputs, weights, first + place, num_inputs, IS_EVEN)
+    # The first weights are under way while kernels before this one still run.
+    factor = load_weights(weights, place, num_inputs, IS_EVEN)
+    await_earlier_kernels(launch_pdl)
+    factor = loaded(factor, launch_pdl)
+    sums = sum_products(inputs, factor, place, num_inputs, IS_EVEN)
+    for first in tl.range(BLOCK_IN, num_inputs, BLOCK_IN, num_stages=STAGES):
+        factor = load_weights(weights, first + place, num_inputs, IS_EVEN)
+        sums += sum_products(inputs, factor, first + place, num_inputs, IS_EVEN)
     total = tl.sum(sums, axis=0)
     if HAS_BIAS:
         total += tl.load(bias + out).to(tl.float32)[None, :]

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 import triton
 
+from llmfw.core.interfaces.dependent_launch import launches_early
+
 from .kernels import rms_norm_kernel, rope_kernel, silu_mul_kernel
 
 MAX_WIDTH = 16384
@@ -92,6 +94,7 @@ def _rms_norm(
                 FROM_ONE=from_one,
                 BLOCK_ROWS=shape.block_rows,
                 BLOCK=shape.block,
+                launch_pdl=launches_early(hidden.device),
                 num_warps=shape.num_warps,
             )
     return total, output
@@ -112,6 +115,7 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
                 gates.stride(0),
                 ups.stride(0),
                 BLOCK=SILU_BLOCK,
+                launch_pdl=launches_early(gate.device),
                 num_warps=SILU_WARPS,
             )
     return output
@@ -162,6 +166,7 @@ def rotate(
                 HALF=head_dim // 2,
                 BLOCK_HEADS=ROPE_HEADS,
                 BLOCK_HALF=triton.next_power_of_2(head_dim // 2),
+                launch_pdl=launches_early(query.device),
                 num_warps=ROPE_WARPS,
             )
     return rotated[0], rotated[1]

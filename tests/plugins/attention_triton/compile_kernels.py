@@ -28,6 +28,10 @@ from llmfw.plugins.attention_triton.backend import reads_bytes
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4}\*/\s+(?:@\S+ )?([A-Z0-9]+)", re.MULTILINE)
+WAITS = "ACQBULK"
+NEVER_BEFORE = ("LDG", "LDGSTS", "STG", "BRA", "EXIT")
+"""Instructions: the wait for earlier kernels, and what may not come before it."""
 
 KERNELS = (
     (kv_kernel, "write_kernel"),
@@ -120,16 +124,19 @@ class CompiledOnly:
         return launch
 
 
-def usage(cubin: bytes) -> tuple[int, int, int]:
-    """Return a kernel's registers, and its bytes of stack and of local memory."""
+def usage(cubin: bytes) -> dict[str, int | None]:
+    """Return a kernel's registers, its bytes of stack and of local memory, and the number of instructions before its
+    wait for earlier kernels that may not be there; None if it does not wait."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [str(CUOBJDUMP), "-res-usage", file.name]
+        command = [str(CUOBJDUMP), "-res-usage", "-sass", file.name]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     [found] = USAGE.findall(printed)
     registers, stack, local = map(int, found)
-    return registers, stack, local
+    names = INSTRUCTION.findall(printed)
+    early = sum(name in NEVER_BEFORE for name in names[: names.index(WAITS)]) if WAITS in names else None
+    return {"registers": registers, "stack": stack, "local": local, "early": early}
 
 
 def main(capability: int, step: int = 1) -> None:
@@ -145,6 +152,8 @@ def main(capability: int, step: int = 1) -> None:
     compiled: dict[str, Any] = {}
     for module, name in KERNELS:
         setattr(module, name, CompiledOnly(getattr(module, name), compiled))
+    for module in (kv_kernel, decode):
+        module.launches_early = lambda device: capability >= 90
     told = set()
     for changes, dtype, page_size, *stored in CASES[::step]:
         stored_as = stored[0] if stored else dtype
@@ -154,12 +163,9 @@ def main(capability: int, step: int = 1) -> None:
         for key, kernel in compiled.items():
             if key not in told:
                 told.add(key)
-                registers, stack, local = usage(kernel.asm["cubin"])
                 case = f"{changes}, {dtype}, pages of {page_size} in {stored_as}"
                 found = {"kernel": kernel.name, "case": case, "shared": kernel.metadata.shared}
-                print(
-                    json.dumps(found | {"registers": registers, "stack": stack, "local": local}), flush=True
-                )
+                print(json.dumps(found | usage(kernel.asm["cubin"])), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ pytest.importorskip("triton")
 
 FIRST_ONLY = 1_000
 """A step that is longer than the list of cases."""
+OVERLAPPED = ("write_kernel", "attend_kernel", "join_kernel")
+"""Kernels that are launched before those ahead of them have ended, where the device can."""
 
 
 @pytest.mark.slow
@@ -44,3 +46,6 @@ def test_every_kernel_compiles_within_hardware_limits(
     }
     assert [kernel for kernel in kernels if kernel["stack"] or kernel["local"]] == []
     assert [kernel for kernel in kernels if kernel["shared"] > shared_kib * 1024] == []
+    for kernel in kernels:
+        waits = capability >= 90 and kernel["kernel"] in OVERLAPPED
+        assert kernel["early"] == (0 if waits else None), kernel

@@ -1,4 +1,4 @@
-"""Compiles every kernel, as real models need it, for GPUs that are not there; prints what each needs as JSON.
+"""Compiles every kernel, as real models need it, for GPUs that are not there; prints what each needs and does as JSON.
 
 Run by test_fused_triton.py, in a process of its own, without TRITON_INTERPRET.
 """
@@ -22,6 +22,11 @@ from llmfw.plugins.fused_triton.kernels import linear_kernel, rms_norm_kernel, r
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 ARCHITECTURES = (80, 90)
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4}\*/\s+(?:@\S+ )?([A-Z0-9]+)", re.MULTILINE)
+WAITS = "ACQBULK"
+LOADS = "LDG"
+OTHERS = ("STG", "BRA", "EXIT")
+"""Instructions: the wait for earlier kernels; loads, which may come before it; and what may not."""
 WIDTHS = ((128, False, False), (4096, True, False), (8192, True, False), (16384, True, True))
 HEAD_DIMS = ((64, True, False), (128, False, False), (128, True, False), (256, True, True))
 WEIGHTS = (
@@ -77,9 +82,12 @@ def linear_launches() -> Iterator[tuple[str, Any, dict[str, Any], int]]:
             yield f"{rows} rows times {num_outputs} x {num_inputs}", linear_kernel, constants, cut.num_warps
 
 
-def compiled(kernel: Any, constants: dict[str, Any], num_warps: int, architecture: int) -> dict[str, int]:
-    """Compile for bfloat16 and return bytes of stack and of shared memory, and registers."""
+def compiled(
+    kernel: Any, constants: dict[str, Any], num_warps: int, architecture: int
+) -> dict[str, int | None]:
+    """Compile for bfloat16 and return bytes of stack and of shared memory, registers, and what `early` returns."""
     signature = {}
+    constants = constants | {"launch_pdl": architecture >= 90}
     for name in kernel.arg_names:
         is_number = name.startswith("num_") or name.endswith(MULTIPLES)
         kind = "fp32" if name.endswith("eps") else "i32" if is_number else "*bf16"
@@ -91,20 +99,30 @@ def compiled(kernel: Any, constants: dict[str, Any], num_warps: int, architectur
     }
     source = ASTSource(kernel, signature, constants, divisible)
     target = GPUTarget("cuda", architecture, 32)
-    made = triton.compile(source, target=target, options={"num_warps": num_warps})
+    options = {"num_warps": num_warps, "launch_pdl": constants["launch_pdl"]}
+    made = triton.compile(source, target=target, options=options)
     return usage_of(made)
 
 
-def usage_of(made: Any) -> dict[str, int]:
-    """Return what a compiled kernel needs: bytes of stack and of shared memory, and registers."""
+def usage_of(made: Any) -> dict[str, int | None]:
+    """Return what a compiled kernel needs: bytes of stack and of shared memory, and registers; and what `early` returns."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
         file.flush()
         said = subprocess.run(
-            [CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True
+            [CUOBJDUMP, "-res-usage", "-sass", file.name], capture_output=True, text=True, check=True
         )
     usage = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", said.stdout))
-    return {"shared": made.metadata.shared} | {name: int(value) for name, value in usage.items()}
+    numbers = {name: int(value) for name, value in usage.items()}
+    return {"shared": made.metadata.shared} | numbers | early(INSTRUCTION.findall(said.stdout))
+
+
+def early(instructions: list[str]) -> dict[str, int | None]:
+    """Return how many loads and others come before the wait for earlier kernels; None without a wait."""
+    if WAITS not in instructions:
+        return {"early_loads": None, "early_others": None}
+    before = instructions[: instructions.index(WAITS)]
+    return {"early_loads": before.count(LOADS), "early_others": sum(name in OTHERS for name in before)}
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ CASES = (
 DIVISIBLE = ("num_outputs", "num_inputs")
 
 
-def compiled(kernel: Any, rows: int, tiling: Tiling, has_bias: bool) -> dict[str, int]:
+def compiled(kernel: Any, rows: int, tiling: Tiling, has_bias: bool) -> dict[str, int | None]:
     """Compile for bfloat16; return what is needed, and the instructions of tensor cores and of bulk copies."""
     constants = constants_of(tiling, rows, has_bias)
     options = {"num_warps": 4}
