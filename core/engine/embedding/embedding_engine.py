@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 MEANINGLESS = {
     "attention": "--attention",
+    "prefill_attention": "--prefill-attention",
     "model_adapter": "--model-adapter",
     "module_passes": "--module-passes",
     "policy": "--policy",
