@@ -163,6 +163,9 @@ if TYPE_CHECKING:
     from .interfaces.server_api import ServedModel as ServedModel
     from .interfaces.server_api import ServerAPI as ServerAPI
     from .interfaces.tenant_limits import TenantLimits as TenantLimits
+    from .interfaces.token_sampler import Filters as Filters
+    from .interfaces.token_sampler import RowNumbers as RowNumbers
+    from .interfaces.token_sampler import TokenSampler as TokenSampler
     from .interfaces.tokenizer import IncrementalDetokenizer as IncrementalDetokenizer
     from .interfaces.tokenizer import Tokenizer as Tokenizer
     from .interfaces.weight_loader import StoredTensor as StoredTensor
@@ -366,6 +369,7 @@ _HOMES = {
         "IncrementalDetokenizer",
         "Tokenizer",
     ),
+    ".interfaces.token_sampler": ("Filters", "RowNumbers", "TokenSampler"),
     ".interfaces.weight_loader": ("StoredTensor", "WeightLoader"),
     ".plugin.broken_plugin": ("BrokenPlugin",),
     ".plugin.hookspecs": (

@@ -176,6 +176,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "llmfw.core:KVStorage",
     ),
     "module_pass": ("llmfw.core:ModulePass",),
+    "token_sampler": ("llmfw.core:TokenSampler", "llmfw.core:RowNumbers", "llmfw.core:Filters"),
     "policy": (
         "llmfw.core:SchedulePolicy",
         "llmfw.core:Ordering",

@@ -89,6 +89,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     module_passes: Annotated[str, Setting(
         "Passes that replace modules of the model by faster ones, separated by commas; auto: all that work on the "
         "device.", kind="module_pass", words=("auto", "none"), several=True)] = "auto"
+    token_sampler: Annotated[str, Setting(
+        "Component that draws tokens by temperature, top_k, top_p and min_p; auto: the best one that works on the device.",
+        kind="token_sampler", words=("auto",))] = "auto"
     policy: Annotated[str, Setting(
         "Order in which waiting requests are admitted.", aliases=("--schedule-policy",), kind="policy")] = "lpm"
     drafter: Annotated[str, Setting(

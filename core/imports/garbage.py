@@ -5,7 +5,7 @@ collection traverses all of them, which stops all steps for 0.3 s at an unpredic
 that exist once a process is ready are excluded from collection (`gc.freeze`). Objects created later are
 collected as usual.
 
-Library code must not call these functions, because they affect all objects of the process.
+Library code must not call `importing` and `settle`, because they affect all objects of the process.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def importing() -> Iterator[None]:
-    """Disable collection while libraries are imported, and freeze their objects afterwards.
-
-    Imports create hardly any garbage.
-    """
+def paused() -> Iterator[None]:
+    """Disable collection meanwhile."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -28,6 +25,18 @@ def importing() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Disable collection while libraries are imported, and freeze their objects afterwards.
+
+    Imports create hardly any garbage.
+    """
+    try:
+        with paused():
+            yield
+    finally:
         gc.freeze()
 
 

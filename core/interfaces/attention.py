@@ -108,6 +108,34 @@ class AttentionBackend(ABC):
         """
         return "it does not say that it can"
 
+    @classmethod
+    def step_bytes(
+        cls,
+        layers: Sequence[LayerSpec],
+        options: AttentionBackend.Options,
+        device: str,
+        *,
+        num_sequences: int,
+        num_pages: int,
+        graph_sizes: Sequence[int],
+    ) -> int:
+        """Return how much memory of the device the backend takes for steps, in bytes, in addition to the storage.
+
+        Counts what stays allocated, such as scratch memory and the buffers of CUDA graphs, but not tensors of a single
+        layer or step. On a GPU, the storage of keys and values gets as much less. Called for several numbers of pages,
+        before the storage is allocated.
+
+        By default, returns 0.
+
+        Args:
+            layers, options: arguments that the backend will be built with.
+            device: device of the storage.
+            num_sequences: maximum number of sequences in a step.
+            num_pages: maximum number of pages of a sequence.
+            graph_sizes: numbers of sequences of the steps that are captured, ascending; empty: none is.
+        """
+        return 0
+
     @abstractmethod
     def plan(self, batch: ForwardBatch) -> None:
         """Prepare the data that all layers of this step share: indices, masks, work splits."""

@@ -121,7 +121,7 @@ def load_module(loading: Loading, **options: Any) -> tuple[PreTrainedModel, Diff
         ModelError: the model cannot be loaded or built, or its weights contain NaN or infinity.
         ComponentError: the weight loader is faulty.
     """
-    options = {"dtype": loading.dtype, **options}
+    options = {"dtype": loading.dtype, **_attention_for(loading.hf_config), **options}
     if loading.weights is None:
         module, differences = _random_module(loading, options), Differences()
     else:
@@ -129,6 +129,16 @@ def load_module(loading: Loading, **options: Any) -> tuple[PreTrainedModel, Diff
             loading.auto_class, loading.weights, loading.hf_config, loading.device, **options
         )
     return module.eval().requires_grad_(False), differences
+
+
+def _attention_for(hf_config: Any) -> dict[str, str]:
+    """Return the arguments that make transformers compute a model's attention right; usually none.
+
+    In transformers 5.17, the default of a model whose attention has a soft cap (Gemma 2) leaves the cap out.
+    """
+    text_config = hf_config.get_text_config(decoder=True)
+    has_cap = getattr(text_config, "attn_logit_softcapping", None) is not None
+    return {"attn_implementation": "eager"} if has_cap else {}
 
 
 def _random_module(loading: Loading, options: dict[str, Any]) -> PreTrainedModel:

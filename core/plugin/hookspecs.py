@@ -52,8 +52,8 @@ class Register(Protocol):
             needs_fields: names of request fields that become active when the component is chosen, as if
                 `--request-fields` named them. For policies, drafters, observers and logits processors.
             devices: types of the devices that the component is for, such as "cuda"; empty: any. On other
-                devices, "auto" skips the component without importing it. For attention backends and module
-                passes.
+                devices, "auto" skips the component without importing it. For attention backends, module
+                passes and token samplers.
             prefill_rank: rank for the choice of what computes prompts, if that differs from `rank`, which is
                 then for single tokens. For attention backends.
         """
@@ -162,6 +162,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.ModelAdapter` (`--model-adapter NAME`)."""
 
     @hookspec
+    def register_token_samplers(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.TokenSampler` (`--token-sampler NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -193,6 +197,7 @@ HOOK_NAMES: dict[str, str] = {
     "quantization_scheme": "register_quantization_schemes",
     "quantized_format": "register_quantized_formats",
     "model_adapter": "register_model_adapters",
+    "token_sampler": "register_token_samplers",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

@@ -29,6 +29,7 @@ INTERFACES: Mapping[str, str] = {
     "quantization_scheme": "llmfw.core:QuantizationScheme",
     "quantized_format": "llmfw.core:QuantizedFormat",
     "model_adapter": "llmfw.core:ModelAdapter",
+    "token_sampler": "llmfw.core:TokenSampler",
 }
 """Kind of component → the interface that its classes implement."""
 

@@ -39,6 +39,7 @@ def _may_be_chosen(config: EngineConfig, registry: Registry) -> Iterator[Entry]:
         ("module_pass", config.module_passes),
         ("attention", config.attention),
         ("attention", config.prefill_attention or "none"),
+        ("token_sampler", config.token_sampler),
         ("policy", config.policy),
         ("eviction", config.eviction),
         ("grammar", config.grammar),

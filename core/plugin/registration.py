@@ -16,7 +16,7 @@ RESERVED_NAMES = ("auto", "none")
 GETS_FIELDS = ("policy", "drafter", "observer", "logits_processor")
 """Kinds of components that get the values of request fields."""
 
-CHOSEN_BY_DEVICE = ("attention", "module_pass")
+CHOSEN_BY_DEVICE = ("attention", "module_pass", "token_sampler")
 """Kinds of components that "auto" chooses by device."""
 
 _DEVICE = re.compile(r"[a-z]+")

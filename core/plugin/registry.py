@@ -149,14 +149,6 @@ class Entry:
                 f"{self}: {problem}; correct the method (`llmfw plugins doctor` lists everything that is wrong)"
             )
 
-    def option_names(self) -> tuple[str, ...]:
-        """Return the names of the component's options; () if it has none or cannot be imported."""
-        try:
-            struct = getattr(self.load(), "Options", None)
-        except ComponentError:
-            return ()
-        return getattr(struct, "__struct_encode_fields__", ())
-
     def build(self, component: Callable[..., ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
         """Build an object of the component's class, by the class or by a class method.
 

@@ -244,9 +244,10 @@ class Scheduler:
         return events
 
     def withdraw(self, plan: BatchPlan) -> None:
-        """Undo a plan that could not be launched: its tokens count as not computed.
+        """Undo a plan that failed while it was launched: its tokens count as not computed.
 
-        Call `give_up` afterwards. Plans that were launched earlier may be committed between the two calls.
+        Call `give_up` afterwards. Plans that were launched earlier may be committed before this call, or between
+        the two calls.
         """
         self._num_launched -= 1
         table, indices = self._table, plan.indices

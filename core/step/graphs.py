@@ -24,6 +24,7 @@ import torch
 
 from llmfw.core.base.described import described, message_of
 from llmfw.core.base.step import NO_INTS, NO_PAGES, NO_STEP, NOT_IN_FLIGHT, Ints, Pages, StepInput
+from llmfw.core.imports.garbage import paused
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.model.device.devices import raise_if_lost
@@ -275,7 +276,9 @@ class DecodeGraphs:
         try:
             graph = self._make_graph()
             self._backend.plan(batch)
-            graph.capture(lambda: self._compute(size, inputs, batch))
+            # Collection could free the graphs of an earlier engine in this process, which ends a capture.
+            with paused():
+                graph.capture(lambda: self._compute(size, inputs, batch))
         except BaseException as caught:  # a plugin may raise anything; steps then run without graphs
             error = contained(caught)
             raise_if_lost(self._last_tokens.device, error)

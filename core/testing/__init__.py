@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from .reasoning_parsers import ReasoningParserTests
     from .request_fields import RequestFieldTests
     from .response_stores import ResponseStoreTests
+    from .token_samplers import TokenSamplerTests
     from .tool_parsers import ToolParserTests
     from .weight_loaders import WeightLoaderTests
 
@@ -105,6 +106,7 @@ _HOMES = {
     "RequestObserverTests": "observers",
     "ResponseStoreTests": "response_stores",
     "SchedulePolicyTests": "policies",
+    "TokenSamplerTests": "token_samplers",
     "ToolExample": "parsing",
     "ToolParserTests": "tool_parsers",
     "WeightLoaderTests": "weight_loaders",
@@ -142,6 +144,7 @@ __all__ = [
     "RequestObserverTests",
     "ResponseStoreTests",
     "SchedulePolicyTests",
+    "TokenSamplerTests",
     "ToolExample",
     "ToolParserTests",
     "WeightLoaderTests",

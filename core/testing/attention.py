@@ -34,6 +34,8 @@ NEXT_STEP = [(21, 1), (50, 1), (40, 1), (6, 7)]
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 """Maximum difference from the result in float64, by dtype, which allows for rounding of inputs and sums."""
+TOLERANCES_OF_LARGE_SCORES = TOLERANCES | {torch.float32: 3e-5}
+"""The same where scores reach 50, as float32 rounds these by 2e-6, and the weights with them."""
 
 LAYERS: dict[str, dict[str, Any]] = {
     "grouped heads": {},
@@ -86,7 +88,7 @@ class AttentionBackendTests(TensorTests):
         """Each token attends to few others, wherever they are, so a result lacks none of them unnoticed."""
         spec = make_layer(head_dim=head_dim, scale=1.0)
         skip_unsupported(backend, AttentionCase(spec, LONG, 16, dtype, device)).check(
-            backend, TOLERANCES[dtype]
+            backend, TOLERANCES_OF_LARGE_SCORES[dtype]
         )
 
     def test_thousands_of_tokens_are_attended_to(
@@ -95,7 +97,7 @@ class AttentionBackendTests(TensorTests):
         """A sequence of 4,501 tokens lacks none of them, as in shorter ones."""
         spec = make_layer(head_dim=head_dim, num_heads=2, num_kv_heads=1, scale=1.0)
         skip_unsupported(backend, AttentionCase(spec, VERY_LONG, 16, dtype, device)).check(
-            backend, TOLERANCES[dtype]
+            backend, TOLERANCES_OF_LARGE_SCORES[dtype]
         )
 
     def test_a_large_batch_equals_attention_in_float64(

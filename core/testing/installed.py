@@ -46,6 +46,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "quantization_scheme": ("quantization_schemes:QuantizationSchemeTests", "scheme"),
     "quantized_format": ("quantized_formats:QuantizedFormatTests", "quantized_format"),
     "model_adapter": ("model_adapters:ModelAdapterTests", "adapter"),
+    "token_sampler": ("token_samplers:TokenSamplerTests", "token_sampler"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 

@@ -29,9 +29,9 @@ from llmfw.core.interfaces.kv_dtype import dtype_name, is_fp8
 
 from .kind import Kind
 from .pages import Pages, find_pages, one_page
-from .planner import GraphBuffers, Planner
+from .planner import PLAN_BYTES, GraphBuffers, Planner
 from .prefill_kernels import prefill_kernels
-from .scratch import Scratch, bytes_for_steps
+from .scratch import Scratch, bytes_for_graph, bytes_for_steps, bytes_of_buffers
 from .writer import choose_writer
 
 logger = logging.getLogger(__name__)
@@ -122,6 +122,29 @@ class FlashInferAttention(AttentionBackend):
             f"keys and values in {dtype_name(stored_as)} with queries in {dtype_name(dtype)} have no kernel; "
             "fp8_e4m3 and fp8_e5m2 have"
         )
+
+    @classmethod
+    def step_bytes(
+        cls,
+        layers: Sequence[LayerSpec],
+        options: AttentionBackend.Options,
+        device: str,
+        *,
+        num_sequences: int,
+        num_pages: int,
+        graph_sizes: Sequence[int],
+    ) -> int:
+        """Return the size of the scratch memory, of the plans, and of the page ids of CUDA graphs, in bytes."""
+        assert isinstance(options, FlashInferAttention.Options)
+        kinds = dict.fromkeys(map(Kind.of, layers))
+        processors = torch.cuda.get_device_properties(device).multi_processor_count
+        first = max((bytes_for_steps(kind, processors) for kind in kinds), default=0)
+        largest_first = reversed(graph_sizes)
+        wanted = (bytes_for_graph(kind, processors, size) for size in largest_first for kind in kinds)
+        total = bytes_of_buffers(max(first, options.workspace_mb << 20), wanted)
+        if graph_sizes:
+            total += 4 * room_for_ids(graph_sizes[-1], num_pages)
+        return total + len(kinds) * PLAN_BYTES
 
     def graph_unsupported(self) -> str | None:
         """Return None: graphs are supported.
@@ -229,11 +252,10 @@ class FlashInferAttention(AttentionBackend):
         def zeros(count: int) -> torch.Tensor:
             return torch.zeros(count, dtype=torch.int32, device=self._device)
 
-        room = size * most_pages
         for other in self._graph_buffers.values():
-            if len(other.indices) >= room:
+            if len(other.indices) >= size * most_pages:
                 return GraphBuffers(zeros(size + 1), other.indices, zeros(size))
-        return GraphBuffers(zeros(size + 1), zeros(most_pages << (size - 1).bit_length()), zeros(size))
+        return GraphBuffers(zeros(size + 1), zeros(room_for_ids(size, most_pages)), zeros(size))
 
     def _make_planners(self) -> dict[Kind, Planner]:
         kinds = dict.fromkeys(self._kinds.values())
@@ -281,6 +303,11 @@ def _scales(storage: KVStorage, index: int) -> dict[str, float]:
     """Return a layer's key and value scales as keyword arguments of `run`; {} if both are 1."""
     key_scale, value_scale = storage.scales(index)
     return {} if key_scale == value_scale == 1.0 else {"k_scale": key_scale, "v_scale": value_scale}
+
+
+def room_for_ids(size: int, most_pages: int) -> int:
+    """Return the number of page ids in a new buffer for graphs of `size` sequences."""
+    return most_pages << (size - 1).bit_length()
 
 
 def unsupported_layers(layers: Sequence[LayerSpec]) -> str | None:

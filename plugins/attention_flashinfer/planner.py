@@ -26,6 +26,9 @@ DECODE_INTEGERS_BYTES = 1 << 20
 """Size of the buffer for a decode plan. A plan needs at most a dozen bytes per sequence and per concurrent
 thread block."""
 
+PLAN_BYTES = DECODE_INTEGERS_BYTES + (8 << 20)
+"""Size of the buffers for the plans of one kind of layers. FlashInfer allocates that for prompts itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class GraphBuffers:

@@ -8,6 +8,8 @@ size by the rule of FlashInfer's planner (scheduler.cuh, 0.6.12).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from .kind import Kind
@@ -36,11 +38,26 @@ class Scratch:
         old buffers and keep them alive; together, the old buffers are not larger than the new one.
         """
         if num_bytes > self._buffer.nbytes:
-            self._buffer = self._allocate(max(num_bytes, 2 * self._buffer.nbytes))
+            self._buffer = self._allocate(enlarged(self._buffer.nbytes, num_bytes))
         return self._buffer
 
     def _allocate(self, num_bytes: int) -> torch.Tensor:
         return torch.zeros(num_bytes, dtype=torch.uint8, device=self._device)
+
+
+def enlarged(num_bytes: int, wanted: int) -> int:
+    """Return the size of the buffer that replaces one of `num_bytes`, because `wanted` bytes are needed."""
+    return max(wanted, 2 * num_bytes)
+
+
+def bytes_of_buffers(first: int, wanted: Iterable[int]) -> int:
+    """Return the size of all buffers together, if the first has `first` bytes, and `wanted` bytes are asked for in turn."""
+    total = last = first
+    for num_bytes in wanted:
+        if num_bytes > last:
+            last = enlarged(last, num_bytes)
+            total += last
+    return total
 
 
 def bytes_for_steps(kind: Kind, num_processors: int) -> int:

@@ -197,7 +197,8 @@ def _attend(
     """Return softmax(query·key)·value, with scale, soft cap, mask and sinks applied: [b, h, q, Dv]."""
     if layer.softcap is None and sinks is None:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=layer.scale)
-    scores = (query @ key.transpose(-1, -2)).float() * layer.scale
+    # In bfloat16 scores would be rounded by up to 1/256 of their size, which shows in what is attended to.
+    scores = query.float() @ key.float().transpose(-1, -2) * layer.scale
     if layer.softcap is not None:
         scores = layer.softcap * torch.tanh(scores / layer.softcap)
     scores = scores.masked_fill(~mask, float("-inf"))

@@ -81,11 +81,7 @@ class TritonAttention(AttentionBackend):
     def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Options) -> None:
         super().__init__(layers, storage, options)
         self._device = storage.keys[0].device
-        num_programs = _num_sms(self._device) * options.programs_per_sm
-        self._num_spare: dict[int | None, int] = {}
-        for layer in layers:
-            wanted = -(-num_programs // num_tiles(layer))
-            self._num_spare[layer.sliding_window] = max(wanted, self._num_spare.get(layer.sliding_window, 0))
+        self._num_spare = _spare_pieces(layers, _num_sms(self._device) * options.programs_per_sm)
         capability = OLDEST
         if self._device.type == "cuda":
             capability = torch.cuda.get_device_capability(self._device)
@@ -122,6 +118,30 @@ class TritonAttention(AttentionBackend):
     def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
         """Return None: the kernels convert the keys and values that they read."""
         return None
+
+    @classmethod
+    def step_bytes(
+        cls,
+        layers: Sequence[LayerSpec],
+        options: AttentionBackend.Options,
+        device: str,
+        *,
+        num_sequences: int,
+        num_pages: int,
+        graph_sizes: Sequence[int],
+    ) -> int:
+        """Return the size of the partial results, and of the schedules of captured steps, in bytes."""
+        assert isinstance(options, TritonAttention.Options)
+        num_spare = _spare_pieces(layers, _num_sms(torch.device(device)) * options.programs_per_sm)
+        most_spare = max(num_spare.values(), default=0)
+        captured = graph_sizes[-1] if graph_sizes else 0
+        # Graphs keep the partial results of the largest one; larger steps without graphs have their own.
+        sizes = ([captured] if captured else []) + ([num_sequences] if num_sequences > captured else [])
+        pieces = sum(size + most_spare for size in sizes)
+        schedules = sum(
+            16 * (size + spare) + 4 * (size + 1) for size in graph_sizes for spare in num_spare.values()
+        )
+        return 4 * pieces * sum(_partial_dims(layers)) + schedules
 
     def graph_unsupported(self) -> None:
         """Return None: graphs are supported, because launches depend only on the number of sequences."""
@@ -227,9 +247,7 @@ class TritonAttention(AttentionBackend):
         return Decodes(kv_lens, schedules, self._partials)
 
     def _make_partials(self, num_pieces: int) -> Partials:
-        num_heads = max((layer.num_heads for layer in self.layers), default=1)
-        v_dims = max((layer.num_heads * layer.v_head_dim for layer in self.layers), default=1)
-        return Partials.empty(num_pieces, num_heads, v_dims, self._device)
+        return Partials.empty(num_pieces, *_partial_dims(self.layers), self._device)
 
     def _schedule(self, decodes: Decodes) -> None:
         for window, made in decodes.schedules.items():
@@ -244,6 +262,21 @@ class TritonAttention(AttentionBackend):
     def _cut_of(self, layer: LayerSpec) -> tuple[int, int]:
         """Return how a layer's queries are split into blocks: (query heads per KV head, rows per block)."""
         return layer.num_heads // layer.num_kv_heads, self._tiles[layer.index].queries
+
+
+def _partial_dims(layers: Sequence[LayerSpec]) -> tuple[int, int]:
+    """Return the largest number of query heads of a layer, and of outputs of all its heads."""
+    num_heads = max((layer.num_heads for layer in layers), default=1)
+    return num_heads, max((layer.num_heads * layer.v_head_dim for layer in layers), default=1)
+
+
+def _spare_pieces(layers: Sequence[LayerSpec], num_programs: int) -> dict[int | None, int]:
+    """Return how many pieces a step may have in addition to its sequences, by sliding window."""
+    num_spare: dict[int | None, int] = {}
+    for layer in layers:
+        wanted = -(-num_programs // num_tiles(layer))
+        num_spare[layer.sliding_window] = max(wanted, num_spare.get(layer.sliding_window, 0))
+    return num_spare
 
 
 def reads_bytes(stored_as: torch.dtype, capability: tuple[int, int]) -> bool:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 import triton
 
-from llmfw.core.step.sampling.draw import RowNumbers
+from llmfw.core import RowNumbers
 
 from .kernels.finish import finish_kernel
 from .kernels.points import candidates_kernel, points_kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from llmfw.core import ModelError
@@ -17,7 +18,8 @@ def write_tokenizer(file: Path, folder: Path, header: Header) -> None:
     """Write tokenizer.json, tokenizer_config.json and the chat template into a folder.
 
     Raises:
-        ModelError: the file has no vocabulary, or one of a kind that transformers would tokenize otherwise.
+        ModelError: the file has no vocabulary, or one of a kind that transformers would tokenize otherwise; or
+            transformers is older than 5.18.
     """
     from transformers import AutoTokenizer
 
@@ -27,8 +29,7 @@ def write_tokenizer(file: Path, folder: Path, header: Header) -> None:
 
 
 def _check(file: Path, header: Header) -> None:
-    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
-
+    splits = _splits(file)
     kind = header.metadata.get("tokenizer.ggml.model")
     if not isinstance(header.metadata.get("tokenizer.ggml.tokens"), list):
         raise ModelError(f"{file} has no vocabulary (tokenizer.ggml.tokens); take a file with one")
@@ -37,8 +38,21 @@ def _check(file: Path, header: Header) -> None:
             f"{file} has a tokenizer of the kind {kind!r:.40}; {SENTENCEPIECE} and {BYTE_LEVEL} are read; take the safetensors checkpoint"
         )
     split = header.metadata.get("tokenizer.ggml.pre")
-    known = (*GGUF_PRE_TOKENIZER_SPLITS, *OWN_SPLITS)
-    if kind == BYTE_LEVEL and split not in known:
+    if kind == BYTE_LEVEL and split not in splits:
         raise ModelError(
             f"{file} splits text in the way {split!r:.40} (tokenizer.ggml.pre), which transformers does not know; take the safetensors checkpoint"
         )
+
+
+def _splits(file: Path) -> Collection[str]:
+    """Return the ways to split text that transformers knows. Raises ModelError if it has no list of them."""
+    import transformers
+    from transformers.integrations.gguf import gguf_tokenizer_mapping
+
+    splits = getattr(gguf_tokenizer_mapping, "GGUF_PRE_TOKENIZER_SPLITS", None)
+    if splits is None:
+        raise ModelError(
+            f"{file} cannot be read with transformers {transformers.__version__}, which ignores how the file "
+            "splits text; install transformers>=5.18 or take the safetensors checkpoint"
+        )
+    return (*splits, *OWN_SPLITS)

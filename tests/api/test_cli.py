@@ -142,6 +142,7 @@ FLAGS = {
     "--stream-interval 4": ("stream_interval", 4),
     "--batch-share 0.25": ("batch_share", 0.25),
     "--eviction lfu": ("eviction", "lfu"),
+    "--token-sampler torch": ("token_sampler", "torch"),
     "--logits-processors xtc": ("logits_processors", "xtc"),
     "--max-pinned-fraction 0.5": ("max_pinned_fraction", 0.5),
     "--max-state-snapshots 4": ("max_state_snapshots", 4),

@@ -138,7 +138,7 @@ def test_a_table_shows_how_many_requests_fit(llama_8b):
     result = run(llama_8b, "--device", "a100-40", "--request-tokens", 4000, "--request-tokens", 20)
     assert result.exit_code == 0, result.output
     rows = [line.split("\t") for line in result.output.splitlines()]
-    assert ["4000", "40"] in rows
+    assert ["4000", "38"] in rows
     assert ["20", "512"] in rows  # more would fit, but not into one step
 
 
@@ -152,8 +152,8 @@ def test_an_impossible_plan_suggests_help(llama_8b):
 @pytest.mark.parametrize(
     ("tight", "flag"),
     [
-        ("--device mine=24 --mem-fraction-static 0.7", "--mem-fraction-static 0.95"),
-        ("--device mine=23", "--chunked-prefill-size 1024"),
+        ("--device mine=25 --mem-fraction-static 0.7", "--mem-fraction-static 0.95"),
+        ("--device mine=23.5", "--chunked-prefill-size 1024"),
         ("--device mine=21.8", "--max-running-requests 32"),
         ("--device mine=36 --dtype float32", "--dtype bfloat16"),
     ],
@@ -192,9 +192,9 @@ def test_the_cost_of_fp8_is_noted(llama_8b, name):
 
 
 def test_fp8_is_suggested_if_it_helps(llama_8b):
-    wanted = found(llama_8b, "--device", "4090", "--context-length", 60_000)
+    wanted = found(llama_8b, "--device", "4090", "--context-length", 50_000)
     assert any(help.startswith("--kv-cache-dtype fp8_e4m3: ") for help in wanted["would_help"])
-    small = found(llama_8b, "--device", "4090", "--context-length", 60_000, "--kv-cache-dtype", "fp8_e4m3")
+    small = found(llama_8b, "--device", "4090", "--context-length", 50_000, "--kv-cache-dtype", "fp8_e4m3")
     assert "would_help" not in small
     assert small["model"]["kv_bytes_per_token"] == 65536
 

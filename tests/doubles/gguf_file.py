@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from gguf import (
     GGML_QUANT_SIZES,
@@ -18,11 +19,18 @@ from gguf import (
 from gguf.quants import dequantize, quantize
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations.gguf import gguf_tokenizer_mapping
 
 VOCAB_SIZE = 260
 END = 256
 WRITABLE = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 """Types that the package can quantize to. Blocks of others are drawn at random."""
+
+reads_vocabularies = pytest.mark.skipif(
+    not hasattr(gguf_tokenizer_mapping, "GGUF_PRE_TOKENIZER_SPLITS"),
+    reason="llmfw refuses GGUF files with transformers 5.17",
+)
+"""Marks tests that convert a file's vocabulary."""
 
 
 def tiny_model(model_type: str, **changes: Any) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.plugin.plugins import load_plugins
@@ -26,7 +27,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "graphs when first met": {"cuda_graph": "lazy"},
     "no module passes": {"module_passes": "none"},
 }
-ENTRIES = load_plugins().registry.entries("attention")
+ENTRIES = [
+    entry
+    for entry in load_plugins().registry.entries("attention")
+    if not entry.devices or "cuda" in entry.devices
+]
 TOKENS = SamplingParams(temperature=0, max_tokens=40)
 
 
@@ -48,7 +53,7 @@ def test_tokens_equal_transformers(folder: Path, settings: dict[str, Any]) -> No
     prompts = random_prompts(12, VOCAB_SIZE)
     outputs = run(engine_on_gpu(folder, **settings), prompts, TOKENS, eos=(), seed=1)
     assert [len(output) for output in outputs] == [40] * 12
-    assert_greedy(folder, prompts, outputs, "cuda")
+    assert_greedy(folder, prompts, outputs, "cuda", torch.bfloat16)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry.name for entry in ENTRIES])
@@ -57,7 +62,7 @@ def test_tokens_equal_transformers_with_every_backend(folder: Path, entry: Any) 
         pytest.skip(f"{entry.name} needs {', '.join(missing)}")
     prompts = random_prompts(12, VOCAB_SIZE)
     outputs = run(engine_on_gpu(folder, attention=entry.name), prompts, TOKENS, eos=(), seed=1)
-    assert_greedy(folder, prompts, outputs, "cuda")
+    assert_greedy(folder, prompts, outputs, "cuda", torch.bfloat16)
 
 
 def logprobs_of_output(folder: Path, **settings: Any) -> list[float]:
@@ -78,8 +83,16 @@ def logprobs_of_output(folder: Path, **settings: Any) -> list[float]:
     return [record.logprob for outcome in outcomes for record in outcome.logprobs]
 
 
-@pytest.mark.parametrize("settings", [{"cuda_graph": "off"}, {"module_passes": "none"}], ids=str)
-def test_logprobs_do_not_depend_on_graphs_and_passes(folder: Path, settings: dict[str, Any]) -> None:
-    assert logprobs_of_output(folder) == pytest.approx(
-        logprobs_of_output(folder, **settings), abs=0.1, rel=0.02
-    )
+@pytest.mark.parametrize(
+    ("settings", "mean", "most"),
+    [({"cuda_graph": "off"}, 0.02, 0.1), ({"module_passes": "none"}, 0.05, 0.5)],
+    ids=str,
+)
+def test_logprobs_do_not_depend_on_graphs_and_passes(
+    folder: Path, settings: dict[str, Any], mean: float, most: float
+) -> None:
+    """Passes round to bfloat16 at fewer places than the model's own modules."""
+    both = torch.tensor([logprobs_of_output(folder), logprobs_of_output(folder, **settings)])
+    differences = both.diff(dim=0).abs()
+    assert float(differences.mean()) <= mean
+    assert float(differences.max()) <= most

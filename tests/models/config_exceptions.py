@@ -16,6 +16,11 @@ _NO_EXTRAS = {
 }
 _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 _TWO_ROPES = {"full_attention": _ROPE, "sliding_attention": _ROPE}
+_ENCODERS = {
+    "text_encoder": {"model_type": "t5"},
+    "audio_encoder": {"model_type": "encodec"},
+    "decoder": {},
+}
 
 BASE: dict[str, dict[str, Any]] = {
     "gemma4_assistant": {
@@ -25,6 +30,9 @@ BASE: dict[str, dict[str, Any]] = {
             "num_kv_shared_layers": 30,
         }
     },
+    # with transformers 5.17
+    "musicgen": _ENCODERS,
+    "musicgen_melody": _ENCODERS,
 }
 """Fields without which a type's config cannot even be made by default."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -118,6 +119,12 @@ TINY = {name: size for size, names in SIZES.items() for name in names}
 TOKENS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "sep_token_id": 1, "cls_token_id": 0}
 
 
+def default_config(model_type: str) -> PreTrainedConfig:
+    """Return a type's default config."""
+    # a copy: configs of transformers 5.17 take fields out of the mappings that they are given
+    return CONFIG_MAPPING[model_type](**deepcopy(BASE.get(model_type, {})))
+
+
 def tiny_config(model_type: str, **changes: Any) -> PreTrainedConfig:
     """Return a config of a type whose model has a few thousand weights.
 
@@ -127,7 +134,7 @@ def tiny_config(model_type: str, **changes: Any) -> PreTrainedConfig:
     """
     kind = CONFIG_MAPPING[model_type]
     exceptions = EXCEPTIONS.get(model_type, {})
-    fields = merged(merged(_tiny_fields(kind(**BASE.get(model_type, {}))), exceptions), changes)
+    fields = merged(merged(_tiny_fields(default_config(model_type)), exceptions), changes)
     return kind(**fields)
 
 

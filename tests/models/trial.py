@@ -124,9 +124,14 @@ def build_engine(folder: Path, **settings: Any) -> Engine:
 
 
 def load_reference(folder: Path) -> nn.Module:
-    """Load a checkpoint with the attention that transformers takes by default."""
-    model: nn.Module = class_of(AutoConfig.from_pretrained(folder)).from_pretrained(
-        folder, dtype=torch.float32
+    """Load a checkpoint with the attention that transformers takes by default.
+
+    Attention with a soft cap is eager: the default of transformers 5.17, SDPA, leaves the cap out.
+    """
+    config = AutoConfig.from_pretrained(folder)
+    is_capped = getattr(config.get_text_config(decoder=True), "attn_logit_softcapping", None) is not None
+    model: nn.Module = class_of(config).from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager" if is_capped else None
     )
     return model.eval()
 

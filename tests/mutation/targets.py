@@ -76,6 +76,7 @@ TARGETS: Mapping[str, Target] = {
         ],
     ),
     "attention_torch": Target(["test_attention_torch.py::TestTorchAttention"], ["test_attention_torch.py"]),
+    "sampling_torch": Target(["test_sampling_torch.py::TestTorchSampler"], ["test_sampling_torch.py"]),
     "grammar_llguidance": Target(
         ["test_promises.py::TestBundledGrammarBackends"], ["test_promises.py", "grammar_llguidance"]
     ),

@@ -41,8 +41,10 @@ def render(source: str, messages=CHAT, **kwargs: Any) -> str:
 @pytest.mark.parametrize("tools", [[], TOOLS])
 def test_text_equals_transformers(prompt, kwargs, tools):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **SPECIAL)
+    # transformers 5.17 writes None into the text, 5.23 leaves such fields out itself
+    messages = [{key: value for key, value in message.items() if value is not None} for message in CHAT]
     expected = tokenizer.apply_chat_template(
-        CHAT,
+        messages,
         tools=tools or None,
         chat_template=TEMPLATE,
         add_generation_prompt=prompt,

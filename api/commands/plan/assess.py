@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from llmfw.core.base.errors import ConfigError
@@ -14,6 +15,7 @@ from llmfw.core.engine.generation.memory_plan import (
     StorageSettings,
     plan_memory,
 )
+from llmfw.core.engine.generation.sequence_sizes import SequenceSizes, assumed_attention_bytes
 
 from .choices import CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
 from .devices import GIB, Device, all_by_size
@@ -99,6 +101,7 @@ class Model:
             StorageSettings(
                 KV_BYTES[settings.kv_dtype], max_tokens=max_running * context if context else None
             ),
+            SequenceSizes(max_running, context, partial(assumed_attention_bytes, graphs)),
         )
 
 

@@ -137,6 +137,12 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve --model-adapter {name}",
             "Adapter",
         ),
+        Kind(
+            "token_sampler",
+            "a sort of the whole vocabulary in plain torch",
+            "llmfw serve --token-sampler {name}",
+            "Sampler",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "request_field",

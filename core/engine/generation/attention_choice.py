@@ -5,28 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
 
 import torch
 
 from llmfw.core.base.config import EngineConfig, OptionValue
 from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.kv_dtype import choose_kv_dtype
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.attention.split_attention import SplitAttention
 from llmfw.core.model.models import LoadedModel
-from llmfw.core.plugin.choice import Choice, Rejection, choose
+from llmfw.core.plugin.choice import Rejection
 from llmfw.core.plugin.defaults import name_of
 from llmfw.core.plugin.option_keys import options_of
 from llmfw.core.plugin.registry import Entry, Registry
 
+from .attention_search import KIND, AttentionSearch, Part, own_options
 from .chosen_attention import ChosenAttention
+from .memory_plan import StepSizes, graph_sizes
 
 logger = logging.getLogger(__name__)
-
-KIND = "attention"
-
-Part = Literal["decode", "prefill"]
 
 
 def check_attention(config: EngineConfig, registry: Registry) -> None:
@@ -42,7 +40,7 @@ def check_attention(config: EngineConfig, registry: Registry) -> None:
     named = [registry.find(KIND, name) for name in dict.fromkeys(settings) if name not in (None, "auto")]
     for entry in named:
         entry.build_options(
-            _own_options(entry, registry.entries(KIND) if "auto" in settings else named, config.options)
+            own_options(entry, registry.entries(KIND) if "auto" in settings else named, config.options)
         )
     if not named and options_of(KIND, (), config.options):
         _check_options_of_any(registry.entries(KIND), config.options)
@@ -53,7 +51,7 @@ def _check_options_of_any(entries: Sequence[Entry], options: Mapping[str, Option
     refusals = []
     for entry in entries:
         try:
-            entry.build_options(_own_options(entry, entries, options))
+            entry.build_options(own_options(entry, entries, options))
         except ComponentError:  # `choose_attention` skips this backend, and reports the error as the reason
             continue
         except ConfigError as error:
@@ -73,182 +71,95 @@ def choose_attention(
         ConfigError: an option does not exist.
         ComponentError: a requested backend cannot serve the model, or none can; the message gives the reasons.
     """
-    return _Chooser(config, registry, model, device, storage).choose()
+
+    def build(
+        entry: Entry, part: Part | None, options: AttentionBackend.Options, backend: type[AttentionBackend]
+    ) -> AttentionBackend:
+        made = backend if part is None else partial(backend.for_part, part)
+        return entry.build(made, model.layers, storage, options)
+
+    unsupported = partial(_unsupported, model, device, storage.stored_as)
+    search = AttentionSearch[AttentionBackend](config, registry, device.type, unsupported, build)
+    found = search.find()
+    reasons, elsewhere = _listed(search.rejections)
+    if found is None:
+        raise _none_can_serve(config, model, device, reasons + elsewhere)
+    name, backend = name_of(registry, found.decode), found.results[0]
+    if found.prefill != found.decode:
+        name += f", prompts: {name_of(registry, found.prefill)}"
+        backend = SplitAttention(*found.results)
+    logger.info("Attention backend: %s%s", name, f" ({'; '.join(reasons)})" if reasons else "")
+    if elsewhere:
+        logger.debug("Attention backends for other devices than %s: %s", device.type, ", ".join(elsewhere))
+    return ChosenAttention(name, backend, found.decode, found.prefill)
 
 
-class _Chooser:
-    """Tries attention backends until there is one for each part of a step.
+def attention_bytes(
+    config: EngineConfig,
+    registry: Registry,
+    model: LoadedModel,
+    device: torch.device,
+    steps: StepSizes,
+    num_pages: int,
+) -> int:
+    """Return the memory that the attention backends will take on the device for steps, in bytes.
 
-    Args: see `choose_attention`.
+    Asks the backends that `choose_attention` tries first, of those that support the model; 0 if none does.
+
+    Args:
+        steps: sizes of the largest steps.
+        num_pages: maximum number of pages of a sequence.
+
+    Raises:
+        ConfigError: an option does not exist.
     """
 
-    def __init__(
-        self,
-        config: EngineConfig,
-        registry: Registry,
-        model: LoadedModel,
-        device: torch.device,
-        storage: KVStorage,
-    ) -> None:
-        self._config = config
-        self._registry = registry
-        self._model = model
-        self._device = device
-        self._storage = storage
-        self._rejections: dict[Entry, Rejection] = {}
-
-    def choose(self) -> ChosenAttention:
-        """Return the backends. Logs their names, and why better ones were passed over."""
-        setting = self._config.prefill_attention
-        if setting is None and self._config.attention == "auto":
-            setting = "auto"
-        if setting is None:
-            entry, backend = self._whole(self._config.attention)
-            chosen = self._chosen(entry, backend)
-        elif setting == "auto":
-            chosen = self._with_best_prefill(*self._whole(self._config.attention))
-        else:
-            chosen = self._with_named_prefill(self._registry.find(KIND, setting))
-        chosen.decode.build_options(_own_options(chosen.decode, [chosen.prefill], self._config.options))
-        self._log(chosen)
-        return chosen
-
-    def _whole(self, setting: str) -> tuple[Entry, AttentionBackend]:
-        """Return the first backend of a setting that can serve whole steps, and its entry."""
-        choice = self._choice(setting)
-        for entry in choice.entries:
-            found = self._attempt(choice, entry, None, self._better_for_prompts(entry))
-            if found is not None:
-                return entry, found
-        raise self._none_can_serve(choice.entries)
-
-    def _with_best_prefill(self, entry: Entry, backend: AttentionBackend) -> ChosenAttention:
-        """Return a backend for single tokens together with the best one for prompts, which may be the same."""
-        choice = self._choice("auto")
-        candidates = self._better_for_prompts(entry)
-        for better in candidates:
-            if better in self._rejections:
-                continue
-            found = self._attempt(choice, better, "prefill", [entry, *candidates])
-            if found is not None:
-                return self._chosen(entry, backend, better, found)
-        return self._chosen(entry, backend)
-
-    def _with_named_prefill(self, prefill: Entry) -> ChosenAttention:
-        """Return the requested backend for prompts, together with the requested or best one for single tokens."""
-        choice = self._choice(self._config.attention)
-        for entry in choice.entries:
-            part: Part | None = None if entry == prefill else "decode"
-            found = self._attempt(choice, entry, part, [prefill])
-            if found is None:
-                continue
-            if entry == prefill:
-                return self._chosen(entry, found)
-            named = Choice(is_auto=False, entries=(prefill,))
-            if (prompts := self._attempt(named, prefill, "prefill", [entry])) is None:
-                raise self._none_can_serve([prefill])
-            return self._chosen(entry, found, prefill, prompts)
-        raise self._none_can_serve(choice.entries)
-
-    def _choice(self, setting: str) -> Choice:
-        return choose(self._registry, KIND, setting, self._device.type)
-
-    def _better_for_prompts(self, entry: Entry) -> list[Entry]:
-        """Return the backends that "auto" prefers for prompts to a backend, the best first."""
-        if "auto" not in (self._config.attention, self._config.prefill_attention):
-            return []
-        rank = _prefill_rank(entry)
-        better = [other for other in self._registry.entries(KIND) if _prefill_rank(other) > rank]
-        return sorted(better, key=_prefill_rank, reverse=True)
-
-    def _attempt(
-        self, choice: Choice, entry: Entry, part: Part | None, others: Sequence[Entry]
-    ) -> AttentionBackend | None:
-        """Return a backend, or None if it cannot be used; the reason is kept."""
-        found = choice.attempt(entry, partial(self._build, entry, part, others))
-        if isinstance(found, Rejection):
-            self._rejections[entry] = found
-            return None
+    def ask(
+        entry: Entry, part: Part | None, options: AttentionBackend.Options, backend: type[AttentionBackend]
+    ) -> int:
+        found: object = backend.step_bytes(
+            model.layers,
+            options,
+            str(device),
+            num_sequences=steps.max_running,
+            num_pages=num_pages,
+            # Graphs have no prompts.
+            graph_sizes=() if part == "prefill" else graph_sizes(steps.max_graph_size),
+        )
+        if not isinstance(found, int) or found < 0:
+            raise ComponentError(
+                f"{entry} failed: step_bytes() returned {found!r}; it must be a number of bytes"
+            )
         return found
 
-    def _build(
-        self, entry: Entry, part: Part | None, others: Sequence[Entry], backend: type[AttentionBackend]
-    ) -> AttentionBackend | str:
-        """Build a backend of a class, or return the reason why the class cannot serve the model.
-
-        Args:
-            part: the part of each step that the backend is for; None: all of it.
-            others: backends that an option may be meant for, if this one does not have it.
-
-        Raises:
-            ConfigError: an option does not exist.
-            ComponentError: the backend cannot be built, for example because its kernels do not load.
-        """
-        model, storage = self._model, self._storage
-        reason = backend.unsupported(model.layers, str(self._device), model.dtype)
-        if reason is None and storage.stored_as != model.dtype:
-            reason = backend.storage_unsupported(str(self._device), model.dtype, storage.stored_as)
-        if reason is not None:
-            return reason
-        options = entry.build_options(_own_options(entry, others, self._config.options))
-        build = backend if part is None else partial(backend.for_part, part)
-        return entry.build(build, model.layers, storage, options)
-
-    def _chosen(
-        self,
-        decode: Entry,
-        backend: AttentionBackend,
-        prefill: Entry | None = None,
-        prompts: AttentionBackend | None = None,
-    ) -> ChosenAttention:
-        name = name_of(self._registry, decode)
-        if prefill is None or prompts is None:
-            return ChosenAttention(name, backend, decode, decode)
-        name += f", prompts: {name_of(self._registry, prefill)}"
-        return ChosenAttention(name, SplitAttention(backend, prompts), decode, prefill)
-
-    def _log(self, chosen: ChosenAttention) -> None:
-        reasons, elsewhere = self._reasons(list(self._rejections))
-        logger.info("Attention backend: %s%s", chosen.name, f" ({'; '.join(reasons)})" if reasons else "")
-        if elsewhere:
-            logger.debug(
-                "Attention backends for other devices than %s: %s", self._device.type, ", ".join(elsewhere)
-            )
-
-    def _reasons(self, entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
-        """Return why backends cannot be used, and which are for other devices."""
-        reasons, elsewhere = [], []
-        for entry in entries:
-            if rejection := self._rejections.get(entry):
-                if rejection.is_for_other_device:
-                    elsewhere.append(f"{entry.name} ({rejection.reason})")
-                else:
-                    reasons.append(f"{entry.name}: {rejection.reason}")
-        return reasons, elsewhere
-
-    def _none_can_serve(self, entries: Sequence[Entry]) -> ComponentError:
-        reasons, elsewhere = self._reasons(entries)
-        listed = "; ".join(reasons + elsewhere) or "no plugin brings one"
-        if self._config.kv_cache_dtype != "auto":
-            listed += f" (--kv-cache-dtype is {self._config.kv_cache_dtype})"
-        return ComponentError(
-            f"no attention backend can serve {self._model.architecture} on {self._device}: {listed}"
-        )
+    unsupported = partial(_unsupported, model, device, choose_kv_dtype(config.kv_cache_dtype, model.dtype))
+    found = AttentionSearch[int](config, registry, device.type, unsupported, ask).find()
+    return 0 if found is None else sum(found.results)
 
 
-def _prefill_rank(entry: Entry) -> int:
-    return entry.rank if entry.prefill_rank is None else entry.prefill_rank
+def _unsupported(
+    model: LoadedModel, device: torch.device, stored_as: torch.dtype, backend: type[AttentionBackend]
+) -> str | None:
+    """Return the reason why a class of backends cannot serve the model; None if it can."""
+    reason = backend.unsupported(model.layers, str(device), model.dtype)
+    if reason is None and stored_as != model.dtype:
+        reason = backend.storage_unsupported(str(device), model.dtype, stored_as)
+    return reason
 
 
-def _own_options(
-    entry: Entry, others: Sequence[Entry], options: Mapping[str, OptionValue]
-) -> dict[str, OptionValue]:
-    """Return the options without those that only another backend has."""
-    foreign = [
-        full
-        for full in options
-        for kind, _, key in [full.partition(".")]
-        if kind == KIND and key not in entry.option_names()
-        if any(key in other.option_names() for other in others)
-    ]
-    return {full: value for full, value in options.items() if full not in foreign}
+def _listed(rejections: Mapping[Entry, Rejection]) -> tuple[list[str], list[str]]:
+    """Return why backends cannot be used, and which are for other devices."""
+    here = {entry: each for entry, each in rejections.items() if not each.is_for_other_device}
+    return (
+        [f"{entry.name}: {each.reason}" for entry, each in here.items()],
+        [f"{entry.name} ({each.reason})" for entry, each in rejections.items() if entry not in here],
+    )
+
+
+def _none_can_serve(
+    config: EngineConfig, model: LoadedModel, device: torch.device, reasons: Sequence[str]
+) -> ComponentError:
+    listed = "; ".join(reasons) or "no plugin brings one"
+    if config.kv_cache_dtype != "auto":
+        listed += f" (--kv-cache-dtype is {config.kv_cache_dtype})"
+    return ComponentError(f"no attention backend can serve {model.architecture} on {device}: {listed}")

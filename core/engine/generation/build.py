@@ -7,6 +7,7 @@ settings ──► model ──► capacity ──► pages, scheduler      no t
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import torch
 
@@ -28,6 +29,7 @@ from llmfw.core.step.recording import RecordingExecutor, RecordingHeader, StepWr
 
 from ..admission.admission_control import AdmissionControl
 from ..admission.queue_gate import QueueGate
+from .attention_choice import attention_bytes
 from .built_executor import BuiltExecutor, MakeGraph, build_executor
 from .capacity import decide_capacity
 from .deferrable_budget import DeferrableBudget
@@ -73,7 +75,13 @@ def build_generation_engine(
         model = load_model(config, device, registry)
         grammars = choose_grammars(config, registry, model.vocab_size)
         check_states(config, model)
-        capacity = decide_capacity(config, model, device, captures=make_graph is not None)
+        capacity = decide_capacity(
+            config,
+            model,
+            device,
+            captures=make_graph is not None,
+            attention_bytes=partial(attention_bytes, config, registry, model, device),
+        )
         foundation = Foundation(config, registry, device, model, capacity)
         planning = build_planning(foundation, components, together(trace, recorder))
         built = build_executor(foundation, make_graph, clock)

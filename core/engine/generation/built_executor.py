@@ -17,6 +17,7 @@ from llmfw.core.step.executor import Executor
 from llmfw.core.step.graphs import Graph, cuda_graphs
 from llmfw.core.step.processors.isolated_processor import IsolatedProcessor
 from llmfw.core.step.processors.processor_rows import ProcessorRows
+from llmfw.core.step.sampling.checked_token_sampler import CheckedTokenSampler
 from llmfw.core.step.sampling.sampler import Sampler
 
 from .attention_choice import choose_attention
@@ -25,6 +26,7 @@ from .memory_plan import graph_sizes
 from .processors import build_processors
 from .states import state_storage
 from .step_faults import StepFaults
+from .token_sampler_choice import choose_token_sampler
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +64,8 @@ def build_executor(
         clock: measures all steps.
 
     Raises:
-        ComponentError: no attention backend can serve the model, or a logits processor cannot be built.
+        ComponentError: no attention backend can serve the model, no token sampler can be used, or a logits
+            processor cannot be built.
         ModelError: the checkpoint's scales of keys and values cannot be used.
     """
     config, registry, device = foundation.config, foundation.registry, foundation.device
@@ -75,8 +78,11 @@ def build_executor(
     attention = choose_attention(config, registry, model, device, storage)
     staging = Staging(device, packs=not is_shared)
     page_table = _page_table(foundation, staging, is_shared=is_shared)
-    sampler = Sampler(capacity.max_running, model.vocab_size, device, staging)
-    faults = StepFaults(registry, device, attention)
+    drawing = choose_token_sampler(
+        config.token_sampler, registry, model.vocab_size, device, may_wait=is_shared
+    )
+    sampler = Sampler(capacity.max_running, model.vocab_size, device, CheckedTokenSampler(drawing), staging)
+    faults = StepFaults(registry, device, attention, drawing.entry)
     processors = build_processors(config, registry, model.vocab_size, device)
     rows = ProcessorRows(processors, capacity.max_running, staging, device) if processors else None
     states = state_storage(model, capacity, device)

@@ -7,7 +7,9 @@ config.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +32,7 @@ from .memory_plan import (
     default_snapshots,
     plan_memory,
 )
+from .sequence_sizes import SequenceSizes, assumed_attention_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -71,13 +74,27 @@ class Capacity:
         return asdict(self)
 
 
+AttentionBytes = Callable[[StepSizes, int], int]
+"""(sizes of the largest steps, maximum number of pages of a sequence) → memory of the attention backend in bytes."""
+
+
+def _assumed(steps: StepSizes, num_pages: int) -> int:
+    return assumed_attention_bytes(steps.max_graph_size, num_pages)
+
+
 def decide_capacity(
-    config: EngineConfig, model: LoadedModel, device: torch.device, *, captures: bool = False
+    config: EngineConfig,
+    model: LoadedModel,
+    device: torch.device,
+    *,
+    captures: bool = False,
+    attention_bytes: AttentionBytes = _assumed,
 ) -> Capacity:
     """Return the capacity that the device has in addition to the loaded model.
 
     Args:
         captures: whether steps can be captured even if the device is not CUDA.
+        attention_bytes: returns the memory that the attention backend takes on a GPU.
 
     Raises:
         ConfigError: a setting is out of range, or the memory is too small.
@@ -94,7 +111,8 @@ def decide_capacity(
     num_tokens, num_snapshots = config.max_total_tokens, max_snapshots(config, model)
     if device.type == "cuda":
         steps = StepSizes(budget, max_running, graph_size)
-        num_tokens, num_snapshots = _sizes_on_gpu(config, model, device, steps, num_snapshots)
+        sequences = SequenceSizes(max_running, model.context_length, partial(attention_bytes, steps))
+        num_tokens, num_snapshots = _sizes_on_gpu(config, model, device, steps, sequences, num_snapshots)
     elif num_tokens is None:
         num_tokens, num_snapshots = _sizes_that_fit(config, model, device, max_running, num_snapshots)
     else:
@@ -174,6 +192,7 @@ def _sizes_on_gpu(
     model: LoadedModel,
     device: torch.device,
     steps: StepSizes,
+    sequences: SequenceSizes,
     num_snapshots: int | None,
 ) -> tuple[int, int]:
     """Return how many tokens the KV storage will hold, and how many snapshots of states will be kept.
@@ -182,6 +201,7 @@ def _sizes_on_gpu(
 
     Args:
         steps: sizes of steps without drafts.
+        sequences: sizes of the sequences.
         num_snapshots: number of snapshots; None: chosen by `default_snapshots`.
     """
     asked = config.max_total_tokens
@@ -199,6 +219,7 @@ def _sizes_on_gpu(
         DeviceMemory(total_memory(device), fraction, available_memory(device)),
         replace(steps, max_running=with_drafts),
         storage,
+        sequences,
     )
     if asked is not None and plan.num_tokens < asked // config.page_size * config.page_size:
         raise ConfigError(

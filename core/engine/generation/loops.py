@@ -97,13 +97,13 @@ class Loop(ABC):
         return events
 
     def _give_up(self, plan: BatchPlan, error: Exception, before: _Launched | None) -> list[TokenEvent]:
-        """End the requests of a plan whose forward pass raised an exception.
+        """End the requests of a plan whose forward pass or sampling raised an exception.
 
         Returns the events of the previous step, if it was not committed yet, and the final events of the
         ended requests.
 
         Raises:
-            Exception: the exception of the forward pass, if the engine cannot continue.
+            Exception: the exception of the step, if the engine cannot continue.
         """
         failure = self._context.faults.blame(error)
         self._context.scheduler.withdraw(plan)
@@ -128,7 +128,11 @@ class PlainLoop(Loop):
             wait_for_masks()
             return self._give_up(plan, contained(error), None)
         self._context.meter.forwarded()
-        output = self._context.executor.sample(forward, wait_for_masks())
+        masks = wait_for_masks()
+        try:
+            output = self._context.executor.sample(forward, masks)
+        except BaseException as error:  # noqa: BLE001 - as above
+            return self._give_up(plan, contained(error), None)
         self._context.meter.sampled()
         self._context.step_log.note(plan)
         return self._commit(_Launched(plan, output, begun))
@@ -161,7 +165,11 @@ class OverlappedLoop(Loop):
             if before is not None and plan.needs_last_tokens:
                 events = self._commit(before)
                 before = None
-            output = self._context.executor.sample(forward, self._context.masks.make(plan))
+            masks = self._context.masks.make(plan)
+            try:
+                output = self._context.executor.sample(forward, masks)
+            except BaseException as error:  # noqa: BLE001 - as above
+                return events + self._give_up(plan, contained(error), before)
             self._context.meter.sampled()
             self._launched = _Launched(plan, output, begun)
             self._context.step_log.note(plan)

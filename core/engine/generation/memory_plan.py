@@ -1,8 +1,8 @@
 """Plans the use of a device's memory, in bytes, before it is allocated.
 
     |<------------------------------- the device ------------------------------->|
-    | weights | keys and values | graphs | activations | context |     free      |
-    |<- mem fraction static --->|<--------- outside it ----------->|
+    | weights | keys and values | graphs | activations | tables | context | free |
+    |<- mem fraction static --->|<-------------- outside it ------------->|
 
 As in SGLang, the memory fraction covers weights and KV storage. The memory that steps need must fit into the
 rest; if it does not, the KV storage is reduced. A plan needs neither tensors nor a device, so `llmfw plan`
@@ -11,10 +11,12 @@ can compute it anywhere. The formulas estimate the peak memory of transformers' 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llmfw.core.base.errors import ConfigError
+
+from .sequence_sizes import Items, SequenceSizes
 
 LOGITS_BYTES = 26
 """Bytes per element of the logits during sampling: for the logits in float32, their copy for one kind of
@@ -39,8 +41,6 @@ SNAPSHOTS_PER_SEQUENCE = 2
 
 SNAPSHOT_SHARE = 0.25
 """Maximum share, by default, of the memory for keys, values and snapshots that snapshots of states take."""
-
-Items = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +185,55 @@ class MemoryPlan:
 
 
 def plan_memory(
-    shape: ModelShape, memory: DeviceMemory, steps: StepSizes, storage: StorageSettings
+    shape: ModelShape,
+    memory: DeviceMemory,
+    steps: StepSizes,
+    storage: StorageSettings,
+    sequences: SequenceSizes | None = None,
 ) -> MemoryPlan:
     """Return a plan of the device's memory.
+
+    Args:
+        sequences: sizes of the sequences; None: neither the page table nor the attention backend is counted.
 
     Raises:
         ConfigError: not even one page fits, or the snapshots do not; the message has the sizes, and the flags that
             help.
     """
     reserve = reserved_items(shape, steps)
+    if sequences is None:
+        return _plan(shape, memory, steps, storage, reserve)
+
+    def fits(num_pages: int) -> bool:
+        """Return whether the storage holds a sequence of so many pages if the page table has room for it."""
+        try:
+            plan = _plan(shape, memory, steps, storage, reserve + sequences.items(num_pages))
+        except ConfigError:
+            return False
+        return plan.num_tokens >= num_pages * storage.page_size
+
+    most = sequences.context or (memory.total // max(1, shape.num_kv_elements * storage.dtype_bytes))
+    if storage.max_tokens is not None:
+        most = min(most, storage.max_tokens)
+    longest = _largest(-(-most // storage.page_size), fits)
+    return _plan(shape, memory, steps, storage, reserve + sequences.items(longest))
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to `most` that fits, if all smaller ones fit, too; 1 if none does."""
+    low, high = 1, max(1, most) + 1
+    if fits(high - 1):
+        return high - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _plan(
+    shape: ModelShape, memory: DeviceMemory, steps: StepSizes, storage: StorageSettings, reserve: Items
+) -> MemoryPlan:
+    """Return a plan in which steps need what `reserve` lists; raise ConfigError if nothing fits."""
     room = min(_within_fraction(shape, memory), memory.free(shape) - _total(reserve))
     num_snapshots = _num_snapshots(storage.max_snapshots, room, shape.num_state_bytes, steps.max_running)
     snapshots = num_snapshots * shape.num_state_bytes

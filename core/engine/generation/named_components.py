@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.interfaces.drafter import Drafter
 from llmfw.core.interfaces.kv_dtype import check_kv_dtype
-from llmfw.core.plugin.choice import Created
+from llmfw.core.plugin.choice import Created, choose
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.cache.isolated_rule import IsolatedRule, choose_rule, isolated_rule
 from llmfw.core.schedule.speculation import choose_drafter
@@ -45,4 +45,5 @@ def find_components(config: EngineConfig, registry: Registry) -> NamedComponents
     rule = isolated_rule(registry, choose_rule(registry, config.eviction, config.options))
     check_kv_dtype(config.kv_cache_dtype)
     check_processors(config, registry)
+    choose(registry, "token_sampler", config.token_sampler)
     return NamedComponents(policies, drafter, rule)

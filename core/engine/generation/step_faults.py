@@ -1,7 +1,7 @@
 """Finds which component made a step fail, and whether the engine can continue.
 
-The attention backend, and the modules that passes, quantization schemes and model adapters have inserted, belong to
-plugins and run inside transformers' own code. The traceback shows whose code raised the exception. WrongReturnError is raised in
+The attention backend, the token sampler, and the modules that passes, quantization schemes and model adapters have
+inserted, belong to plugins and run inside transformers' own code. The traceback shows whose code raised the exception. WrongReturnError is raised in
 llmfw's code: for a wrong output of the attention backend, unless it names another component. Independent of sequences.
 """
 
@@ -23,7 +23,7 @@ from .chosen_attention import ChosenAttention
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("attention", "module_pass", "quantization_scheme", "model_adapter")
+KINDS = ("attention", "module_pass", "quantization_scheme", "model_adapter", "token_sampler")
 
 
 class StepFaults:
@@ -33,9 +33,13 @@ class StepFaults:
         registry: registry of the components.
         device: device on which steps run.
         attention: the attention backends in use.
+        token_sampler: the token sampler in use.
     """
 
-    def __init__(self, registry: Registry, device: torch.device, attention: ChosenAttention) -> None:
+    def __init__(
+        self, registry: Registry, device: torch.device, attention: ChosenAttention, token_sampler: Entry
+    ) -> None:
+        self._token_sampler = token_sampler
         self._registry = registry
         self._device = device
         self._attention = attention
@@ -63,7 +67,7 @@ class StepFaults:
 
         Names those of other packages than llmfw's, if there are any.
         """
-        found = {self._attention.decode, self._attention.prefill}
+        found = {self._attention.decode, self._attention.prefill, self._token_sampler}
         found |= {
             self._registry.find(use.kind, f"{use.plugin}/{use.name}") for use in self._registry.ledger.uses()
         }

@@ -46,15 +46,19 @@ PLAIN_LAYERS = tuple(
 """Cache layers that hold only keys and values. A `DummyLayer` belongs to a layer that uses another layer's
 keys and values, as in Gemma 3n and 4; transformers 5.17 does not have it yet."""
 
+STATELESS = frozenset({"moe", "mlp"})
+"""Types of layers that store nothing. transformers 5.17 has a cache layer for states for them, which stays empty; in
+later versions it is a `DummyLayer`."""
+
 
 def check_cache(model: nn.Module, states: Sequence[StateLayer] = ()) -> None:
     """Raise ModelError if a model's layers store more between steps than keys, values, and the states that
     `state_probe` found.
     """
-    kept = {layer.model_index for layer in states}
+    skipped = {layer.model_index for layer in states} | _stateless_layers(model)
     kinds: dict[str, list[int]] = {}
     for index, layer in enumerate(_cache_layers(model)):
-        if index in kept:
+        if index in skipped:
             continue
         if hasattr(layer, "conv_states") or hasattr(layer, "recurrent_states"):
             kinds.setdefault("a recurrent state or that of a convolution", []).append(index)
@@ -107,6 +111,12 @@ def _cache_layers(model: Any) -> Sequence[object]:
     except Exception as error:  # noqa: BLE001 - families with their own cache classes do not support this
         logger.debug("No cache from the config of %s: %s", type(model).__name__, first_line(error))
         return []
+
+
+def _stateless_layers(model: Any) -> set[int]:
+    """Return the indices of the layers that store nothing by their type."""
+    types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
+    return {index for index, kind in enumerate(types) if kind in STATELESS}
 
 
 def _sequences(vocab_size: int) -> list[list[int]]:

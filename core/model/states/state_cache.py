@@ -23,7 +23,7 @@ class StateCache(Cache):  # type: ignore[misc]
 
     def __init__(self, states: States | None) -> None:
         self._layer = _StateLayerCache(states)
-        super().__init__(layers=[self._layer])
+        super().__init__(layers=_OneLayer([self._layer]))
 
     def states(self) -> dict[StateKey, torch.Tensor]:
         """Return the states that the layer now has, by key; each is [N, *shape]."""
@@ -72,6 +72,14 @@ class StateCache(Cache):  # type: ignore[misc]
     def set_linear_cache(self, layer_idx: int, linear_cache: torch.Tensor) -> None:
         """Replace the recurrent state under the name that MiniMax's module uses."""
         self.update_recurrent_state(linear_cache, layer_idx)
+
+
+class _OneLayer(list[Any]):
+    """A list of one layer, which is at every index: modules of transformers 5.17 read `layers[layer_idx]`, where
+    those of 5.23 call the cache's methods."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(0)
 
 
 class _StateLayerCache(LinearAttentionLayer):  # type: ignore[misc]

@@ -5,29 +5,9 @@ Each row goes through the same operations, regardless of the other rows.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
-
-class RowNumbers(NamedTuple):
-    """Sampling parameters of each row, on the device.
-
-    Attributes:
-        draws: random numbers from 0 to 1 - 2**-32, float64: [S].
-        temperature, top_k, top_p, min_p: sampling parameters: [S, 1]. If not set by the request, top_k is the
-            vocabulary size, and top_p is 2.
-    """
-
-    draws: torch.Tensor
-    temperature: torch.Tensor
-    top_k: torch.Tensor
-    top_p: torch.Tensor
-    min_p: torch.Tensor
-
-    def of(self, places: torch.Tensor | slice) -> RowNumbers:
-        """Return the parameters of some rows."""
-        return RowNumbers(*(column[places] for column in self))
+from llmfw.core.interfaces.token_sampler import RowNumbers
 
 
 def sample_all(logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:

@@ -10,32 +10,24 @@ the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import torch
 
 from llmfw.core.base.step import Ints, RowCounts, RowStart, TokenMasks
+from llmfw.core.interfaces.token_sampler import Filters, RowNumbers, TokenSampler
 
 from ..device.staging import Staging
 from ..logits.adjustments import Adjustments
 from ..logits.masking import apply_masks
-from .draw import RowNumbers, sample_all, sample_candidates
 from .randomness import uniform
-from .select import Limits, sample_selected
 
 GREEDY_TEMPERATURE = 1e-5
 """Temperature below which the most likely token is chosen, because dividing by it could overflow."""
 
 GREEDY, AMONG_FEW, AMONG_MANY, UNFILTERED = 0, 1, 2, 3
-"""Kinds of sampling: the most likely token; with filters, from at most MAX_CANDIDATES tokens; with filters,
-from any number of tokens; from all tokens."""
-
-MAX_CANDIDATES = 1024
-"""Largest number of candidates to sort. If filters may keep more tokens, sampling selects without a sort."""
-
-MAX_SORTED = 8192
-"""Vocabulary size up to which a CPU sorts all tokens faster than it selects without a sort."""
+"""Kinds of sampling: the most likely token; with filters, and a top_k of at most the token sampler's
+`small_top_k`; with filters, from any number of tokens; from all tokens."""
 
 NO_TOP_P = 2.0
 """Value that replaces a top_p of 1. It exceeds any sum of rounded probabilities."""
@@ -47,9 +39,6 @@ LARGEST_DRAW = 1 - 2.0**-32
 """Largest random number. Multiplied by a 31-bit integer, it stays below that integer even after float64
 rounding."""
 
-Choose = Callable[[torch.Tensor, RowNumbers], torch.Tensor]
-"""(logits [S, vocab], sampling parameters) → token ids [S]."""
-
 
 class Sampler:
     """Samples one token for each row of logits.
@@ -58,16 +47,22 @@ class Sampler:
         max_rows: maximum number of running sequences.
         vocab_size: width of the logits.
         device: device of the logits.
+        token_sampler: draws the tokens of rows that do not take the most likely one.
         staging: sends arrays to the device; None: a new one.
     """
 
     def __init__(
-        self, max_rows: int, vocab_size: int, device: torch.device, staging: Staging | None = None
+        self,
+        max_rows: int,
+        vocab_size: int,
+        device: torch.device,
+        token_sampler: TokenSampler,
+        staging: Staging | None = None,
     ) -> None:
+        self._token_sampler = token_sampler
         self._vocab_size = vocab_size
         self._device = device
         self._staging = staging or Staging(device)
-        self._num_candidates = min(vocab_size, MAX_CANDIDATES)
         self._adjustments = Adjustments(max_rows, self._staging, device)
         self._temperature = np.ones(max_rows, dtype=np.float32)
         self._top_k = np.zeros(max_rows, dtype=np.int64)
@@ -154,31 +149,25 @@ class Sampler:
         first = 0
         for kind, count in enumerate(np.bincount(kinds).tolist()):
             if count:
-                choose = self._sampling_function(kind, rows[first : first + count])
-                if count == len(rows):
-                    return choose(logits, numbers)
                 part = slice(first, first + count)
+                if count == len(rows):
+                    return self._choose_kind(kind, rows, logits, numbers)
                 at = places[part]
-                tokens.index_copy_(0, at, choose(logits.index_select(0, at), numbers.of(part)))
+                chosen = self._choose_kind(kind, rows[part], logits.index_select(0, at), numbers.of(part))
+                tokens.index_copy_(0, at, chosen)
                 first += count
         return tokens
 
-    def _sampling_function(self, kind: int, rows: Ints) -> Choose:
-        """Return the function that samples rows of a kind."""
-        if kind == AMONG_MANY:
-            limits = Limits(
-                bool((self._top_k[rows] < self._vocab_size).any()),
-                bool((self._top_p[rows] < 1).any()),
-                bool(self._min_p[rows].any()),
-            )
-            sample = self._sample_candidates_first if self._staging.is_shared else sample_selected
-            return partial(sample, limits=limits)
-        functions: dict[int, Choose] = {
-            GREEDY: self._take_largest,
-            AMONG_FEW: self._sample_candidates,
-            UNFILTERED: sample_all,
-        }
-        return functions[kind]
+    def _choose_kind(self, kind: int, rows: Ints, logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
+        """Return token ids for rows of one kind."""
+        if kind == GREEDY:
+            return self._take_largest(logits)
+        largest = int(self._top_k[rows].max())
+        has_top_k = kind != UNFILTERED and bool((self._top_k[rows] < self._vocab_size).any())
+        filters = Filters(
+            has_top_k, bool((self._top_p[rows] < 1).any()), bool(self._min_p[rows].any()), largest
+        )
+        return self._token_sampler.sample(logits, numbers, filters)
 
     def _kind(self, row: int) -> int:
         """Return the kind of sampling of a row: GREEDY, AMONG_FEW, AMONG_MANY or UNFILTERED."""
@@ -187,34 +176,10 @@ class Sampler:
         limited = self._top_k[row] < self._vocab_size or self._top_p[row] < 1 or self._min_p[row] > 0
         if not limited:
             return UNFILTERED
-        return AMONG_FEW if self._top_k[row] <= self._num_candidates else AMONG_MANY
+        return AMONG_FEW if self._top_k[row] <= self._token_sampler.small_top_k else AMONG_MANY
 
-    def _take_largest(self, logits: torch.Tensor, numbers: RowNumbers | None = None) -> torch.Tensor:
+    def _take_largest(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the most likely token of each row. Of equally likely tokens, returns the first."""
         if self._staging.is_shared:  # numpy's argmax is vectorized, torch's is not
             return torch.from_numpy(logits.numpy().argmax(axis=-1))
         return logits.argmax(dim=-1)
-
-    def _sample_candidates(self, logits: torch.Tensor, numbers: RowNumbers) -> torch.Tensor:
-        """Sample from the most likely tokens, which suffice for AMONG_FEW."""
-        return sample_candidates(logits, numbers, self._num_candidates)[0]
-
-    def _sample_candidates_first(
-        self, logits: torch.Tensor, numbers: RowNumbers, limits: Limits
-    ) -> torch.Tensor:
-        """Sample from a few candidates. Rows that need more candidates are sampled again from all tokens.
-
-        Used only if host and device share memory, so that the host can check the result without waiting. On
-        such devices, sampling from candidates takes a third of the time of sampling from all tokens.
-        """
-        tokens, undecided = sample_candidates(logits, numbers, self._num_candidates)
-        if limits.top_k:  # top_p needs the sum of the top_k tokens, and these are more than the candidates
-            undecided |= numbers.top_k[:, 0] < self._vocab_size
-        again = undecided.nonzero()[:, 0]
-        if len(again) and self._vocab_size <= MAX_SORTED:
-            tokens[again] = sample_candidates(logits[again], numbers.of(again), self._vocab_size)[0]
-        else:
-            for place in again.tolist():  # row by row, as one row's data fits into the CPU's cache
-                row = slice(place, place + 1)
-                tokens[row] = sample_selected(logits[row], numbers.of(row), limits)
-        return tokens

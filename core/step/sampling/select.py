@@ -23,25 +23,13 @@ from typing import NamedTuple
 
 import torch
 
-from .draw import RowNumbers
+from llmfw.core.interfaces.token_sampler import Filters, RowNumbers
 
 ONE = 1 << 30
 """Integer that represents a probability of 1."""
 
 BITS = 15
 NUM_BINS = 1 << BITS
-
-
-class Limits(NamedTuple):
-    """Filters that at least one row of a step uses. The others are skipped.
-
-    Attributes:
-        top_k, top_p, min_p: whether any row uses this filter.
-    """
-
-    top_k: bool
-    top_p: bool
-    min_p: bool
 
 
 class Reached(NamedTuple):
@@ -95,35 +83,35 @@ class RunningSums:
         return Reached(key, below + below_within, below + sums.gather(-1, lower + 1))
 
 
-def sample_selected(logits: torch.Tensor, numbers: RowNumbers, limits: Limits) -> torch.Tensor:
+def sample_selected(logits: torch.Tensor, numbers: RowNumbers, filters: Filters) -> torch.Tensor:
     """Sample from the tokens that pass top_k, then top_p, then min_p; return token ids: [S].
 
     Args:
         logits: logits: [S, vocab].
         numbers: parameters of the rows. An unset top_p must exceed 1 by more than rounding errors, such as 2.
-        limits: filters that the rows use.
+        filters: filters that the rows use.
     """
     vocab_size = logits.shape[-1]
     # If a row's probabilities are NaN, the result is still a valid token, as the sums below are never 0.
     probs = torch.softmax(logits / numbers.temperature, dim=-1).nan_to_num_(1 / vocab_size)
     keys = probs.view(torch.int32)
     whole: torch.Tensor | int = ONE
-    if limits.top_k:
+    if filters.top_k:
         rank = (vocab_size + 1 - numbers.top_k).int()
         least = RunningSums(keys, torch.ones_like(keys)).reach(rank).key
     masses = (probs * ONE).round_().int()
-    if limits.top_k:
+    if filters.top_k:
         masses.masked_fill_(keys < least, 0)
         whole = torch.where(numbers.top_k < vocab_size, masses.sum(dim=-1, keepdim=True), ONE)
     sums = RunningSums(keys, masses)
     kept = sums.total
-    if limits.top_p:
+    if filters.top_p:
         left_out = sums.total - numbers.top_p.double() * whole
         least, below, _ = sums.reach((left_out + 1).int().clamp_min(1))
         kept = sums.total - below
-    if limits.min_p:
+    if filters.min_p:
         least_likely = (numbers.min_p * probs.amax(dim=-1, keepdim=True)).view(torch.int32)
-        least = torch.maximum(least, least_likely) if limits.top_p else least_likely
+        least = torch.maximum(least, least_likely) if filters.top_p else least_likely
         kept = masses.masked_fill(keys < least, 0).sum(dim=-1, keepdim=True, dtype=torch.int32)
     number = sums.total - (numbers.draws[:, None] * kept).int()
     found = sums.reach(number)

@@ -29,7 +29,7 @@ NUM_EACH = tl.constexpr(8)
 def top_p_number(rest, is_limited, top_p):
     """Return the number that A exceeds at the least key that top_p keeps.
 
-    Rounds as `sample_selected` does, in float64 and towards zero.
+    Rounds as `sample_selected` does, in float64 and toward zero.
     """
     whole = tl.where(is_limited, rest, 1 << 30)
     left_out = rest.to(tl.float64) - top_p.to(tl.float64) * whole.to(tl.float64)

@@ -5,6 +5,7 @@ All types of transformers are tried by `make model-table`.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ ALSO_MULTIMODAL = (
 REFUSED = {
     "deepseek_v32": "selected or compressed tokens",
     "mpt": "do not call transformers' attention interface",
-    "recurrent_gemma": "keep a recurrent state or that of a convolution in a way that llmfw does not know",
+    # with transformers 5.17, its cache does not name the states: the probe finds no attention
+    "recurrent_gemma": "keep a recurrent state or that of a convolution in a way|no ordinary attention in layers 0, 1, 3",
 }
 MAX_TOKENS = 6
 
@@ -56,5 +58,5 @@ def test_text_of_a_multimodal_type_is_equal(model_type: str, tmp_path: Path) -> 
 def test_a_popular_type_is_refused_in_one_line(model_type: str, tmp_path: Path) -> None:
     verdict = try_config(tiny_config(model_type), tmp_path, max_tokens=MAX_TOKENS)
     assert verdict.outcome == "refused"
-    assert REFUSED[model_type] in verdict.reason
+    assert re.search(REFUSED[model_type], verdict.reason)
     assert "\n" not in verdict.reason

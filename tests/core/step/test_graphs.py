@@ -3,6 +3,7 @@ pages."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 from collections.abc import Callable
@@ -339,6 +340,24 @@ def test_padding_does_not_change_other_rows() -> None:
         expected, _ = small.run(step)
         logits, _ = large.run(step, 8)
         torch.testing.assert_close(logits, expected)
+
+
+def test_no_garbage_is_collected_during_a_capture() -> None:
+    """It could free the graphs of an earlier engine, and CUDA then ends the capture."""
+    rig = Rig(Staging(CPU, packs=True))
+    collecting: list[bool] = []
+    make_graph = rig.graphs._make_graph
+
+    def watched() -> Graph:
+        graph = make_graph()
+        capture = graph.capture
+        graph.capture = lambda function: (collecting.append(gc.isenabled()), capture(function))[1]  # type: ignore[method-assign]
+        return graph
+
+    rig.graphs._make_graph = watched
+    rig.graphs.capture_all()
+    assert collecting == [False] * 3
+    assert gc.isenabled()
 
 
 def test_the_largest_size_is_captured_first() -> None:

@@ -437,6 +437,21 @@ MODEL_ADAPTERS = {
     "AddsBuffers": "test_weights_keep_their_names_and_values",
     "RoundsWeights": "test_weights_keep_their_names_and_values",
 }
+TOKEN_SAMPLERS = {
+    "IgnoresTemperature": "test_draws_select_tokens_by_probability",
+    "IgnoresTopK": "test_draws_select_tokens_by_probability",
+    "IgnoresTopP": "test_draws_select_tokens_by_probability",
+    "IgnoresMinP": "test_draws_select_tokens_by_probability",
+    "TakesTheLikeliest": "test_draws_select_tokens_by_probability",
+    "SkipsFiltersOfLargeVocabularies": "test_tokens_pass_the_filters_of_their_rows",
+    "DrawsItself": "test_rows_do_not_depend_on_other_rows",
+    "SharesTheFirstDraw": "test_rows_do_not_depend_on_other_rows",
+    "DividesInPlace": "test_the_logits_stay_unchanged",
+    "ReturnsInt32": "test_tokens_are_ids_on_the_device",
+    "DrawsForbidden": "test_forbidden_tokens_are_never_drawn",
+    "FailsWithNaN": "test_rows_without_probabilities_get_valid_tokens",
+}
+
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -460,6 +475,7 @@ BROKEN = {
     "broken_quantization_schemes": QUANTIZATION_SCHEMES,
     "broken_quantized_formats": QUANTIZED_FORMATS,
     "broken_model_adapters": MODEL_ADAPTERS,
+    "broken_token_samplers": TOKEN_SAMPLERS,
 }
 NUM_TRIED = of_length(2, 100)  # of each kit
 NUM_PROCESSES = of_length(1, len(BROKEN))  # all together may take longer than a test may

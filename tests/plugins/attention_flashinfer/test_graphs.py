@@ -10,6 +10,8 @@ import torch
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.testing.attention_case import AttentionCase
 from llmfw.plugins.attention_flashinfer.backend import FlashInferAttention
+from llmfw.plugins.attention_flashinfer.planner import PLAN_BYTES
+from llmfw.plugins.attention_flashinfer.scratch import Scratch
 
 from .test_backend import called, single_tokens
 
@@ -126,3 +128,29 @@ def test_a_graph_gets_enough_scratch_memory(flashinfer: Backend, monkeypatch: py
     eager, graph = (given["float_workspace_buffer"] for given in called("reset_workspace_buffer"))
     tiles = -(-40 * 4 // 16) + 39
     assert graph.nbytes >= 8 * tiles * 16 * (64 + 1) * 4 > eager.nbytes - (1 << 20)
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 4], []])
+def test_the_plan_counts_what_is_allocated(
+    flashinfer: Backend, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    scratch = []
+    allocate = Scratch._allocate
+    monkeypatch.setattr(Scratch, "_allocate", lambda self, size: scratch.append(size) or allocate(self, size))
+    whole = single_tokens(3, 40, 8, 1)
+    built = whole.build(flashinfer)
+    for size in reversed(sizes):
+        built.plan(static(single_tokens(3, 40, 8, 1), size).batch)
+    ids = {
+        given["paged_kv_indices_buffer"].data_ptr(): given["paged_kv_indices_buffer"]
+        for given in graph_wrappers()
+    }
+    planned = flashinfer.step_bytes(
+        [whole.spec],
+        flashinfer.Options(),
+        "cpu",
+        num_sequences=4,
+        num_pages=whole.batch.page_table.shape[1],
+        graph_sizes=sizes,
+    )
+    assert planned == sum(scratch) + sum(tensor.nbytes for tensor in ids.values()) + PLAN_BYTES

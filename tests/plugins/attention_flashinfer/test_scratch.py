@@ -7,7 +7,12 @@ import torch
 
 from llmfw.core.testing.attention_case import make_layer
 from llmfw.plugins.attention_flashinfer.kind import Kind
-from llmfw.plugins.attention_flashinfer.scratch import Scratch, bytes_for_graph, bytes_for_steps
+from llmfw.plugins.attention_flashinfer.scratch import (
+    Scratch,
+    bytes_for_graph,
+    bytes_for_steps,
+    bytes_of_buffers,
+)
 
 
 def kind(num_heads: int, num_kv_heads: int, head_dim: int = 128) -> Kind:
@@ -46,3 +51,8 @@ def test_enlarging_scratch_keeps_older_memory_valid() -> None:
     assert not second.any()
     assert scratch.at_least(200) is second
     assert scratch.at_least(1000).nbytes == 1000
+
+
+def test_all_buffers_are_counted_together() -> None:
+    assert bytes_of_buffers(100, []) == 100
+    assert bytes_of_buffers(100, [50, 101, 200, 1000, 3]) == 100 + 200 + 1000

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 triton = pytest.importorskip("triton")
 
+from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.testing.attention_case import make_layer
 from llmfw.plugins.attention_triton.backend import TritonAttention, _to_device, reads_bytes
@@ -94,3 +95,30 @@ def test_arrays_arrive_unchanged_at_aligned_addresses() -> None:
     found = _to_device(arrays, torch.device("cpu"))
     assert [tensor.tolist() for tensor in found] == [array.tolist() for array in arrays]
     assert {tensor.storage_offset() % 4 for tensor in found} == {0}
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 4], []])
+@pytest.mark.parametrize("num_sequences", [4, 9])
+def test_step_bytes_count_what_is_allocated(sizes: list[int], num_sequences: int) -> None:
+    """Buffers of captured steps stay, and a larger step without a graph has its own."""
+    layers = [make_layer(), make_layer(index=1, num_heads=8, num_kv_heads=1, sliding_window=5)]
+    options = TritonAttention.Options()
+    storage = KVStorage(layers, 4, 1, torch.float32, torch.device("cpu"))
+    built = TritonAttention(layers, storage, options)
+    made = [built._make_decodes(torch.zeros(size)) for size in reversed(sizes)]
+    largest = built._make_decodes(torch.zeros(num_sequences))
+    kept = [
+        tensor
+        for decodes in made
+        for plan in decodes.schedules.values()
+        for tensor in (plan.pieces, plan.firsts)
+    ]
+    kept += [
+        tensor
+        for decodes in (*made, largest)
+        for tensor in (decodes.partials.outputs, decodes.partials.log_sums)
+    ]
+    planned = TritonAttention.step_bytes(
+        layers, options, "cpu", num_sequences=num_sequences, num_pages=1, graph_sizes=sizes
+    )
+    assert planned == sum({id(tensor): tensor.nbytes for tensor in kept}.values())

@@ -28,7 +28,7 @@ FILES = ("kernels_and_torch.py", "models_with_passes.py", "linear_and_torch.py")
 @pytest.mark.slow
 @pytest.mark.gpu
 def test_gpu_results_equal_torch() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *SELECTION]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:benchmark", *SELECTION]
     command += [str(HERE / name) for name in FILES]
     environment = os.environ | {"TRITON_INTERPRET": "0"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

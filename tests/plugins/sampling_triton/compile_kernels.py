@@ -18,7 +18,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from llmfw.core.step.sampling.draw import RowNumbers
+from llmfw.core.interfaces.token_sampler import RowNumbers
 from llmfw.plugins.sampling_triton import ops
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"

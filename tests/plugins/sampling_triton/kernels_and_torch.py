@@ -10,11 +10,12 @@ import os
 import pytest
 import torch
 
-from llmfw.core.step.sampling.draw import RowNumbers
+from llmfw.core.interfaces.token_sampler import Filters, RowNumbers, TokenSampler
 from llmfw.core.step.sampling.draw import sample_all as torch_all
-from llmfw.core.step.sampling.select import Limits
 from llmfw.core.step.sampling.select import sample_selected as torch_selected
+from llmfw.core.testing import TokenSamplerTests
 from llmfw.plugins.sampling_triton.ops import sample_all, sample_selected
+from llmfw.plugins.sampling_triton.sampler import TritonSampler
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 SOME = 4 if DEVICE == "cpu" else 64
@@ -23,6 +24,24 @@ SOME = 4 if DEVICE == "cpu" else 64
 NONE, MASKED = float("nan"), float("-inf")
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+class TestTritonSampler(TokenSamplerTests):
+    @pytest.fixture
+    def token_sampler(self) -> type[TokenSampler]:
+        return TritonSampler
+
+    @pytest.fixture
+    def device(self) -> str:
+        return DEVICE
+
+    @pytest.fixture
+    def vocab_size(self) -> int:
+        return 300 if DEVICE == "cpu" else 5000
+
+    @pytest.fixture
+    def num_draws(self) -> int:
+        return 10 if DEVICE == "cpu" else 200
 
 
 def random_numbers(size: int, vocab_size: int) -> RowNumbers:
@@ -51,7 +70,7 @@ def plain_numbers(draws: torch.Tensor, vocab_size: int, top_p: float = 2.0, min_
 
 def num_different(logits: torch.Tensor, numbers: RowNumbers, chunk: int, has_top_k: bool = True) -> int:
     found = sample_selected(logits, numbers, has_top_k, chunk)
-    return int((found != torch_selected(logits, numbers, Limits(True, True, True))).sum())
+    return int((found != torch_selected(logits, numbers, Filters(True, True, True, 0))).sum())
 
 
 @pytest.mark.parametrize("spread", [0.01, 1, 20])
@@ -122,7 +141,7 @@ def test_the_kernels_chunk_is_used_without_being_asked() -> None:
     torch.manual_seed(3)
     logits = torch.randn(2, 5000, device=DEVICE)[:, :4999]  # rows that are not dense
     numbers = random_numbers(2, 4999)
-    expected = torch_selected(logits, numbers, Limits(True, True, True))
+    expected = torch_selected(logits, numbers, Filters(True, True, True, 0))
     assert torch.equal(sample_selected(logits, numbers, True), expected)
     assert torch.equal(sample_all(logits, numbers), torch_all(logits, numbers))
 

@@ -23,7 +23,7 @@ from llmfw.plugins.weights_gguf.convert import write_described
 from llmfw.plugins.weights_gguf.header import read_header
 from llmfw.plugins.weights_gguf.llama3_rope import llama3_scaling
 
-from ...doubles.gguf_file import END, tiny_model, write_gguf
+from ...doubles.gguf_file import END, reads_vocabularies, tiny_model, write_gguf
 from .test_served_models import REGISTRY
 
 TEXT = "hé the <|im_end|> 12345\n\n x"
@@ -39,6 +39,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield found
 
 
+@reads_vocabularies
 def test_tokens_and_template_are_the_file_s(file: Path) -> None:
     """The vocabulary is of bytes, in the order of their characters, so the expected ids are known."""
     resolved = resolve_model(str(file), REGISTRY)
@@ -51,6 +52,7 @@ def test_tokens_and_template_are_the_file_s(file: Path) -> None:
     assert "<|im_end|>" in (tokenizer.chat_template or "")
 
 
+@reads_vocabularies
 def test_the_dtype_follows_the_weights(file: Path) -> None:
     assert (
         json.loads((Path(resolve_model(str(file), REGISTRY).path) / "config.json").read_text())["dtype"]
@@ -58,12 +60,14 @@ def test_the_dtype_follows_the_weights(file: Path) -> None:
     )
 
 
+@reads_vocabularies
 def test_a_second_start_finds_the_folder(file: Path) -> None:
     first = resolve_model(str(file.parent), REGISTRY).path
     (Path(first) / "marked").touch()
     assert (Path(resolve_model(str(file), REGISTRY).path) / "marked").exists()
 
 
+@reads_vocabularies
 def test_a_changed_file_is_converted_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_loader, "convert", write_described)
     first = resolve_model(str(file), REGISTRY).path

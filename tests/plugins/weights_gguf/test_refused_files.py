@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers.integrations.gguf import gguf_tokenizer_mapping
 
 from llmfw.core import ModelError
 
@@ -17,6 +18,7 @@ pytest.importorskip("gguf")
 from llmfw.plugins.weights_gguf.header import read_header
 from llmfw.plugins.weights_gguf.model_numbers import check_numbers
 from llmfw.plugins.weights_gguf.served_files import checked_header
+from llmfw.plugins.weights_gguf.tokenizer import write_tokenizer
 
 from ...doubles.gguf_file import tiny_model, write_gguf
 
@@ -108,6 +110,17 @@ def test_other_files_are_refused_by_name(
 def test_numbers_without_effect_are_accepted(tmp_path: Path, metadata: dict[str, object]) -> None:
     write_gguf(tmp_path / "m.gguf", tiny_model("llama", num_hidden_layers=1), **metadata)
     checked_header(tmp_path / "m.gguf")
+
+
+def test_old_transformers_is_refused_by_version(
+    tmp_path: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(gguf_tokenizer_mapping, "GGUF_PRE_TOKENIZER_SPLITS", raising=False)
+    file = written(tmp_path, whole)
+    with pytest.raises(
+        ModelError, match=r"transformers \d.* install transformers>=5\.18 or take the safetensors"
+    ):
+        write_tokenizer(file, tmp_path, read_header(file))
 
 
 def test_numbers_for_each_layer_are_refused(tmp_path: Path) -> None:

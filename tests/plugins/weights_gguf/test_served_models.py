@@ -21,7 +21,7 @@ pytest.importorskip("gguf")
 from llmfw.plugins.weights_gguf import gguf_loader
 from llmfw.plugins.weights_gguf.convert import write_described
 
-from ...doubles.gguf_file import VOCAB_SIZE, tiny_model, write_gguf
+from ...doubles.gguf_file import VOCAB_SIZE, reads_vocabularies, tiny_model, write_gguf
 
 PATH = "llmfw.plugins.weights_gguf.gguf_loader:GGUFLoader"
 REGISTRY = Registry([Entry("weight_loader", "gguf", PATH, "weights_gguf", "llmfw-engine", "1", rank=80)])
@@ -53,6 +53,7 @@ def _converted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_loader, "convert", write_described)
 
 
+@reads_vocabularies
 @pytest.mark.parametrize(
     ("model_type", "kind"),
     [

@@ -10,9 +10,8 @@ from lines import Line, line_of_error
 from task import Task
 from timing import median_seconds, watch_kernels
 
-from llmfw.core.step.sampling.draw import RowNumbers
+from llmfw.core.interfaces.token_sampler import Filters, RowNumbers
 from llmfw.core.step.sampling.draw import sample_all as all_by_torch
-from llmfw.core.step.sampling.select import Limits
 from llmfw.core.step.sampling.select import sample_selected as selected_by_torch
 
 CALLS = 10
@@ -52,9 +51,10 @@ def ways(
     logits: torch.Tensor, numbers: RowNumbers, device: torch.device
 ) -> dict[str, Callable[[], torch.Tensor]]:
     """Return the ways of choosing tokens that this device has."""
+    filters = Filters(top_k=False, top_p=True, min_p=False, largest_top_k=logits.shape[1])
     found = {
         "greedy": lambda: logits.argmax(dim=-1),
-        "top_p 0.9 by torch": lambda: selected_by_torch(logits, numbers, Limits(False, True, False)),
+        "top_p 0.9 by torch": lambda: selected_by_torch(logits, numbers, filters),
         "temperature by torch": lambda: all_by_torch(logits, numbers),
     }
     if device.type == "cuda" and importlib.util.find_spec("triton"):

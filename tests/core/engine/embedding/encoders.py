@@ -69,9 +69,13 @@ def embed(
     return torch.frombuffer(bytearray(event.vectors), dtype=torch.float32).view(len(prompts), -1)
 
 
-def embed_alone(folder: str, prompt: Sequence[int], mode: str) -> torch.Tensor:
-    """Return what plain transformers makes of one prompt, pooled and normalized."""
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+def embed_alone(folder: str, prompt: Sequence[int], mode: str, **options: Any) -> torch.Tensor:
+    """Return what plain transformers makes of one prompt, pooled and normalized.
+
+    Args:
+        options: further arguments of `from_pretrained`.
+    """
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32, **options).eval()
     with torch.inference_mode():
         hidden = model(input_ids=torch.tensor([list(prompt)])).last_hidden_state[0]
     pooled = {"mean_tokens": hidden.mean(0), "cls_token": hidden[0], "lasttoken": hidden[-1]}

@@ -63,6 +63,14 @@ def test_models_and_poolings_equal_transformers(tmp_path, config_class, mode):
         torch.testing.assert_close(vector, embed_alone(folder, prompt, mode), **CLOSE)
 
 
+def test_soft_caps_of_attention_count(tmp_path):
+    """transformers 5.17's default attention leaves them out."""
+    folder = save_encoder(tmp_path, "Gemma2Config", attn_logit_softcapping=0.02, layer_types=None)
+    for vector, prompt in zip(embed(build(folder), prompts_of(3)), prompts_of(3), strict=True):
+        expected = embed_alone(folder, prompt, "mean_tokens", attn_implementation="eager")
+        torch.testing.assert_close(vector, expected, **CLOSE)
+
+
 def test_roberta_s_context_excludes_reserved_positions(tmp_path):
     engine = build(save_encoder(tmp_path, "RobertaConfig", pad_token_id=1))
     assert engine.info.max_model_len == CONTEXT - 2

@@ -14,8 +14,13 @@ import torch
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.engine.generation import build
-from llmfw.core.engine.generation.attention_choice import check_attention, choose_attention
+from llmfw.core.engine.generation.attention_choice import (
+    attention_bytes,
+    check_attention,
+    choose_attention,
+)
 from llmfw.core.engine.generation.chosen_attention import ChosenAttention
+from llmfw.core.engine.generation.memory_plan import StepSizes
 from llmfw.core.interfaces.attention import AttentionBackend, LayerSpec
 from llmfw.core.interfaces.kv_storage import KVStorage
 from llmfw.core.model.attention.split_attention import SplitAttention
@@ -99,6 +104,66 @@ def test_auto_uses_the_best_backend_and_logs_rejections(
 def test_an_unusable_named_backend_is_an_error(name: str, reason: str) -> None:
     with pytest.raises(ComponentError, match=f"can serve Llama on cpu: {name}: {reason}"):
         choose(name)
+
+
+class Large(TorchAttention):
+    """Takes memory that depends on all that it is told."""
+
+    class Options(TorchAttention.Options, frozen=True):
+        tiles: int = 4
+
+    @classmethod
+    def step_bytes(cls, layers: Any, options: Any, device: str, **sizes: Any) -> int:
+        assert (len(layers), device, sizes["graph_sizes"]) == (1, "cpu", [1, 2, 3])
+        return options.tiles * sizes["num_sequences"] * sizes["num_pages"]
+
+
+class Vague(TorchAttention):
+    @classmethod
+    def step_bytes(cls, *_: Any, **__: Any) -> Any:
+        return "little"
+
+
+class Failing(TorchAttention):
+    @classmethod
+    def step_bytes(cls, *_: Any, **__: Any) -> int:
+        raise LookupError
+
+
+@pytest.mark.parametrize(
+    ("backends", "expected"),
+    [
+        (["Picky", "Vague", "Failing", "Large", "TorchAttention"], 4 * 9 * 30),
+        (["TorchAttention", "Large"], 0),
+        (["Picky"], 0),
+    ],
+)
+def test_the_first_usable_backend_says_its_memory(backends: list[str], expected: int) -> None:
+    registry = Registry([entry(name.lower(), -rank, name) for rank, name in enumerate(backends)])
+    model: Any = SimpleNamespace(layers=[make_layer()], dtype=torch.float32)
+    steps = StepSizes(chunk=8, max_running=9, max_graph_size=3)
+    assert attention_bytes(EngineConfig(model="m"), registry, model, CPU, steps, 30) == expected
+
+
+class Prompts(TorchAttention):
+    """Needs memory for prompts alone: graphs have none."""
+
+    @classmethod
+    def step_bytes(cls, layers: Any, options: Any, device: str, **sizes: Any) -> int:
+        assert sizes["graph_sizes"] == ()
+        return 7
+
+
+@pytest.mark.parametrize(("attention", "expected"), [("auto", 4 * 9 * 30 + 7), ("large", 4 * 9 * 30)])
+def test_the_memory_of_both_backends_is_added(attention: str, expected: int) -> None:
+    prompts = replace(entry("prompts", 1, "Prompts"), prefill_rank=10)
+    model: Any = SimpleNamespace(layers=[make_layer()], dtype=torch.float32)
+    steps = StepSizes(chunk=8, max_running=9, max_graph_size=3)
+    config, registry = (
+        EngineConfig(model="m", attention=attention),
+        Registry([entry("large", 9, "Large"), prompts]),
+    )
+    assert attention_bytes(config, registry, model, CPU, steps, 30) == expected
 
 
 READY = Registry(

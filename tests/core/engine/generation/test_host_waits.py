@@ -15,7 +15,7 @@ import torch
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.engine import Engine
 from llmfw.core.step.device.staging import Staging
-from llmfw.core.step.sampling import sampler
+from llmfw.plugins.sampling_torch.sampler import TorchSampler
 
 from ....doubles.trie_grammar import FIRST_BYTE, one_of
 from ....doubles.watching import Watching, no_other_copies
@@ -101,7 +101,7 @@ def test_filters_of_any_width_need_no_sync(
     sends.append(0)
     all_sorted = build_captured(llama, [], overlap=True, dtype="float32")
     expected = run(all_sorted, prompts, SamplingParams(**sampling))
-    monkeypatch.setattr(sampler, "MAX_CANDIDATES", 8)
+    monkeypatch.setattr(TorchSampler, "small_top_k", 8)
     for overlap in (False, True):
         engine = build_captured(llama, [], overlap=overlap, dtype="float32", cuda_graph="lazy")
         assert run(engine, prompts, SamplingParams(**sampling)) == expected

@@ -16,6 +16,7 @@ from llmfw.core.engine.generation.memory_plan import (
     graph_sizes,
     plan_memory,
 )
+from llmfw.core.engine.generation.sequence_sizes import SequenceSizes, assumed_attention_bytes
 
 GIB = 1 << 30
 LLAMA_8B = ModelShape.uniform(
@@ -91,6 +92,38 @@ def test_the_token_limit_rounds_to_whole_pages() -> None:
 def test_memory_errors_name_the_helpful_flag(memory: DeviceMemory, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         plan(memory=memory)
+
+
+SEQUENCES = SequenceSizes(512, 131072, lambda num_pages: 1000 * num_pages)
+
+
+def test_the_longest_sequence_sizes_the_page_table() -> None:
+    found = plan_memory(LLAMA_8B, H200, STEPS, replace(STORAGE, page_size=16), SEQUENCES)
+    assert found.items[-2:] == (("page table", 4 * 513 * 8192), ("attention backend", 1000 * 8192))
+    shorter = plan_memory(LLAMA_8B, H200, STEPS, replace(STORAGE, max_tokens=7000), SEQUENCES)
+    assert dict(shorter.items)["attention backend"] == 1000 * 7000
+
+
+def test_tables_have_room_for_sequences_that_fit() -> None:
+    """A pool smaller than the context needs no table for the context."""
+    found = plan_memory(LLAMA_8B, SMALL, STEPS, STORAGE, SEQUENCES)
+    longest = dict(found.items)["attention backend"] // 1000
+    assert 0 <= found.num_tokens - longest <= 1
+    assert 0 <= found.num_free_bytes < 3 * 131072
+    assert found.num_tokens < plan(memory=SMALL).num_tokens
+
+
+def test_tables_without_room_are_refused() -> None:
+    sequences = SequenceSizes(512, 131072, lambda num_pages: 20 * GIB)
+    with pytest.raises(ConfigError, match=r"attention backend 20\.00 GB; lower"):
+        plan_memory(LLAMA_8B, SMALL, STEPS, STORAGE, sequences)
+
+
+def test_an_unknown_backend_takes_what_flashinfer_does() -> None:
+    scratch = 400 << 20
+    assert assumed_attention_bytes(0, 1000) == scratch
+    assert assumed_attention_bytes(512, 1000) == scratch + 4 * 512 * 1000
+    assert assumed_attention_bytes(100, 1000) == scratch + 4 * 128 * 1000
 
 
 STATEFUL = replace(LLAMA_8B, num_state_bytes=100 << 20)

@@ -79,7 +79,7 @@ def engine(llama: Path, request: pytest.FixtureRequest) -> Engine:
 
 
 def build_with(attention: Entry, llama: Path, *, overlap: bool, prefill: Entry | None = None) -> Engine:
-    others = (each for each in installed() if each.kind in ("policy", "eviction"))
+    others = (each for each in installed() if each.kind in ("policy", "eviction", "token_sampler"))
     components = Registry([attention, TRIE, *others, *([] if prefill is None else [prefill])])
     config = EngineConfig(
         model=str(llama),

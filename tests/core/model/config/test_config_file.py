@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from llmfw.core.base.errors import ModelError
 from llmfw.core.model.checked_load import read_config
 from llmfw.core.model.config.config_file import check_experts, check_numbers, read_settings
 
-from ....models.config_exceptions import BASE
-from ....models.tiny_config import tiny_config
+from ....models.tiny_config import default_config, tiny_config
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -106,9 +104,7 @@ def test_valid_special_numbers_are_accepted() -> None:
 
 def test_every_transformers_default_config_passes() -> None:
     for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        settings = json.dumps(
-            CONFIG_MAPPING[model_type](**BASE.get(model_type, {})).to_dict(), default=lambda value: None
-        )
+        settings = json.dumps(default_config(model_type).to_dict(), default=lambda value: None)
         check_numbers(model_type, json.loads(settings))
 
 
@@ -213,5 +209,5 @@ def test_impossible_counts_of_active_experts_are_refused(tmp_path: Path, value: 
 
 def test_every_transformers_default_expert_count_passes() -> None:
     for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        config = CONFIG_MAPPING[model_type](**BASE.get(model_type, {}))
+        config = default_config(model_type)
         check_experts(model_type, config.get_text_config(decoder=True))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from llmfw.core.base.errors import ModelError
@@ -17,8 +16,7 @@ from llmfw.core.model.checked_load import read_config
 from llmfw.core.model.config.head_numbers import check_heads
 from llmfw.core.model.probe.probe import _Recorder
 
-from ....models.config_exceptions import BASE
-from ....models.tiny_config import tiny_config
+from ....models.tiny_config import default_config, tiny_config
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ def test_numbers_that_a_model_can_compute_with(model_type: str, changes: dict[st
 
 def test_no_types_own_heads_are_refused() -> None:
     for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        config = CONFIG_MAPPING[model_type](**BASE.get(model_type, {}))
+        config = default_config(model_type)
         check_heads(model_type, config.get_text_config(decoder=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,6 +117,22 @@ def test_our_errors_and_interrupts_pass_unchanged(error: BaseException) -> None:
 def test_sparse_attention_is_refused_by_the_config(model_type: str) -> None:
     with pytest.raises(ModelError, match=f"{model_type} cannot be served: .* selected or compressed tokens"):
         check_layer_types(model_type, tiny_config(model_type))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("indexed_attention", "deepseek_sparse_attention", "qwen_sparse_attention"),
+        *("compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse"),
+    ],
+)
+def test_each_version_s_sparse_layers_are_refused(kind: str) -> None:
+    """transformers 5.17 and 5.23 have other names for the same layers."""
+    config = SimpleNamespace(layer_types=["full_attention", kind])
+    with pytest.raises(
+        ModelError, match=rf"attention to selected or compressed tokens \({kind}\) in layer 1 of 2"
+    ):
+        check_layer_types("any", config)
 
 
 def test_layers_of_full_and_sliding_attention_are_served() -> None:

@@ -15,6 +15,7 @@ from llmfw.core.schedule.constraint import allow, forbid
 from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.logits.masking import apply_masks
 from llmfw.core.step.sampling.sampler import Sampler
+from llmfw.plugins.sampling_torch.sampler import TorchSampler
 
 from ..sampling.sampled_rows import SampledRow, positions_of, rows_of
 from ..sampling.test_sampler import CPU, plan
@@ -73,7 +74,7 @@ def test_a_mask_does_not_affect_neighboring_rows(seed: int, allowed: set[int]) -
 
 
 def sample(logits: torch.Tensor, planned: Sequence[SampledRow], given: TokenMasks | None) -> list[int]:
-    sampler = Sampler(6, VOCAB_SIZE, CPU)
+    sampler = Sampler(6, VOCAB_SIZE, CPU, TorchSampler(VOCAB_SIZE, CPU, may_wait=True))
     for p in planned:
         sampler.start(p.start)
     sampler.recount([p.counts for p in planned if p.counts is not None])

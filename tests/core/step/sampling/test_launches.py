@@ -14,6 +14,7 @@ from llmfw.core.base.step import TokenMasks
 from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.sampling.logprobs import RowLogprobs
 from llmfw.core.step.sampling.sampler import Sampler
+from llmfw.plugins.sampling_torch.sampler import TorchSampler
 
 from ....doubles.watching import Watching, no_other_copies
 from .sampled_rows import SampledRow, positions_of, rows_of
@@ -47,7 +48,8 @@ def run_steps(kinds: Sequence[dict[str, Any]], device: str, num_steps: int = 2) 
     where = torch.device(device)
     planned = planned_rows(kinds)
     with torch.inference_mode():
-        sampler = Sampler(len(planned), VOCAB_SIZE, where, Staging(where, packs=True))
+        drawing = TorchSampler(VOCAB_SIZE, where, may_wait=False)
+        sampler = Sampler(len(planned), VOCAB_SIZE, where, drawing, Staging(where, packs=True))
         places = tuple(range(0, len(planned), 3))
         rows, positions = rows_of(planned), positions_of(planned)
         masks = TokenMasks(places, np.full((len(places), -(-VOCAB_SIZE // 32)), -1, dtype=np.int32))

@@ -23,6 +23,7 @@ from llmfw.core.base.step import Ints
 from llmfw.core.step.device.staging import Staging
 from llmfw.core.step.sampling.randomness import derive_seed, uniform
 from llmfw.core.step.sampling.sampler import Sampler
+from llmfw.plugins.sampling_torch.sampler import TorchSampler
 
 from ....length import also_each, of_length
 from .sampled_rows import SampledRow, positions_of, rows_of
@@ -37,9 +38,15 @@ def plan(
     return SampledRow.of(sampling, row, PROMPT, output, eos)
 
 
+def torch_sampler(max_rows: int, vocab_size: int, staging: Staging | None = None) -> Sampler:
+    staging = staging or Staging(CPU)
+    drawing = TorchSampler(vocab_size, CPU, may_wait=staging.is_shared)
+    return Sampler(max_rows, vocab_size, CPU, drawing, staging)
+
+
 def sample(logits: torch.Tensor, planned: Sequence[SampledRow], *, packs: bool = False) -> list[int]:
     staging = Staging(CPU, packs=packs)
-    sampler = Sampler(max(p.start.row for p in planned) + 1, logits.shape[-1], CPU, staging)
+    sampler = torch_sampler(max(p.start.row for p in planned) + 1, logits.shape[-1], staging)
     for p in planned:
         sampler.start(p.start)
     sampler.recount([p.counts for p in planned if p.counts is not None])
@@ -150,7 +157,7 @@ def test_near_zero_temperature_is_greedy() -> None:
 
 def test_penalties_equal_openai_s_formula() -> None:
     output = [4, 4, 4, 7]
-    sampler = Sampler(1, 10, CPU)
+    sampler = torch_sampler(1, 10)
     planned = plan(SamplingParams(temperature=0, frequency_penalty=0.5, presence_penalty=0.25), output=output)
     logits = torch.zeros(1, 10)
     sampler.sample(logits, *start(sampler, planned))
@@ -161,14 +168,14 @@ def test_penalties_equal_openai_s_formula() -> None:
 def test_repetition_penalty_equals_transformers() -> None:
     logits = torch.randn(1, 10, generator=torch.Generator().manual_seed(0))
     expected = RepetitionPenaltyLogitsProcessor(1.4)(torch.tensor([[*PROMPT, 5, 5]]), logits.clone())
-    sampler = Sampler(1, 10, CPU)
+    sampler = torch_sampler(1, 10)
     planned = plan(SamplingParams(temperature=0, repetition_penalty=1.4), output=[5, 5])
     sampler.sample(logits, *start(sampler, planned))
     assert torch.allclose(logits, expected)
 
 
 def test_a_sampled_token_is_penalized_next_step() -> None:
-    sampler = Sampler(1, 3, CPU)
+    sampler = torch_sampler(1, 3)
     planned = plan(SamplingParams(temperature=0, frequency_penalty=2.0))
     rows, positions = start(sampler, planned)
     logits = torch.tensor([[0.0, 1.0, 0.5]])

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmfw.core.step.sampling.draw import RowNumbers, sample_candidates
-from llmfw.core.step.sampling.select import Limits, RunningSums, sample_selected
+from llmfw.core.interfaces.token_sampler import Filters, RowNumbers
+from llmfw.core.step.sampling.draw import sample_candidates
+from llmfw.core.step.sampling.select import RunningSums, sample_selected
 
 from ....length import also_each
 
@@ -37,8 +38,8 @@ def draw_numbers(size: int, vocab_size: int, generator: torch.Generator) -> RowN
 
 def sample(logits: torch.Tensor, numbers: RowNumbers) -> list[int]:
     has_k, has_p, has_min = numbers.top_k < logits.shape[-1], numbers.top_p < 1, numbers.min_p > 0
-    limits = Limits(*(bool(column.any()) for column in (has_k, has_p, has_min)))
-    tokens: list[int] = sample_selected(logits, numbers, limits).tolist()
+    filters = Filters(*(bool(column.any()) for column in (has_k, has_p, has_min)), int(numbers.top_k.max()))
+    tokens: list[int] = sample_selected(logits, numbers, filters).tolist()
     return tokens
 
 

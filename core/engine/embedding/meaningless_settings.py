@@ -1,0 +1,43 @@
+"""The settings and kinds of components that an engine that embeds does not use."""
+
+from __future__ import annotations
+
+MEANINGLESS = {
+    "attention": "--attention",
+    "prefill_attention": "--prefill-attention",
+    "model_adapter": "--model-adapter",
+    "module_passes": "--module-passes",
+    "token_sampler": "--token-sampler",
+    "policy": "--policy",
+    "grammar": "--grammar",
+    "drafter": "--drafter",
+    "draft_tokens": "--draft-tokens",
+    "draft_batch_tokens": "--draft-batch-tokens",
+    "logits_processors": "--logits-processors",
+    "page_size": "--page-size",
+    "max_total_tokens": "--max-total-tokens",
+    "mem_fraction_static": "--mem-fraction-static",
+    "schedule_conservativeness": "--schedule-conservativeness",
+    "disable_radix_cache": "--disable-radix-cache",
+    "max_state_snapshots": "--max-state-snapshots",
+    "eviction": "--eviction",
+    "record_requests": "--record-requests",
+    "record_steps": "--record-steps",
+    "max_pinned_fraction": "--max-pinned-fraction",
+    "trace_requests": "--trace-requests",
+}
+"""Settings that have no meaning for an engine that embeds, such as those of the KV cache, and their flags."""
+
+UNUSED_KINDS = frozenset(
+    {
+        "attention",
+        "module_pass",
+        "policy",
+        "grammar",
+        "drafter",
+        "eviction",
+        "logits_processor",
+        "token_sampler",
+    }
+)
+"""Kinds of components that an engine that embeds does not use, so that their options would have no effect."""
