@@ -7,12 +7,13 @@ PEER ?= .venv-bench
 PEERS ?= .peers
 EXAMPLES ?= $(VENV)-examples
 LIGHT ?= $(VENV)-light
+OLDEST ?= $(VENV)-oldest
 ARGS ?=
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all test-light attack examples mutants soak lint types docs surface site model-table size bench peers bench-peers \
+.PHONY: help serve test test-all test-light test-oldest attack examples mutants soak lint types docs surface site model-table size bench peers bench-peers \
 	simulate-bench gpu gpu-wheels python
 
 help:  ## list these targets
@@ -41,6 +42,14 @@ LIGHT_TESTS = $(addprefix tests/,core/base core/interfaces core/ipc core/plugin 
 test-light: $(LIGHT)/installed  ## run the tests that need no torch, on another Python: PYTHON=python3.13
 	OMP_NUM_THREADS=1 $(LIGHT)/bin/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal \
 		-m "not long" $(LIGHT_TESTS) $(ARGS)
+
+# What depends on how transformers' models, caches, tokenizers and configs are made.
+OLDEST_TESTS = $(addprefix tests/,core/model core/engine core/imports plugins/adapters_families plugins/weights_gguf \
+	plugins/test_chat_jinja.py api/test_demo_server.py)
+
+test-oldest: $(OLDEST)/installed  ## run the tests of models and engine with the oldest transformers that is allowed; takes two minutes
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal \
+		-m "not long" $(OLDEST_TESTS) $(ARGS)
 
 attack: $(VENV)/installed-dev  ## attack a served model, and measure a second client meanwhile; needs an idle machine
 	$(BIN)/pytest tests/attack $(ARGS)
@@ -151,6 +160,19 @@ $(LIGHT)/installed: pyproject.toml constraints.txt tests/light_requirements.py |
 	$(LIGHT)/bin/python tests/light_requirements.py > $(LIGHT)/requirements.txt
 	$(LIGHT)/bin/python -m pip install --quiet --constraint constraints.txt --requirement $(LIGHT)/requirements.txt
 	$(LIGHT)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The oldest transformers of pyproject.toml, and what it requires in other versions; all else is seen in llmfw's environment.
+OLDEST_TRANSFORMERS = $(shell sed -n 's/.*"transformers>=\([0-9.]*\)".*/\1/p' pyproject.toml)
+
+$(OLDEST)/installed: $(VENV)/installed-dev
+	$(PYTHON) -m venv --clear --without-pip $(OLDEST)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		> $$($(OLDEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/llmfw.pth
+	grep -v -e '^transformers==' -e '^huggingface-hub==' constraints.txt > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip --disable-pip-version-check install --quiet --constraint $(OLDEST)/constraints.txt \
+		'transformers==$(OLDEST_TRANSFORMERS).*'
+	$(OLDEST)/bin/python -c 'import transformers as t; assert t.__version__.startswith("$(OLDEST_TRANSFORMERS)."), t.__version__'
 	@touch $@
 
 # An environment of their own, in which that of llmfw can be seen: what is installed here, llmfw's own tests do not see.

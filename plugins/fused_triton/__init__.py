@@ -39,7 +39,7 @@ def register_module_passes(register: Register) -> None:
     register(
         "triton-linear",
         f"{_PACKAGE}.linear:LinearPass",
-        summary="products of one to four rows with the weights of linear layers by an own kernel; cuda",
+        summary="products of one or two rows with the weights of linear layers by an own kernel; cuda",
         needs=("torch", "triton"),
         devices=("cuda",),
         rank=5,

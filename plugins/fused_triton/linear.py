@@ -1,7 +1,8 @@
-"""Linear layers whose products with few rows are computed by our kernel.
+"""Linear layers whose products with few rows are computed by our kernels.
 
-A product with one row takes as long as reading the weight. The kernel reads it in whole rows, once, without tensor
-cores. Products with more rows are torch's.
+A product with few rows takes as long as reading the weight. For one or two rows a kernel reads it in whole rows, once,
+without tensor cores. For 3 to 128 rows a kernel with tensor cores is used for the shapes in `tiles.TILINGS`, on GPUs
+that have what it needs. Other products are torch's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from llmfw.core.model.trial.module_trial import agree, is_plain, random_input
 
 from .few_rows import ALIGNMENT, MAX_ROWS, linear_of_few_rows
 from .recognition import DTYPES, no_kernels, replace
+from .tiles import Tiling, can_tile, choose_tilings, fewest_rows, linear_by_tiles, new_counters, rows_class
 
 MIN_OUTPUTS = 512
 """Layers with fewer outputs stay as they are: they would not make enough programs to read at full speed."""
@@ -33,7 +35,7 @@ class LinearPass(ModulePass):
     @torch.inference_mode()
     def apply(self, model: nn.Module) -> int:
         """Replace the layers whose shapes the kernel computes right; return their number."""
-        tried: dict[tuple[object, ...], bool] = {}
+        tried: dict[tuple[object, ...], dict[int, Tiling] | None] = {}
         made: dict[int, FewRowsLinear] = {}
         names: dict[str, nn.Module] = {}
         # One module may have several names: a merged product is a part of each projection.
@@ -43,32 +45,45 @@ class LinearPass(ModulePass):
             weight = module.weight
             kind = (weight.shape, weight.dtype, weight.device, module.bias is None)
             if kind not in tried:
-                tried[kind] = _is_right(module)
-            if tried[kind]:
-                names[name] = made.setdefault(id(module), FewRowsLinear(module))
+                tried[kind] = _right_tilings(module) if _is_right(module) else None
+            tilings = tried[kind]
+            if tilings is not None:
+                names[name] = made.setdefault(id(module), FewRowsLinear(module, tilings))
         replace(model, names)
         return len(made)
 
 
 class FewRowsLinear(nn.Module):
-    """A linear layer that computes up to `MAX_ROWS` rows by our kernel.
+    """A linear layer that computes up to `MAX_ROWS` rows by our kernel, and more by another one or by torch.
+
+    Its products must run in one stream at a time, as those of tilings share counters.
 
     Args:
         linear: layer whose weight and bias are used, not copied.
+        tilings: cuts of products with more than `MAX_ROWS` rows, by class of rows; the others are torch's.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    counters: torch.Tensor | None
+
+    def __init__(self, linear: nn.Linear, tilings: dict[int, Tiling] | None = None) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self.weight = linear.weight
         self.bias = linear.bias
+        self.tilings = tilings or {}
+        counters = new_counters(self.out_features, self.tilings, self.weight.device) if tilings else None
+        self.register_buffer("counters", counters, persistent=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the layer's output, [..., out_features], for `hidden`, [..., in_features]."""
         is_valid = hidden.shape[-1] == self.in_features and hidden.dtype == self.weight.dtype
         if is_valid and 0 < hidden.numel() <= MAX_ROWS * self.in_features:
             return linear_of_few_rows(hidden, self.weight, self.bias)
+        if is_valid and self.counters is not None:
+            tiling = self.tilings.get(rows_class(hidden.numel() // self.in_features) or 0)
+            if tiling is not None:
+                return linear_by_tiles(hidden, self.weight, self.bias, tiling, self.counters)
         return functional.linear(hidden, self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -92,3 +107,19 @@ def _is_right(linear: nn.Linear) -> bool:
     ours = FewRowsLinear(linear)
     inputs = (random_input(rows, linear.in_features, like=linear.weight) for rows in range(1, MAX_ROWS + 1))
     return all(agree(linear(hidden), ours(hidden)) for hidden in inputs)
+
+
+def _right_tilings(linear: nn.Linear) -> dict[int, Tiling]:
+    """Return the tilings by which a layer's products are as torch's. This compiles them, too."""
+    if not can_tile(linear.weight):
+        return {}
+    tilings = choose_tilings(linear.out_features, linear.in_features)
+    ours = FewRowsLinear(linear, tilings)
+
+    def is_right(most: int) -> bool:
+        inputs = (
+            random_input(rows, linear.in_features, like=linear.weight) for rows in (fewest_rows(most), most)
+        )
+        return all(agree(linear(hidden), ours(hidden)) for hidden in inputs)
+
+    return {most: tiling for most, tiling in tilings.items() if is_right(most)}

@@ -21,6 +21,7 @@ PATHS = (
     "fused_triton/kernels_and_torch.py",
     "fused_triton/models_with_passes.py",
     "fused_triton/linear_and_torch.py",
+    "fused_triton/tiles_and_torch.py",
     "sampling_triton/kernels_and_torch.py",
 )
 RUN_NO_KERNEL = (

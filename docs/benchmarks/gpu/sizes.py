@@ -62,7 +62,7 @@ class Sizes:
         copy_bytes: of the copy that gives the bandwidth.
         cube: side of the matrices whose product gives the rate of arithmetic.
         rows: of the products with a layer's matrices.
-        few_rows: of the products with each matrix that our kernel is tried on.
+        few_rows: of the products with each matrix that our kernels are tried on.
         batches: sequences that decode together. One that is twice here is measured twice.
         prompt, output, shared: tokens of each request; `shared` of the prompt stand at the beginning of each in the
             server's stage and in prefill on a prefix.
@@ -124,7 +124,7 @@ FULL = Sizes(
     copy_bytes=4 << 30,
     cube=8192,
     rows=(1, 100, 500),
-    few_rows=(1, 2, 4, 8),
+    few_rows=(1, 2, 8, 32, 64, 104),
     batches=(1, 100, 500, 8, 64, 256, 100),
     prompt=55,
     output=500,

@@ -92,6 +92,11 @@ def compiled(kernel: Any, constants: dict[str, Any], num_warps: int, architectur
     source = ASTSource(kernel, signature, constants, divisible)
     target = GPUTarget("cuda", architecture, 32)
     made = triton.compile(source, target=target, options={"num_warps": num_warps})
+    return usage_of(made)
+
+
+def usage_of(made: Any) -> dict[str, int]:
+    """Return what a compiled kernel needs: bytes of stack and of shared memory, and registers."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
         file.flush()

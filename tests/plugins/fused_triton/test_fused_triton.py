@@ -18,11 +18,12 @@ from ...length import SELECTION
 HERE = Path(__file__).parent
 MAX_SHARED = 99 * 1024
 """Bytes that a program may have on any GPU since sm_80."""
+MAX_SHARED_90 = 227 * 1024
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
-FILES = ("kernels_and_torch.py", "models_with_passes.py", "linear_and_torch.py")
+FILES = ("kernels_and_torch.py", "models_with_passes.py", "linear_and_torch.py", "tiles_and_torch.py")
 
 
 @pytest.mark.slow
@@ -38,16 +39,31 @@ def test_gpu_results_equal_torch() -> None:
 
 @pytest.mark.long
 def test_every_kernel_compiles_for_gpus_without_spilling() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, str(HERE / "compile_kernels.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    usages = json.loads(done.stdout)
-    assert len(usages) == 76
+    usages = compiled_by("compile_kernels.py")
+    assert len(usages) == 48
     for name, usage in usages.items():
         assert usage["STACK"] == usage["LOCAL"] == 0, (name, usage)
         assert usage["REG"] <= 128, (name, usage)
         assert usage["shared"] <= MAX_SHARED, (name, usage)
+
+
+@pytest.mark.long
+def test_tiles_compile_for_tensor_cores_without_spilling() -> None:
+    for name, usage in compiled_by("compile_tiles.py").items():
+        assert usage["STACK"] == usage["LOCAL"] == 0, (name, usage)
+        assert usage["shared"] <= MAX_SHARED_90, (name, usage)
+        if name.startswith("tiles"):
+            assert usage["products"] > 0, (name, usage)
+            assert usage["copies"] >= 2 * 2, (name, usage)  # of weights and inputs, in the loop and before it
+
+
+def compiled_by(script: str) -> dict[str, dict[str, int]]:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(HERE / script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    usages: dict[str, dict[str, int]] = json.loads(done.stdout)
+    return usages
 
 
 def test_the_passes_need_cuda() -> None:
