@@ -82,6 +82,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     attention: Annotated[str, Setting(
         "Attention backend; auto: the best one that can serve the model.",
         aliases=("--attention-backend",), kind="attention", words=("auto",), group="Components")] = "auto"
+    prefill_attention: Annotated[str | None, Setting(
+        "Attention backend for prompts; auto: the best one that can serve the model.",
+        aliases=("--prefill-attention-backend",), unset="the one of --attention; with --attention auto, the best",
+        kind="attention", words=("auto",))] = None
     module_passes: Annotated[str, Setting(
         "Passes that replace modules of the model by faster ones, separated by commas; auto: all that work on the "
         "device.", kind="module_pass", words=("auto", "none"), several=True)] = "auto"

@@ -7,7 +7,7 @@ requests, scheduling and sampling. Importing this module does not import torch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from .layers import LayerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     import torch
 
@@ -52,6 +53,21 @@ class AttentionBackend(ABC):
         self.layers = layers
         self.storage = storage
         self.options = options
+
+    @classmethod
+    def for_part(
+        cls, part: Literal["decode", "prefill"], layers: Sequence[LayerSpec], storage: KVStorage, options: Any
+    ) -> Self:
+        """Build a backend that computes one part of each step; another backend computes the other part.
+
+        By default, builds the same backend as for whole steps. Override this if one part needs less: fewer
+        kernels, less memory.
+
+        Args:
+            part: "decode": in each batch, all sequences have one token. "prefill": `batch.num_single` is 0.
+            layers, storage, options: as for the constructor.
+        """
+        return cls(layers, storage, options)
 
     @classmethod
     @abstractmethod

@@ -33,6 +33,7 @@ class Register(Protocol):
         prepare: str = "",
         needs_fields: Sequence[str] = (),
         devices: Sequence[str] = (),
+        prefill_rank: int | None = None,
     ) -> None:
         """Register a component.
 
@@ -53,6 +54,8 @@ class Register(Protocol):
             devices: types of the devices that the component is for, such as "cuda"; empty: any. On other
                 devices, "auto" skips the component without importing it. For attention backends, module
                 passes and token samplers.
+            prefill_rank: rank for the choice of what computes prompts, if that differs from `rank`, which is
+                then for single tokens. For attention backends.
         """
 
 

@@ -34,7 +34,14 @@ from .hookspecs import HOOK_NAMES, HookSpecs
 from .installed_plugins import find_plugins, spare_libraries
 from .one_line import one_line
 from .package_metadata import name_and_version, without_plugins
-from .registration import check_component, check_devices, check_needs_fields, check_path, meant_hook
+from .registration import (
+    check_component,
+    check_devices,
+    check_needs_fields,
+    check_path,
+    check_prefill_rank,
+    meant_hook,
+)
 from .registry import Entry, Registry, reason_of
 from .requirement import reason_against
 from .slow_import import printing_to_stderr, warn_if_slow
@@ -319,10 +326,12 @@ def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
         prepare: str = "",
         needs_fields: Sequence[str] = (),
         devices: Sequence[str] = (),
+        prefill_rank: int | None = None,
     ) -> None:
         check_component(kind, name, path, summary=summary, needs=needs, rank=rank, prepare=prepare)
         check_needs_fields(kind, name, needs_fields)
         check_devices(kind, name, devices)
+        check_prefill_rank(kind, name, prefill_rank)
         if any((component.kind, component.name) == (kind, name) for component in plugin.components):
             raise PluginError(f"{kind} {name!r} is registered twice; choose another name for one")
         package = (plugin.distribution, plugin.version)
@@ -339,6 +348,7 @@ def _component_register(plugin: LoadedPlugin, kind: str) -> Callable[..., None]:
                 prepare,
                 tuple(needs_fields),
                 tuple(devices),
+                prefill_rank,
             )
         )
 

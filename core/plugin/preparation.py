@@ -35,20 +35,21 @@ def begin_to_prepare(config: EngineConfig, registry: Registry) -> threading.Thre
 
 
 def _may_be_chosen(config: EngineConfig, registry: Registry) -> Iterator[Entry]:
-    choices = {
-        "module_pass": config.module_passes,
-        "attention": config.attention,
-        "token_sampler": config.token_sampler,
-        "policy": config.policy,
-        "eviction": config.eviction,
-        "grammar": config.grammar,
-        "drafter": config.drafter,
-        "logits_processor": config.logits_processors,
-        "weight_loader": config.weight_loader,
-        "model_adapter": config.model_adapter,
-        "quantization_scheme": config.quantization or "none",
-    }
-    for kind, choice in choices.items():
+    choices = (
+        ("module_pass", config.module_passes),
+        ("attention", config.attention),
+        ("attention", config.prefill_attention or "none"),
+        ("token_sampler", config.token_sampler),
+        ("policy", config.policy),
+        ("eviction", config.eviction),
+        ("grammar", config.grammar),
+        ("drafter", config.drafter),
+        ("logits_processor", config.logits_processors),
+        ("weight_loader", config.weight_loader),
+        ("model_adapter", config.model_adapter),
+        ("quantization_scheme", config.quantization or "none"),
+    )
+    for kind, choice in choices:
         try:
             yield from choose(registry, kind, choice).entries
         except ConfigError:  # the engine reports it

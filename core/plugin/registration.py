@@ -76,6 +76,17 @@ def check_devices(kind: str, name: str, devices: Any) -> None:
         raise PluginError(f"{what} is {devices!r}; only {', '.join(CHOSEN_BY_DEVICE)} are chosen by device")
 
 
+def check_prefill_rank(kind: str, name: str, prefill_rank: object) -> None:
+    """Raise PluginError if the rank for prompts is no number, or if components of the kind compute no prompts."""
+    what = f"prefill_rank of {kind} {name!r}"
+    if prefill_rank is None:
+        return
+    if type(prefill_rank) is not int:
+        raise PluginError(f"{what} is {prefill_rank!r}; it must be a whole number")
+    if kind != "attention":
+        raise PluginError(f"{what} is {prefill_rank}; only attention has one")
+
+
 def is_field_name(name: str) -> bool:
     """Return whether a request field may have this name: letters, digits and '_', a letter first."""
     return _FIELD.fullmatch(name) is not None

@@ -57,6 +57,7 @@ class Entry:
             "".
         needs_fields: names of request fields that become active when the component is chosen.
         devices: types of the devices that the component is for; empty: any.
+        prefill_rank: rank for the choice of what computes prompts; None: `rank`.
     """
 
     kind: str
@@ -71,6 +72,7 @@ class Entry:
     prepare: str = ""
     needs_fields: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    prefill_rank: int | None = None
 
     @property
     def full_name(self) -> str:
@@ -147,8 +149,8 @@ class Entry:
                 f"{self}: {problem}; correct the method (`llmfw plugins doctor` lists everything that is wrong)"
             )
 
-    def build(self, component: type[ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
-        """Build an object of the component's class, or of a subclass.
+    def build(self, component: Callable[..., ComponentT], *args: Any, **kwargs: Any) -> ComponentT:
+        """Build an object of the component's class, by the class or by a class method.
 
         Raises:
             ConfigError: the class does not work with these settings.

@@ -6,8 +6,8 @@ Planning must wait until the previous plan has been copied to the device (`_copi
 done long before. Each layer first writes the new keys and values. Then the wrappers read all keys and values
 of a sequence from its pages, so a prefix that several prompts share is read in place.
 
-`planner` calls FlashInfer; `scratch` computes how much scratch memory FlashInfer needs; `writer` chooses what
-writes keys and values.
+`planner` calls FlashInfer; `scratch` computes how much scratch memory FlashInfer needs; `prefill_kernels` chooses the
+kernels for prompts, `writer` what writes keys and values.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import importlib.util
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import torch
@@ -28,12 +28,15 @@ from llmfw.core import AttentionBackend, ComponentError, ForwardBatch, KVStorage
 from llmfw.core.interfaces.kv_dtype import dtype_name, is_fp8
 
 from .kind import Kind
-from .pages import find_pages, one_page
+from .pages import Pages, find_pages, one_page
 from .planner import PLAN_BYTES, GraphBuffers, Planner
+from .prefill_kernels import prefill_kernels
 from .scratch import Scratch, bytes_for_graph, bytes_for_steps, bytes_of_buffers
 from .writer import choose_writer
 
 logger = logging.getLogger(__name__)
+
+Part = Literal["decode", "prefill"]
 
 HEAD_DIMS = (64, 128, 256)
 DTYPES = (torch.float16, torch.bfloat16)
@@ -54,17 +57,25 @@ class FlashInferAttention(AttentionBackend):
                 it.
             decode_tensor_cores: whether to decode on tensor cores; "auto": if at least four query heads share
                 a KV head.
-            prefill_backend: kernels for prefill: "fa2", or "fa3" (compute capability 9.0 only).
+            prefill_backend: kernels for prefill: "fa2", or "fa3" (compute capability 9.0 only); "auto": fa3 if it
+                is faster and its kernels can be loaded.
         """
 
         workspace_mb: Annotated[int, msgspec.Meta(ge=0)] = 0
         decode_tensor_cores: Literal["auto", "on", "off"] = "auto"
-        prefill_backend: Literal["fa2", "fa3"] = "fa2"
+        prefill_backend: Literal["auto", "fa2", "fa3"] = "auto"
 
     options: Options
 
-    def __init__(self, layers: Sequence[LayerSpec], storage: KVStorage, options: Options) -> None:
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        storage: KVStorage,
+        options: Options,
+        parts: Collection[Part] = get_args(Part),
+    ) -> None:
         super().__init__(layers, storage, options)
+        self._parts = parts
         self._device = storage.keys[0].device
         self._scales = {layer.index: _scales(storage, layer.index) for layer in layers}
         self._kinds = {layer.index: Kind.of(layer) for layer in layers}
@@ -78,6 +89,13 @@ class FlashInferAttention(AttentionBackend):
         self._copied = torch.cuda.Event()
         self._load_kernels()
         self._write = choose_writer(layers, storage)
+
+    @classmethod
+    def for_part(
+        cls, part: Part, layers: Sequence[LayerSpec], storage: KVStorage, options: Any
+    ) -> FlashInferAttention:
+        """Build a backend that loads the kernels of one part of each step alone."""
+        return cls(layers, storage, options, (part,))
 
     @classmethod
     def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
@@ -173,12 +191,34 @@ class FlashInferAttention(AttentionBackend):
         )
         pages = one_page(self._device)
         try:
-            for planner in self._planners.values():
-                planner.plan_decode(pages)
-                planner.plan_prefill(pages)
+            if "decode" in self._parts:
+                for planner in self._planners.values():
+                    planner.plan_decode(pages)
+            if "prefill" in self._parts:
+                self._load_prefill(pages)
         except Exception as error:  # from FlashInfer's package, the compiler or the loader
             raise ComponentError(f"FlashInfer's kernels cannot be loaded: {_in_one_line(error)}") from error
         self._copied.record()
+
+    def _load_prefill(self, pages: Pages) -> None:
+        """Load the best kernels for prompts that can be loaded, the same for all kinds of layers."""
+        option = self.options.prefill_backend
+        best, *others = prefill_kernels(option, self._planners, self.storage.stored_as, self._device)
+        try:
+            self._plan_prefill(best, pages)
+        except Exception as error:
+            if not others:
+                raise
+            logger.info(
+                "FlashInfer's kernels %s for prompts cannot be loaded, so %s is used: %s",
+                *(best, others[0], _in_one_line(error)),
+            )
+            self._plan_prefill(others[0], pages)
+
+    def _plan_prefill(self, kernels: str, pages: Pages) -> None:
+        for planner in self._planners.values():
+            planner.use_prefill(kernels)
+            planner.plan_prefill(pages)
 
     def _plan_step(self, batch: ForwardBatch) -> None:
         single, total = batch.num_single, len(batch.query_lens)
@@ -234,7 +274,6 @@ class FlashInferAttention(AttentionBackend):
                 self.storage.page_size,
                 scratch,
                 tensor_cores=self._uses_tensor_cores(kind),
-                prefill_backend=self.options.prefill_backend,
             )
             for kind in kinds
         }
@@ -246,22 +285,17 @@ class FlashInferAttention(AttentionBackend):
 
     def _check_options(self) -> None:
         """Raise ComponentError for an option that this model or this device does not allow."""
+        if "prefill" in self._parts:
+            prefill_kernels(
+                *(self.options.prefill_backend, self._kinds.values(), self.storage.stored_as, self._device)
+            )
+        if "decode" not in self._parts:
+            return
         for kind in self._kinds.values():
             if self.options.decode_tensor_cores == "off" and kind.num_shared not in CORES_GROUPS:
                 raise ComponentError(
                     f"attention.decode_tensor_cores=off: {kind.num_shared} query heads share a key head; "
                     f"without tensor cores it can be {_one_of(CORES_GROUPS)}"
-                )
-        if self.options.prefill_backend == "fa3":
-            if is_fp8(self.storage.stored_as):
-                raise ComponentError(
-                    "attention.prefill_backend=fa3 has no kernel for keys and values in "
-                    f"{dtype_name(self.storage.stored_as)}; fa2 has"
-                )
-            major, minor = torch.cuda.get_device_capability(self._device)
-            if major != 9:
-                raise ComponentError(
-                    f"attention.prefill_backend=fa3 needs compute capability 9.0; this device has {major}.{minor}"
                 )
 
 

@@ -62,7 +62,6 @@ class Planner:
         page_size: tokens in a page.
         scratch: scratch memory, shared with the planners of other kinds.
         tensor_cores: whether to decode with the prefill kernel, which uses tensor cores.
-        prefill_backend: "fa2" or "fa3".
     """
 
     def __init__(
@@ -75,14 +74,13 @@ class Planner:
         scratch: Scratch,
         *,
         tensor_cores: bool,
-        prefill_backend: str,
     ) -> None:
         self._flashinfer = flashinfer
         self._kind = kind
         self._page_size = page_size
         self._scratch = scratch
         self._tensor_cores = tensor_cores
-        self._prefill_backend = prefill_backend
+        self._prefill: Any = None
         self._graphs: dict[int, Any] = {}
         self._has_decoded = False
         self._common = {
@@ -104,6 +102,12 @@ class Planner:
             self._plan_whole(self._decode, pages)
             self._has_decoded = True
         return self._decode
+
+    def use_prefill(self, kernels: str) -> None:
+        """Compute prompts by the kernels "fa2" or "fa3"; call this before `plan_prefill`."""
+        self._prefill = self._flashinfer.BatchPrefillWithPagedKVCacheWrapper(
+            self._scratch.at_least(0), kv_layout="NHD", backend=kernels
+        )
 
     def plan_prefill(self, pages: Pages) -> Any:
         """Plan sequences whose new tokens, one or more, are their last ones; return their wrapper."""
@@ -180,12 +184,6 @@ class Planner:
     @cached_property
     def _decode(self) -> Any:
         return self._new_decode(self._scratch.at_least(0))
-
-    @cached_property
-    def _prefill(self) -> Any:
-        return self._flashinfer.BatchPrefillWithPagedKVCacheWrapper(
-            self._scratch.at_least(0), kv_layout="NHD", backend=self._prefill_backend
-        )
 
     @cached_property
     def _integers(self) -> torch.Tensor:

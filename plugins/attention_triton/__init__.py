@@ -12,5 +12,5 @@ def register_attention_backends(register: Register) -> None:
         summary="our own paged kernels, split over keys for decoding; CUDA devices from Ampere on",
         needs=("triton",),
         devices=("cuda",),
-        rank=10,
+        rank=20,  # measured: decodes faster than FlashInfer's kernels nearly everywhere
     )

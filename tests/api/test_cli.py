@@ -84,6 +84,8 @@ FLAGS = {
     "--max-logit-bias 300": ("max_logit_bias", 300),
     "--reasoning-parser none": ("reasoning_parser", None),
     "--attention torch": ("attention", "torch"),
+    "--prefill-attention auto": ("prefill_attention", "auto"),
+    "--prefill-attention-backend torch": ("prefill_attention", "torch"),
     "--grammar llguidance": ("grammar", "llguidance"),
     "--grammar none": ("grammar", "none"),
     "--grammar-timeout 2.5": ("grammar_timeout", 2.5),

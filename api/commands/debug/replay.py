@@ -34,8 +34,11 @@ def replay_command(
     changes: dict[str, object] = {"attention": attention, "device": device}
     if model is not None:
         changes["model"] = resolve_model(model, registry).path
+    changes = {name: value for name, value in changes.items() if value}
+    if attention is not None:
+        changes["prefill_attention"] = None  # the named backend computes all
     num_steps = num_tokens = num_differing = 0
-    for replayed in replay(file, registry, **{name: value for name, value in changes.items() if value}):
+    for replayed in replay(file, registry, **changes):
         num_steps += 1
         num_tokens += len(replayed.token_ids)
         differences = replayed.differences

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MEANINGLESS = {
     "attention": "--attention",
+    "prefill_attention": "--prefill-attention",
     "model_adapter": "--model-adapter",
     "module_passes": "--module-passes",
     "token_sampler": "--token-sampler",

@@ -1,4 +1,4 @@
-"""Chooses the attention backend that serves a model."""
+"""Chooses the attention backends that serve a model: one for single tokens, and one for prompts, often the same."""
 
 from __future__ import annotations
 
@@ -13,35 +13,45 @@ from llmfw.core.base.errors import ComponentError, ConfigError
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype
 from llmfw.core.interfaces.kv_storage import KVStorage
+from llmfw.core.model.attention.split_attention import SplitAttention
 from llmfw.core.model.models import LoadedModel
-from llmfw.core.plugin.choice import Rejection, choose
+from llmfw.core.plugin.choice import Rejection
 from llmfw.core.plugin.defaults import name_of
+from llmfw.core.plugin.option_keys import options_of
 from llmfw.core.plugin.registry import Entry, Registry
 
+from .attention_search import KIND, AttentionSearch, Part, own_options
+from .chosen_attention import ChosenAttention
 from .memory_plan import StepSizes, graph_sizes
 
 logger = logging.getLogger(__name__)
 
 
 def check_attention(config: EngineConfig, registry: Registry) -> None:
-    """Check `--attention` and its options before the model is loaded, which may take minutes.
+    """Check `--attention`, `--prefill-attention` and their options before the model is loaded, which may take
+    minutes.
 
     Raises:
-        ConfigError: the named backend or an option does not exist. With "auto": every backend that can
-            be imported lacks an option.
-        ComponentError: the named backend cannot be imported, or lacks a requirement.
+        ConfigError: a named backend or an option does not exist. With "auto": every backend that can be
+            imported lacks an option.
+        ComponentError: a named backend cannot be imported, or lacks a requirement.
     """
-    if config.attention != "auto":
-        registry.find("attention", config.attention).build_options(config.options)
-    elif any(key.startswith("attention.") for key in config.options):
-        _check_options_of_any(registry.entries("attention"), config.options)
+    settings = (config.attention, config.prefill_attention)
+    named = [registry.find(KIND, name) for name in dict.fromkeys(settings) if name not in (None, "auto")]
+    for entry in named:
+        entry.build_options(
+            own_options(entry, registry.entries(KIND) if "auto" in settings else named, config.options)
+        )
+    if not named and options_of(KIND, (), config.options):
+        _check_options_of_any(registry.entries(KIND), config.options)
 
 
 def _check_options_of_any(entries: Sequence[Entry], options: Mapping[str, OptionValue]) -> None:
+    """Raise ConfigError if no backend has these options, alone or together with another one."""
     refusals = []
     for entry in entries:
         try:
-            entry.build_options(options)
+            entry.build_options(own_options(entry, entries, options))
         except ComponentError:  # `choose_attention` skips this backend, and reports the error as the reason
             continue
         except ConfigError as error:
@@ -54,35 +64,34 @@ def _check_options_of_any(entries: Sequence[Entry], options: Mapping[str, Option
 
 def choose_attention(
     config: EngineConfig, registry: Registry, model: LoadedModel, device: torch.device, storage: KVStorage
-) -> tuple[str, AttentionBackend]:
-    """Return the name of an attention backend, and the backend: the requested one, or the best that can serve
-    the model.
+) -> ChosenAttention:
+    """Build the requested attention backends, or the best that can serve the model.
 
     Raises:
-        ComponentError: the requested backend cannot serve the model, or none can; the message gives the
-            reasons.
+        ConfigError: an option does not exist.
+        ComponentError: a requested backend cannot serve the model, or none can; the message gives the reasons.
     """
-    choice = choose(registry, "attention", config.attention, device.type)
-    reasons: list[str] = []
-    elsewhere: list[str] = []
-    for entry in choice.entries:
-        found = choice.attempt(entry, partial(_build, entry, config, model, device, storage))
-        if not isinstance(found, Rejection):
-            passed_over = f" ({'; '.join(reasons)})" if reasons else ""
-            logger.info("Attention backend: %s%s", entry.name, passed_over)
-            if elsewhere:
-                logger.debug(
-                    "Attention backends for other devices than %s: %s", device.type, ", ".join(elsewhere)
-                )
-            return name_of(registry, entry), found
-        if found.is_for_other_device:
-            elsewhere.append(f"{entry.name} ({found.reason})")
-        else:
-            reasons.append(f"{entry.name}: {found.reason}")
-    listed = "; ".join(reasons + elsewhere) or "no plugin brings one"
-    if config.kv_cache_dtype != "auto":
-        listed += f" (--kv-cache-dtype is {config.kv_cache_dtype})"
-    raise ComponentError(f"no attention backend can serve {model.architecture} on {device}: {listed}")
+
+    def build(
+        entry: Entry, part: Part | None, options: AttentionBackend.Options, backend: type[AttentionBackend]
+    ) -> AttentionBackend:
+        made = backend if part is None else partial(backend.for_part, part)
+        return entry.build(made, model.layers, storage, options)
+
+    unsupported = partial(_unsupported, model, device, storage.stored_as)
+    search = AttentionSearch[AttentionBackend](config, registry, device.type, unsupported, build)
+    found = search.find()
+    reasons, elsewhere = _listed(search.rejections)
+    if found is None:
+        raise _none_can_serve(config, model, device, reasons + elsewhere)
+    name, backend = name_of(registry, found.decode), found.results[0]
+    if found.prefill != found.decode:
+        name += f", prompts: {name_of(registry, found.prefill)}"
+        backend = SplitAttention(*found.results)
+    logger.info("Attention backend: %s%s", name, f" ({'; '.join(reasons)})" if reasons else "")
+    if elsewhere:
+        logger.debug("Attention backends for other devices than %s: %s", device.type, ", ".join(elsewhere))
+    return ChosenAttention(name, backend, found.decode, found.prefill)
 
 
 def attention_bytes(
@@ -93,9 +102,9 @@ def attention_bytes(
     steps: StepSizes,
     num_pages: int,
 ) -> int:
-    """Return the memory that the attention backend will take on the device for steps, in bytes.
+    """Return the memory that the attention backends will take on the device for steps, in bytes.
 
-    Asks the backend that `choose_attention` tries first, of those that support the model; 0 if none does.
+    Asks the backends that `choose_attention` tries first, of those that support the model; 0 if none does.
 
     Args:
         steps: sizes of the largest steps.
@@ -104,19 +113,18 @@ def attention_bytes(
     Raises:
         ConfigError: an option does not exist.
     """
-    choice = choose(registry, "attention", config.attention, device.type)
 
-    def ask(entry: Entry, backend: type[AttentionBackend]) -> int | str:
-        stored_as = choose_kv_dtype(config.kv_cache_dtype, model.dtype)
-        if reason := _unsupported(backend, model, device, stored_as):
-            return reason
+    def ask(
+        entry: Entry, part: Part | None, options: AttentionBackend.Options, backend: type[AttentionBackend]
+    ) -> int:
         found: object = backend.step_bytes(
             model.layers,
-            entry.build_options(config.options),
+            options,
             str(device),
             num_sequences=steps.max_running,
             num_pages=num_pages,
-            graph_sizes=graph_sizes(steps.max_graph_size),
+            # Graphs have no prompts.
+            graph_sizes=() if part == "prefill" else graph_sizes(steps.max_graph_size),
         )
         if not isinstance(found, int) or found < 0:
             raise ComponentError(
@@ -124,15 +132,13 @@ def attention_bytes(
             )
         return found
 
-    for entry in choice.entries:
-        found = choice.attempt(entry, partial(ask, entry))
-        if not isinstance(found, Rejection):
-            return found
-    return 0
+    unsupported = partial(_unsupported, model, device, choose_kv_dtype(config.kv_cache_dtype, model.dtype))
+    found = AttentionSearch[int](config, registry, device.type, unsupported, ask).find()
+    return 0 if found is None else sum(found.results)
 
 
 def _unsupported(
-    backend: type[AttentionBackend], model: LoadedModel, device: torch.device, stored_as: torch.dtype
+    model: LoadedModel, device: torch.device, stored_as: torch.dtype, backend: type[AttentionBackend]
 ) -> str | None:
     """Return the reason why a class of backends cannot serve the model; None if it can."""
     reason = backend.unsupported(model.layers, str(device), model.dtype)
@@ -141,21 +147,19 @@ def _unsupported(
     return reason
 
 
-def _build(
-    entry: Entry,
-    config: EngineConfig,
-    model: LoadedModel,
-    device: torch.device,
-    storage: KVStorage,
-    backend: type[AttentionBackend],
-) -> AttentionBackend | str:
-    """Build an attention backend of a class and return it, or return the reason why the class cannot serve
-    the model.
+def _listed(rejections: Mapping[Entry, Rejection]) -> tuple[list[str], list[str]]:
+    """Return why backends cannot be used, and which are for other devices."""
+    here = {entry: each for entry, each in rejections.items() if not each.is_for_other_device}
+    return (
+        [f"{entry.name}: {each.reason}" for entry, each in here.items()],
+        [f"{entry.name} ({each.reason})" for entry, each in rejections.items() if entry not in here],
+    )
 
-    Raises:
-        ConfigError: an option does not exist.
-        ComponentError: the backend cannot be built, for example because its kernels do not load.
-    """
-    if reason := _unsupported(backend, model, device, storage.stored_as):
-        return reason
-    return entry.build(backend, model.layers, storage, entry.build_options(config.options))
+
+def _none_can_serve(
+    config: EngineConfig, model: LoadedModel, device: torch.device, reasons: Sequence[str]
+) -> ComponentError:
+    listed = "; ".join(reasons) or "no plugin brings one"
+    if config.kv_cache_dtype != "auto":
+        listed += f" (--kv-cache-dtype is {config.kv_cache_dtype})"
+    return ComponentError(f"no attention backend can serve {model.architecture} on {device}: {listed}")

@@ -39,7 +39,7 @@ class BuiltExecutor:
 
     Attributes:
         executor: executor of steps.
-        attention: name of the attention backend.
+        attention: name of the attention backend; names of both, if prompts have another one.
         storage: storage of keys and values.
         faults: finds the cause of a failed step.
         processors: logits processors that requests may ask for.
@@ -75,29 +75,29 @@ def build_executor(
     # If host and device share their memory and no step is captured, neither copies nor padding are needed.
     is_shared = make_graph is None
     storage = _storage(foundation, num_padding=0 if is_shared else 1)
-    name, backend = choose_attention(config, registry, model, device, storage)
+    attention = choose_attention(config, registry, model, device, storage)
     staging = Staging(device, packs=not is_shared)
     page_table = _page_table(foundation, staging, is_shared=is_shared)
     drawing = choose_token_sampler(
         config.token_sampler, registry, model.vocab_size, device, may_wait=is_shared
     )
     sampler = Sampler(capacity.max_running, model.vocab_size, device, CheckedTokenSampler(drawing), staging)
-    faults = StepFaults(registry, device, name, drawing.entry)
+    faults = StepFaults(registry, device, attention, drawing.entry)
     processors = build_processors(config, registry, model.vocab_size, device)
     rows = ProcessorRows(processors, capacity.max_running, staging, device) if processors else None
     states = state_storage(model, capacity, device)
     executor = Executor(
-        model, backend, sampler, page_table, staging, device, clock, faults.users, rows, states
+        model, attention.backend, sampler, page_table, staging, device, clock, faults.users, rows, states
     )
     if make_graph is not None and capacity.max_graph_size:
-        reason = backend.graph_unsupported()
+        reason = attention.backend.graph_unsupported()
         if reason is None:
             sizes = graph_sizes(capacity.max_graph_size)
             capture_all = config.cuda_graph == "on"
             executor.use_graphs(make_graph, sizes, capture_all=capture_all, describe=faults.describe)
         else:
-            logger.info("No CUDA graphs: attention backend %s: %s", name, reason)
-    return BuiltExecutor(executor, name, storage, faults, processors)
+            logger.info("No CUDA graphs: attention backend %s: %s", attention.decode.name, reason)
+    return BuiltExecutor(executor, attention.name, storage, faults, processors)
 
 
 def _page_table(foundation: Foundation, staging: Staging, *, is_shared: bool) -> PageTable:

@@ -19,6 +19,8 @@ from llmfw.core.plugin.blame import component_at_fault
 from llmfw.core.plugin.registry import Entry, Registry
 from llmfw.core.plugin.returned import WrongReturnError
 
+from .chosen_attention import ChosenAttention
+
 logger = logging.getLogger(__name__)
 
 KINDS = ("attention", "module_pass", "quantization_scheme", "model_adapter", "token_sampler")
@@ -30,12 +32,12 @@ class StepFaults:
     Args:
         registry: registry of the components.
         device: device on which steps run.
-        attention: name of the attention backend in use.
+        attention: the attention backends in use.
         token_sampler: the token sampler in use.
     """
 
     def __init__(
-        self, registry: Registry, device: torch.device, attention: str, token_sampler: Entry
+        self, registry: Registry, device: torch.device, attention: ChosenAttention, token_sampler: Entry
     ) -> None:
         self._token_sampler = token_sampler
         self._registry = registry
@@ -65,7 +67,7 @@ class StepFaults:
 
         Names those of other packages than llmfw's, if there are any.
         """
-        found = {self._registry.find("attention", self._attention), self._token_sampler}
+        found = {self._attention.decode, self._attention.prefill, self._token_sampler}
         found |= {
             self._registry.find(use.kind, f"{use.plugin}/{use.name}") for use in self._registry.ledger.uses()
         }
@@ -76,6 +78,6 @@ class StepFaults:
         """Return the component whose code was running, the innermost if several; None if no component's code
         was."""
         if isinstance(error, WrongReturnError):
-            return error.entry or self._registry.find("attention", self._attention)
+            return error.entry or self._attention.suspect
         components = [entry for kind in KINDS for entry in self._registry.entries(kind)]
         return component_at_fault(error, components)

@@ -28,6 +28,8 @@ from llmfw.core.plugin.returned import WrongReturnError
 from ..states.row_states import RowStates
 from ..states.state_mixer import StateCall
 from .mask_rules import MaskFunction, MaskMarkers
+from .output_check import check_output
+from .split_attention import SplitAttention
 
 IMPLEMENTATION = "llmfw"
 
@@ -89,7 +91,7 @@ class AttentionStep:
     @property
     def backend(self) -> AttentionBackend:
         """Backend that has planned this step, for module passes that call it directly."""
-        return self._backend
+        return self._backend.planned if isinstance(self._backend, SplitAttention) else self._backend
 
     @property
     def layers(self) -> Layers:
@@ -129,9 +131,7 @@ class AttentionStep:
             s_aux,
         )
         _, num_heads, num_tokens, _ = query.shape
-        expected = (num_tokens, num_heads, value.shape[-1])
-        if not isinstance(output, torch.Tensor) or output.shape != expected or output.dtype != query.dtype:
-            raise _wrong_output(output, expected, query.dtype)
+        check_output(output, (num_tokens, num_heads, value.shape[-1]), query.dtype)
         return output.unsqueeze(0)
 
     def mix(self, call: StateCall) -> Any:
@@ -170,14 +170,6 @@ class RelayedStep:
         assert isinstance(index, int)
         self.called.append(index)
         return self._step.attend(module, query, key, value, attention_mask, **kwargs)
-
-
-def _wrong_output(output: object, shape: tuple[int, ...], dtype: torch.dtype) -> WrongReturnError:
-    if not isinstance(output, torch.Tensor):
-        return WrongReturnError(f"forward() returned {type(output).__name__} in place of a tensor")
-    return WrongReturnError(
-        f"forward() returned {output.dtype} {list(output.shape)} in place of {dtype} {list(shape)}"
-    )
 
 
 def attend(

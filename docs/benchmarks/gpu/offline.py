@@ -68,7 +68,7 @@ class Offline:
 
     Args:
         task: says which model, and how much room there is.
-        attention: name of the backend.
+        attention: name of the backend; prompts have the task's `prefill_attention`, if it names one.
         settings: further ones of `EngineConfig`.
     """
 
@@ -80,6 +80,7 @@ class Offline:
             "device": sizes.device,
             "dtype": sizes.dtype,
             "attention": attention,
+            "prefill_attention": task.prefill_attention,
             "context_length": sizes.context,
             "max_total_tokens": sizes.kv_tokens,
             "max_running_requests": sizes.most_running,
@@ -96,7 +97,7 @@ class Offline:
 
     @property
     def attention(self) -> str:
-        """The backend in use."""
+        """The backend in use, or both if prompts have another one."""
         return self.engine.info.attention
 
     def prompts(self, count: int, length: int, shared: Sequence[int] = ()) -> list[list[int]]:

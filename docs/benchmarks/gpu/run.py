@@ -94,6 +94,8 @@ def run_stage(name: str, task: Task, limit: float, log: IO[bytes]) -> list[Line]
     """Run a stage in a process of its own; return its lines, of which the last one says if it failed."""
     command = [sys.executable, str(HERE / "stage.py"), name, "--work", str(task.work)]
     command += ["--attention", task.attention, *(["--dry"] if task.dry else [])]
+    if task.prefill_attention is not None:
+        command += ["--prefill-attention", task.prefill_attention]
     command += ["--batches", *map(str, task.batches)]
     log.write(f"\n===== {name}\n".encode())
     log.flush()
@@ -139,6 +141,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--dry", action="store_true", help="on a CPU, with a tiny model")
     add("--stages", nargs="+", choices=STAGES, default=list(STAGES), metavar="NAME", help=", ".join(STAGES))
     add("--attention", default="auto", metavar="NAME", help="attention backend to measure with")
+    add("--prefill-attention", metavar="NAME", help="attention backend to measure prompts with")
     add("--batches", nargs="+", type=int, default=[], metavar="N", help="sequences that decode together")
     add("--total", type=float, default=TOTAL_S, metavar="SECONDS", help="most of all stages together")
     add("--page", type=Path, help="a page whose table is to be replaced")
@@ -154,7 +157,10 @@ def main() -> None:
     results = Results(out, about)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, (out / "log.txt").open("wb") as log:
-        task = Task(options.dry, Path(folder), options.attention, tuple(options.batches))
+        task = Task(
+            *(options.dry, Path(folder), options.attention, tuple(options.batches)),
+            prefill_attention=options.prefill_attention,
+        )
         for name in (name for name in STAGES if name in options.stages):
             left = options.total - (time.monotonic() - begun)
             if left > 5:

@@ -40,10 +40,14 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--attention", default="auto")
+    parser.add_argument("--prefill-attention")
     parser.add_argument("--batches", nargs="*", type=int, default=[])
     parser.add_argument("--dry", action="store_true")
     options = parser.parse_args()
-    task = Task(options.dry, options.work, options.attention, tuple(options.batches))
+    task = Task(
+        *(options.dry, options.work, options.attention, tuple(options.batches)),
+        prefill_attention=options.prefill_attention,
+    )
     sys.exit(not run_stage(options.name, task))
 
 

@@ -22,12 +22,14 @@ class Task:
         work: folder for what stages leave for each other; of this run alone.
         attention: the backend to measure with; "auto": the one that llmfw chooses.
         batches: sequences that decode together, in place of those of `sizes`; empty: those.
+        prefill_attention: the backend to measure prompts with; None: the one that llmfw chooses with `attention`.
     """
 
     dry: bool
     work: Path
     attention: str = "auto"
     batches: tuple[int, ...] = ()
+    prefill_attention: str | None = None
 
     @property
     def sizes(self) -> Sizes:

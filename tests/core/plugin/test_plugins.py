@@ -73,6 +73,8 @@ WRONG_CALLS = {
     "register('a', 'm:C', needs_fields=['a-b'])": "has 'a-b', which is not the name of a request field",
     "register('a', 'm:C', devices='cuda')": "devices of policy 'a' is 'cuda'; it must be a sequence of names",
     "register('a', 'm:C', devices=['cuda:0'])": "has 'cuda:0', which is not the type of a device",
+    "register('a', 'm:C', prefill_rank=2)": "prefill_rank of policy 'a' is 2; only attention has one",
+    "register('a', 'm:C', prefill_rank='high')": "is 'high'; it must be a whole number",
     "register('a', 'm:C', speed=3)": "unexpected keyword argument 'speed'",
 }
 

@@ -105,6 +105,69 @@ def test_fp8_prompts_do_not_use_fa3(flashinfer: Backend, monkeypatch: pytest.Mon
         flashinfer([case.spec], case.storage, flashinfer.Options(prefill_backend="fa3"))
 
 
+@pytest.mark.parametrize(
+    ("capability", "changes", "expected"),
+    [
+        ((9, 0), {}, "fa3"),
+        ((8, 0), {}, "fa2"),
+        ((10, 0), {}, "fa2"),
+        ((9, 0), {"sliding_window": 5}, "fa2"),
+        ((9, 0), {"softcap": 30.0}, "fa2"),
+        ((9, 0), {"head_dim": 64}, "fa2"),
+    ],
+)
+def test_fa3_is_taken_where_it_was_measured(
+    flashinfer: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+    capability: tuple[int, int],
+    changes: dict[str, Any],
+    expected: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    case = AttentionCase(make_layer(**({"head_dim": 128} | changes)), RAGGED, 1)
+    case.check(flashinfer, 1e-5)
+    assert [given["backend"] for given in called("PrefillWithPagedKVCacheWrapper.__init__")] == [expected]
+
+
+@pytest.mark.parametrize("option", ["auto", "fa3"])
+def test_without_fa3_kernels_auto_uses_fa2(
+    flashinfer: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, option: Any
+) -> None:
+    """For all kinds of layers, also if it is the second one whose kernel is missing."""
+    whole = fake_flashinfer.BatchPrefillWithPagedKVCacheWrapper.plan
+
+    def plan(self: Any, *args: Any, **kwargs: Any) -> None:
+        wrappers = called("PrefillWithPagedKVCacheWrapper.__init__")
+        if wrappers[-1]["backend"] == "fa3" and len(wrappers) > 1:
+            raise RuntimeError("JIT compilation is disabled")
+        whole(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(fake_flashinfer.BatchPrefillWithPagedKVCacheWrapper, "plan", plan)
+    specs = [make_layer(index=i, head_dim=128, scale=0.1 * (i + 1)) for i in range(2)]
+    storage = KVStorage(specs, 4, 1, torch.float32, torch.device("cpu"))
+    if option == "fa3":
+        with pytest.raises(ComponentError, match="JIT compilation is disabled"):
+            flashinfer(specs, storage, flashinfer.Options(prefill_backend="fa3"))
+        return
+    with caplog.at_level("INFO"):
+        flashinfer(specs, storage, flashinfer.Options())
+    assert "kernels fa3 for prompts cannot be loaded, so fa2 is used: RuntimeError: JIT" in caplog.text
+    used = [given["backend"] for given in called("PrefillWithPagedKVCacheWrapper.__init__")]
+    assert used == ["fa3", "fa3", "fa2", "fa2"]
+
+
+@pytest.mark.parametrize(("part", "other"), [("decode", "Prefill"), ("prefill", "Decode")])
+def test_one_part_needs_none_of_the_others_kernels(flashinfer: Backend, part: Any, other: str) -> None:
+    lengths = [(3, 1), (9, 1)] if part == "decode" else [(0, 5), (4, 2)]
+    case = AttentionCase(make_layer(head_dim=64), lengths, 1)
+    options = flashinfer.Options() if part == "decode" else flashinfer.Options(decode_tensor_cores="off")
+    built = flashinfer.for_part(part, [case.spec], case.storage, options)
+    built.plan(case.batch)
+    torch.testing.assert_close(case.forward(built).double(), case.expected(), atol=1e-5, rtol=1e-5)
+    assert not [name for name, _ in fake_flashinfer.calls if other in name]
+
+
 @pytest.mark.parametrize("is_static", [False, True])
 def test_layers_of_one_kind_share_a_plan(flashinfer: Backend, is_static: bool) -> None:
     lengths = [(length, 1) for length in (0, 4, 30)] if is_static else RAGGED

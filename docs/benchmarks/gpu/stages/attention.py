@@ -29,7 +29,9 @@ LARGE = 100e6
 """Bytes of keys and values from which on a call is long enough to be held to the goals."""
 
 DECODE_VARIANTS = {"flashinfer": {" without tensor cores": {"attention.decode_tensor_cores": "off"}}}
-PROMPT_VARIANTS = {"flashinfer": {" fa3": {"attention.prefill_backend": "fa3"}}}
+PROMPT_VARIANTS = {
+    "flashinfer": {f" {kernels}": {"attention.prefill_backend": kernels} for kernels in ("fa2", "fa3")}
+}
 """Options of backends that single tokens, and a prompt, are measured with, too."""
 
 

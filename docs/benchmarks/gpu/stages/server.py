@@ -46,6 +46,8 @@ def serving(task: Task) -> Iterator[str]:
     command = [sys.executable, "-m", "llmfw.api", "serve", str(task.model), "--load-format", "dummy"]
     command += ["--port", str(port), "--device", sizes.device, "--dtype", sizes.dtype]
     command += ["--attention", task.attention, "--context-length", str(sizes.context)]
+    if task.prefill_attention is not None:
+        command += ["--prefill-attention", task.prefill_attention]
     command += ["--max-total-tokens", str(sizes.kv_tokens)]
     command += ["--max-running-requests", str(sizes.most_running)]
     # It stays in this stage's group of processes, so that it ends with it whatever happens.

@@ -78,14 +78,15 @@ def engine(llama: Path, request: pytest.FixtureRequest) -> Engine:
     return build_with(FRAGILE, llama, overlap=request.param == "overlapped")
 
 
-def build_with(attention: Entry, llama: Path, *, overlap: bool) -> Engine:
+def build_with(attention: Entry, llama: Path, *, overlap: bool, prefill: Entry | None = None) -> Engine:
     others = (each for each in installed() if each.kind in ("policy", "eviction", "token_sampler"))
-    components = Registry([attention, TRIE, *others])
+    components = Registry([attention, TRIE, *others, *([] if prefill is None else [prefill])])
     config = EngineConfig(
         model=str(llama),
         device="cpu",
         dtype="float32",
         attention=attention.name,
+        prefill_attention=None if prefill is None else prefill.name,
         grammar="trie",
         module_passes="none",
         overlap=overlap,
@@ -180,6 +181,27 @@ def test_a_wrong_output_is_the_backends_failure(
     assert event.error is not None
     assert event.error.startswith("attention 'wrong' of plugin 'ext' failed on this request")
     assert re.search(said, caplog.text)
+
+
+@pytest.mark.parametrize("beside_another", [False, True])
+def test_of_two_backends_the_faulty_one_is_named(
+    beside_another: bool, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the step has single tokens, which the other backend has computed."""
+    monkeypatch.setattr(WrongAttention, "wrong", staticmethod(lambda output: None))
+    other = Entry(
+        "attention", "other", f"{TorchAttention.__module__}:TorchAttention", "two", "llmfw-two", "1"
+    )
+    engine = build_with(other, llama, overlap=False, prefill=WRONG)
+    if beside_another:
+        engine.add(Request(id="good", prompt=[3, 4], sampling=GREEDY))
+        engine.step()
+    engine.add(Request(id="bad", prompt=list(range(20, 20 + BAD)), sampling=GREEDY))
+    errors = [event.error for event in drain(engine) if event.error]
+    assert len(errors) == 1 + beside_another
+    assert all(
+        error.startswith("attention 'wrong' of plugin 'ext' failed on this request") for error in errors
+    )
 
 
 @pytest.mark.long

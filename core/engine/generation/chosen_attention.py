@@ -1,0 +1,34 @@
+"""The attention backends that serve a model: one, or one for single tokens and one for prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.model.attention.split_attention import SplitAttention
+from llmfw.core.plugin.registry import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenAttention:
+    """What computes attention.
+
+    Attributes:
+        name: name for people: "NAME", or "NAME, prompts: NAME" if there are two backends.
+        backend: the backend that the executor uses.
+        decode: registry entry of the backend for single tokens.
+        prefill: registry entry of the backend for prompts; equal to `decode` if there is one backend.
+    """
+
+    name: str
+    backend: AttentionBackend
+    decode: Entry
+    prefill: Entry
+
+    @property
+    def suspect(self) -> Entry:
+        """Entry of the backend that probably caused an error of which nothing else tells the cause."""
+        backend = self.backend
+        if isinstance(backend, SplitAttention) and backend.suspect is backend.prefill:
+            return self.prefill
+        return self.decode

@@ -1,0 +1,167 @@
+"""Two attention backends that share the work of each step: one for single tokens, one for prompts.
+
+Sequences are independent of each other, so the result is that of one backend. Both backends read and write the same
+storage. Each writes the keys and values of its own tokens, so each layer's output needs only its own part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from llmfw.core.interfaces.attention import AttentionBackend
+from llmfw.core.interfaces.forward_batch import ForwardBatch
+from llmfw.core.interfaces.layers import LayerSpec
+
+from .output_check import check_output
+
+
+class _Part(NamedTuple):
+    """What one backend computes of a step that has both single tokens and prompts."""
+
+    backend: AttentionBackend
+    batch: ForwardBatch
+    tokens: slice
+
+
+class SplitAttention(AttentionBackend):
+    """Hands single tokens to one backend, and prompts to another.
+
+    Args:
+        decode: backend for single tokens; the only one in CUDA graphs.
+        prefill: backend for sequences of several tokens: prompts, and drafts to verify. Built for the same layers
+            and the same storage as `decode`.
+
+    Attributes:
+        decode, prefill: the constructor's arguments.
+        suspect: the backend that probably caused an error of which nothing else tells the cause: the one that was
+            called last, or the one that has written to the page table.
+    """
+
+    def __init__(self, decode: AttentionBackend, prefill: AttentionBackend) -> None:
+        super().__init__(decode.layers, decode.storage, decode.options)
+        self.decode = decode
+        self.prefill = prefill
+        self.suspect = decode
+        # Both do: else torch needs its threads.
+        self.has_own_threads = decode.has_own_threads and prefill.has_own_threads
+        self._whole: AttentionBackend | None = decode
+        self._parts: tuple[_Part, ...] = ()
+        self._has_written = False
+
+    @property
+    def planned(self) -> AttentionBackend:
+        """Backend that computes all of the planned step: one of the two, or this one if both do."""
+        return self if self._whole is None else self._whole
+
+    @classmethod
+    def unsupported(cls, layers: Sequence[LayerSpec], device: str, dtype: torch.dtype) -> str | None:
+        """Return None: who builds the two backends asks their classes."""
+        return None
+
+    @classmethod
+    def storage_unsupported(cls, device: str, dtype: torch.dtype, stored_as: torch.dtype) -> str | None:
+        """Return None: who builds the two backends asks their classes."""
+        return None
+
+    def graph_unsupported(self) -> str | None:
+        """Return what the backend for single tokens does: graphs have nothing else."""
+        return self.decode.graph_unsupported()
+
+    def plan(self, batch: ForwardBatch) -> None:
+        """Let one backend plan the step, or both a part of it."""
+        single = batch.num_single
+        if single == len(batch.query_lens):
+            self._plan_whole(self.decode, batch)
+        elif single == 0:
+            self._plan_whole(self.prefill, batch)
+        else:
+            self._plan_parts(batch)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        layer: LayerSpec,
+        batch: ForwardBatch,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the output of the backend that has planned the step, or the outputs of both, joined."""
+        if self._whole is not None:
+            return self._whole.forward(query, key, value, layer, batch, sinks)
+        outputs = []
+        for part in self._parts:
+            before = self._begin(part.backend, batch)
+            tokens = part.tokens
+            output = part.backend.forward(query[tokens], key[tokens], value[tokens], layer, part.batch, sinks)
+            check_output(output, (*query[tokens].shape[:2], value.shape[-1]), query.dtype)
+            outputs.append(output)
+            self._end(part.backend, batch, before)
+        return torch.cat(outputs)
+
+    def _plan_whole(self, backend: AttentionBackend, batch: ForwardBatch) -> None:
+        self.suspect = self._whole = backend
+        self._parts = ()
+        backend.plan(batch)
+
+    def _plan_parts(self, batch: ForwardBatch) -> None:
+        self._whole, self._has_written = None, False
+        single = batch.num_single  # sequences, of one token each
+        self._parts = (
+            _Part(self.decode, _single_tokens(batch), slice(0, single)),
+            _Part(self.prefill, _prompts(batch), slice(single, len(batch.positions))),
+        )
+        for part in self._parts:
+            before = self._begin(part.backend, batch)
+            part.backend.plan(part.batch)
+            self._end(part.backend, batch, before)
+
+    def _begin(self, backend: AttentionBackend, batch: ForwardBatch) -> int:
+        """Note which backend is called; return the number of writes to the page table so far."""
+        if not self._has_written:
+            self.suspect = backend
+        return _num_writes(batch.page_table)
+
+    def _end(self, backend: AttentionBackend, batch: ForwardBatch, before: int) -> None:
+        """Keep the first backend that has written to the page table as the suspect."""
+        if not self._has_written and _num_writes(batch.page_table) != before:
+            self.suspect, self._has_written = backend, True
+
+
+def _single_tokens(batch: ForwardBatch) -> ForwardBatch:
+    """Return the single tokens of a step, with copies of its inputs but for the page table.
+
+    A write to one of the other inputs is thus by the backend for prompts. Copies of so few numbers are fast.
+    """
+    some = slice(0, batch.num_single)
+    return replace(
+        batch,
+        positions=batch.positions[some].copy(),
+        slots=batch.slots[some].clone(),
+        query_lens=batch.query_lens[some].copy(),
+        kv_lens=batch.kv_lens[some].copy(),
+        rows=batch.rows[some].clone(),
+    )
+
+
+def _prompts(batch: ForwardBatch) -> ForwardBatch:
+    """Return the sequences of a step that have several tokens."""
+    first = batch.num_single
+    return replace(
+        batch,
+        positions=batch.positions[first:],
+        slots=batch.slots[first:],
+        query_lens=batch.query_lens[first:],
+        kv_lens=batch.kv_lens[first:],
+        rows=batch.rows[first:],
+        num_single=0,
+    )
+
+
+def _num_writes(tensor: torch.Tensor) -> int:
+    """Return torch's count of writes to a tensor; 0 if torch does not count them."""
+    return 0 if tensor.is_inference() else tensor._version
