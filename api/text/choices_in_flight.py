@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import sys
 import time
 from collections import deque
@@ -63,6 +64,7 @@ class ChoicesInFlight:
         self._started: float | None = None  # when the first choice was sent
         self._resuming: asyncio.TimerHandle | None = None  # ends a pause
         self._is_slowed = False
+        self._context = contextvars.copy_context()
         self.put_off: set[int] = set()
         request = choices[0].request
         self._holder = Holder(
@@ -115,7 +117,9 @@ class ChoicesInFlight:
         choice = self._waiting.popleft()
         self.put_off.discard(choice.index)
         self._unanswered[choice.index] = choice.request.prompt
-        self._tasks[choice.index] = asyncio.create_task(self._pump(choice))
+        # A place that another client's request gives back, or a timer, may call this: the choice is sent in the context of
+        # its own request all the same, which says whose part it is.
+        self._tasks[choice.index] = asyncio.create_task(self._pump(choice), context=self._context.copy())
 
     def _wants_place(self) -> bool:
         if not self._waiting or self._resuming is not None or (self._is_slowed and self._unanswered):

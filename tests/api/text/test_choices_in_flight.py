@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from llmfw.api.text.choices_in_flight import MAX_UNANSWERED_TOKENS, ChoicesInFlight
@@ -163,6 +165,31 @@ async def test_a_finished_choice_frees_its_place() -> None:
     flight.end(choice)
     assert (await flight.next())[0].index == 1
     await flight.close()
+
+
+async def test_each_choice_runs_for_its_own_request() -> None:
+    """Also if a place that another request gives back is what sends it."""
+    whose = ContextVar("whose", default="")
+    seen: list[tuple[str, str]] = []
+
+    class NotingClient(CountingClient):
+        async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+            seen.append((whose.get(), request.id))
+            async for event in super().generate(request):
+                yield event
+
+    client, places = NotingClient(), EnginePlaces(2)
+
+    async def request(name: str) -> None:
+        whose.set(name)
+        own = choices(5)
+        for choice in own:
+            choice.request = msgspec.structs.replace(choice.request, id=name)
+        await ended(ChoicesInFlight(client, own, places))  # type: ignore[arg-type]
+
+    await asyncio.gather(*map(request, "ab"))
+    assert seen
+    assert all(found == expected for found, expected in seen)
 
 
 async def test_choices_waiting_for_a_rate_hold_no_place() -> None:
