@@ -13,7 +13,7 @@ import pytest
 
 from llmfw.api.text.choices_in_flight import MAX_UNANSWERED_TOKENS, ChoicesInFlight
 from llmfw.api.text.engine_places import EnginePlaces
-from llmfw.core.base.errors import DeadlineError, OverloadedError, RateLimitError
+from llmfw.core.base.errors import DeadlineError, OverloadedError, RateLimitError, TenantLimitError
 from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenEvent
 
 
@@ -134,6 +134,16 @@ async def test_later_refused_choices_are_sent_again() -> None:
     ]
     client = CountingClient(refusals)
     assert len(await ended(ChoicesInFlight(client, choices(3), EnginePlaces(1)))) == 3  # type: ignore[arg-type]
+    assert len(client.sent) == 5
+
+
+async def test_a_choice_s_end_wakes_refused_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmfw.api.text.choices_in_flight.MAX_RETRY_S", 600.0)
+    refusal = TenantLimitError("at most 1 may run", retry_after_s=600.0)
+    client = CountingClient([None, refusal, refusal, None, None], delay_s=0.001)
+    async with asyncio.timeout(30):
+        flight = ChoicesInFlight(client, choices(3), EnginePlaces(8))  # type: ignore[arg-type]
+        assert len(await ended(flight)) == 3
     assert len(client.sent) == 5
 
 
