@@ -14,6 +14,7 @@ from pathlib import Path
 
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.user_path import storage_folder, user_path
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ def crash_folder(crash_reports: str | None, storage: str | None) -> Path | None:
         storage: value of `--storage`.
     """
     if crash_reports is not None:
-        return None if crash_reports == NONE else Path(crash_reports).expanduser()
-    return None if storage is None else Path(storage).expanduser() / "crashes"
+        return None if crash_reports == NONE else user_path(crash_reports, "--crash-reports")
+    return None if storage is None else storage_folder(storage) / "crashes"
 
 
 def check_crash_folder(config: ServerConfig) -> None:
@@ -53,7 +54,7 @@ def check_crash_folder(config: ServerConfig) -> None:
     """
     if config.crash_reports is None or config.crash_reports == NONE:
         return
-    path = Path(config.crash_reports).expanduser()
+    path = user_path(config.crash_reports, "--crash-reports")
     try:
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK | os.X_OK):
