@@ -10,6 +10,7 @@ from pathlib import Path
 from llmfw.api.server.file_watch import FileWatch
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.user_path import user_path
 from llmfw.core.interfaces.tenant_limits import TenantLimits
 
 from .key_file import read_keys
@@ -157,4 +158,4 @@ class Keyring:
 
 
 def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text).expanduser()
+    return None if text is None else user_path(text, "the key file")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.user_path import user_path
 
 UNIX_MODE = 0o660
 """Permissions of a Unix socket: its owner and group can connect."""
@@ -31,7 +32,7 @@ def listening(config: ServerConfig) -> Iterator[socket.socket]:
     for field in ("host", "port"):
         if (value := getattr(config, field)) != getattr(_DEFAULTS, field):
             raise ConfigError(f"--uds is {config.uds!r}, and --{field} is {value!r}; give one of them")
-    path = Path(config.uds).expanduser()
+    path = user_path(config.uds, "--uds")
     with _locked(path), contextlib.closing(bind_unix(path)) as sock:
         file = path.stat().st_ino
         try:

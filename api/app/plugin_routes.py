@@ -22,7 +22,7 @@ from llmfw.core.base.described import described
 from llmfw.core.base.errors import ComponentError, LLMFWError, UnreadableRequestError
 from llmfw.core.interfaces.scopes import SCOPES
 from llmfw.core.plugin.calls import ComponentLedger
-from llmfw.core.plugin.containment import naming_ctrl_c, raise_if_process_ends
+from llmfw.core.plugin.containment import contained, naming_ctrl_c, raise_if_process_ends
 from llmfw.core.plugin.plugins import package_of
 from llmfw.core.plugin.registry import Entry
 
@@ -76,6 +76,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         return error_response(log(request, error))
 
     def failed(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+        error = contained(error)
         is_meant = isinstance(error, LLMFWError | HTTPException) and not isinstance(
             error, UnreadableRequestError
         )

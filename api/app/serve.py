@@ -67,6 +67,8 @@ def serve(
         log = LogTarget(server_config.log_format, server_config.log_file, also)
         setup_logging(server_config.log_level, log)
         logger.info("%s", settings_line(engine_config, server_config, given or Given()))
+        if reports is not None:
+            reports.tidy()
         logger.debug("Resolved %s", settings_line(engine_config, server_config, Given()))
         keys = Keyring(server_config)  # first, so that an invalid key file is reported early
         drain, manager = Drain(server_config.drain_timeout), ServiceManager.of(os.environ)

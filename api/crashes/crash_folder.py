@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.user_path import storage_folder, user_path
+
+logger = logging.getLogger(__name__)
 
 MAX_REPORTS = 20
 """Maximum number of reports in the folder."""
@@ -19,6 +24,8 @@ MAX_BYTES = 20 * 2**20
 """Maximum size of all reports together, in bytes."""
 FILES = ("report.json", "steps.jsonl", "stacks.txt", "engine.log", "api.log")
 """Names of the files that a report may have."""
+UNFINISHED_S = 24 * 3600.0
+"""Age in seconds after which a report that is not finished will not be: the server that wrote it was killed."""
 NONE = "none"
 """Value of `--crash-reports` that turns reports off."""
 
@@ -35,8 +42,8 @@ def crash_folder(crash_reports: str | None, storage: str | None) -> Path | None:
         storage: value of `--storage`.
     """
     if crash_reports is not None:
-        return None if crash_reports == NONE else Path(crash_reports).expanduser()
-    return None if storage is None else Path(storage).expanduser() / "crashes"
+        return None if crash_reports == NONE else user_path(crash_reports, "--crash-reports")
+    return None if storage is None else storage_folder(storage) / "crashes"
 
 
 def check_crash_folder(config: ServerConfig) -> None:
@@ -47,7 +54,7 @@ def check_crash_folder(config: ServerConfig) -> None:
     """
     if config.crash_reports is None or config.crash_reports == NONE:
         return
-    path = Path(config.crash_reports).expanduser()
+    path = user_path(config.crash_reports, "--crash-reports")
     try:
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK | os.X_OK):
@@ -98,6 +105,18 @@ class CrashFolder:
             raise
         self._remove_oldest()
         return report
+
+    def remove_unfinished(self) -> None:
+        """Remove reports that a server did not finish because it was killed, and log how many, if it is a day ago."""
+        removed, before = 0, time.time() - UNFINISHED_S
+        with contextlib.suppress(OSError):  # the folder does not exist yet, or is another user's
+            for each in list(self.path.glob(f"{_UNFINISHED}-*")):
+                with contextlib.suppress(OSError):
+                    if each.lstat().st_mtime < before and not each.is_symlink():
+                        _remove(each)
+                        removed += not each.exists()
+        if removed:
+            logger.info("Removed %d unfinished crash reports of servers that were killed", removed)
 
     def reports(self) -> list[Path]:
         """Return the folders of all reports, the oldest first.

@@ -66,6 +66,10 @@ class CrashReports:
         """Return the recorder of one engine process, which reports to this object."""
         return EndRecorder(self.add_engine_end, keeps_messages=self._keeps_messages)
 
+    def tidy(self) -> None:
+        """Remove what servers that were killed left in the folder. Call it at the start, once the log is set up."""
+        self._folder.remove_unfinished()
+
     def add_engine_end(self, end: EngineEnd) -> None:
         """Report an unexpected end of an engine process."""
         facts = {

@@ -249,7 +249,7 @@ def half_surrogates(raw: bytes) -> Iterator[tuple[int, bytes]]:
 def _not_json(error: Exception, raw: bytes | msgspec.Raw) -> RequestError:
     if isinstance(error, UnicodeDecodeError):
         return RequestError(f"the request's body is not UTF-8: {_not_utf8(raw)}", code="invalid_json")
-    if "surrogate" in str(error) or "truncated" in str(error):
+    if any(word in str(error) for word in ("surrogate", "truncated", "end of hex escape")):
         found = next(half_surrogates(bytes(raw)), None)
         if found is not None:
             place, half = found

@@ -124,6 +124,8 @@ def body_of(error: Exception) -> ErrorBody:
             type="server_error",
             code="internal_error",
         )
+    detail.message = _encodable(detail.message)
+    detail.param = None if detail.param is None else _encodable(detail.param)
     return ErrorBody(detail)
 
 
@@ -153,6 +155,11 @@ def _message_and_parameter(error: HTTPException) -> tuple[str, str | None]:
         if isinstance(each, dict) and isinstance(key := each.get("key"), str):
             return _shortened(f"{error.detail}: {key}: {each.get('message', '')}", MAX_MESSAGE), key
     return error.detail, None
+
+
+def _encodable(text: str) -> str:
+    """Write halves of surrogate pairs as escapes: a message may quote them from a client or a plugin, and UTF-8 has none."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _shortened(text: str, limit: int) -> str:

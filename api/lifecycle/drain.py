@@ -42,7 +42,7 @@ class Drain:
         timeout_s: longest time to wait, in seconds.
 
     Attributes:
-        timeout_s: as in the arguments.
+        timeout_s: as in the arguments, or as `begin` was told.
         num_open: number of requests that run.
     """
 
@@ -82,9 +82,15 @@ class Drain:
         """Include further work in the drain."""
         self._work.append(work)
 
-    def begin(self) -> bool:
-        """Refuse new requests from now on. Return whether the drain had not begun before."""
+    def begin(self, timeout_s: float | None = None) -> bool:
+        """Refuse new requests from now on. Return whether the drain had not begun before.
+
+        Args:
+            timeout_s: longest time to wait, in seconds, in place of the drain's own; ignored once the drain has begun.
+        """
         is_first = not self._begun.is_set()
+        if is_first and timeout_s is not None:
+            self.timeout_s = timeout_s
         self._begun.set()
         return is_first
 

@@ -6,6 +6,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from llmfw.api.access.error_reply import send_error
 from llmfw.api.admin.access import first_part
+from llmfw.core.client.whole_request import whole_request
 
 from .drain import Drain
 
@@ -18,6 +19,7 @@ _READING = ("GET", "HEAD", "OPTIONS")
 class Gate:
     """ASGI middleware that refuses requests while the server drains, and counts the open ones.
 
+    What a request sends to the engine counts as parts of one whole request, for which a sleep of the engine waits.
     Requests that only read (GET, HEAD and OPTIONS) are answered until the server ends. A connection ends with the
     refusal, so that the client's next one may reach another server.
     """
@@ -36,7 +38,7 @@ class Gate:
         if refusal is not None and scope["method"] not in _READING:  # type: ignore[typeddict-item]
             await send_error(_closing(send), scope["path"], refusal)
             return
-        with self._drain.request():
+        with self._drain.request(), whole_request():
             await self._app(scope, receive, send)
 
 

@@ -12,7 +12,14 @@ from llmfw.api.admin.service import AdminService
 from llmfw.api.http.body import decode_checked, report_ignored
 from llmfw.api.lifecycle.drain import Drain
 from llmfw.api.lifecycle.reloading import Reloading
-from llmfw.api.schemas.lifecycle import DrainReply, ReloadReply, ReloadRequest, SleepReply, SleepRequest
+from llmfw.api.schemas.lifecycle import (
+    DrainReply,
+    DrainRequest,
+    ReloadReply,
+    ReloadRequest,
+    SleepReply,
+    SleepRequest,
+)
 from llmfw.api.server.limits import SMALL_BODY_BYTES
 from llmfw.core.base.control import MemoryInfo
 from llmfw.core.base.errors import RequestError
@@ -21,7 +28,7 @@ from llmfw.core.interfaces.operation import describe
 from .respond import json_response, read_json, read_nothing
 
 MAX_WAIT_S = 3600.0
-"""Longest time for which /admin/sleep waits for running requests, in seconds."""
+"""Longest time for which /admin/drain and /admin/sleep wait for running requests, in seconds."""
 
 
 def lifecycle_routes(
@@ -39,15 +46,18 @@ def _server_routes(drain: Drain, reloading: Reloading, strict: bool) -> list[HTT
     @post(
         "/admin/drain",
         status_code=200,
+        request_max_body_size=SMALL_BODY_BYTES,
         opt=describe(
             "Refuse new requests, wait for those that run, and end the server.",
             scope="admin",
+            body=DrainRequest,
             reply=DrainReply,
         ),
     )
     async def begin_drain(request: Request[Any, Any, Any]) -> ASGIApp:
-        headers = await read_nothing(request, strict)
-        drain.begin()
+        body, ignored = decode_checked(await _read_any(request), DrainRequest)
+        headers = report_ignored(ignored, strict)
+        drain.begin(None if body.timeout_s is None else _checked(body.timeout_s))
         return json_response(DrainReply(num_open=drain.num_open, timeout_s=drain.timeout_s), headers)
 
     @post(
@@ -84,11 +94,7 @@ def _engine_routes(drain: Drain, admin: AdminService, strict: bool) -> list[HTTP
     async def sleep(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await _read_any(request), SleepRequest)
         headers = report_ignored(ignored, strict)
-        timeout_s = drain.timeout_s if body.timeout_s is None else body.timeout_s
-        if not 0 <= timeout_s <= MAX_WAIT_S:
-            raise RequestError(
-                f"timeout_s is {timeout_s:g}; it must be from 0 to {MAX_WAIT_S:g}", param="timeout_s"
-            )
+        timeout_s = _checked(drain.timeout_s if body.timeout_s is None else body.timeout_s)
         return json_response(_reply("asleep", await admin.sleep(timeout_s)), headers)
 
     @post(
@@ -101,6 +107,14 @@ def _engine_routes(drain: Drain, admin: AdminService, strict: bool) -> list[HTTP
         return json_response(_reply("awake", await admin.wake()), headers)
 
     return [sleep, wake]
+
+
+def _checked(timeout_s: float) -> float:
+    if not 0 <= timeout_s <= MAX_WAIT_S:
+        raise RequestError(
+            f"timeout_s is {timeout_s:g}; it must be from 0 to {MAX_WAIT_S:g}", param="timeout_s"
+        )
+    return timeout_s
 
 
 def _reply(status: Literal["asleep", "awake"], memory: MemoryInfo) -> SleepReply:

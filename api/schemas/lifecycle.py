@@ -9,6 +9,17 @@ import msgspec
 from .common import Body
 
 
+class DrainRequest(Body, kw_only=True):
+    """Body of POST /admin/drain.
+
+    Attributes:
+        timeout_s: longest time to wait for running requests, in seconds; None: that of `--drain-timeout`. The first
+            drain sets it; a later one may not change it.
+    """
+
+    timeout_s: float | None = None
+
+
 class DrainReply(msgspec.Struct, kw_only=True):
     """Reply of POST /admin/drain.
 

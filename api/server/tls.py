@@ -8,6 +8,7 @@ from typing import Any
 
 from llmfw.core.base.config import ServerConfig
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.user_path import user_path
 
 from .file_watch import FileWatch
 
@@ -94,5 +95,5 @@ def certificate_of(config: ServerConfig) -> Certificate | None:
         if config.tls_key is not None:
             raise ConfigError(f"--tls-key is {config.tls_key!r}, without --tls-cert; give both")
         return None
-    key = None if config.tls_key is None else Path(config.tls_key).expanduser()
-    return Certificate(Path(config.tls_cert).expanduser(), key)
+    key = None if config.tls_key is None else user_path(config.tls_key, "--tls-key")
+    return Certificate(user_path(config.tls_cert, "--tls-cert"), key)

@@ -13,6 +13,7 @@ from llmfw.api.text.generation_config import load_sampling_defaults
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
+from llmfw.core.base.user_path import user_path
 from llmfw.core.client.client import EngineClient
 from llmfw.core.grammars.messages import Limits
 from llmfw.core.interfaces.chat_template import ChatTemplate
@@ -164,6 +165,6 @@ def _load_parser(
 
 def _read_template(path: str, unknown: str) -> str:
     try:
-        return read_text(Path(path).expanduser())
+        return read_text(user_path(path, "--chat-template"))
     except ModelError as error:
         raise ConfigError(f"chat template {path!r} cannot be read: {error} ({unknown})") from error

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from llmfw.core.base.config import ServerConfig
+from llmfw.core.base.user_path import storage_folder
 from llmfw.core.interfaces.batch_store import BatchStore
 from llmfw.core.interfaces.file_store import FileStore
 from llmfw.core.interfaces.response_store import ResponseStore
@@ -55,7 +56,7 @@ async def open_stores(config: ServerConfig, registry: Registry) -> Stores:
         ConfigError: a store is unknown or cannot use the folder, or an option is wrong. All stores are closed
             then.
     """
-    folder = Path(config.storage).expanduser() if config.storage is not None else None
+    folder = storage_folder(config.storage) if config.storage is not None else None
     args = {"response_store": (config.response_store_mb * 2**20,)}
     stores: list[Any] = []
     names: list[str] = []

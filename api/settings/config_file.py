@@ -19,8 +19,10 @@ from typing import Any
 
 import click
 
+from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.suggestion import nearest
 from llmfw.core.base.unreadable import unreadable
+from llmfw.core.base.user_path import user_path
 from llmfw.core.plugin.kinds import SEVERAL
 
 from .component_options import OPTIONS, ComponentOption, check_keys
@@ -67,7 +69,10 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
 def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, Any]:
     import tomllib  # only needed if there is a file
 
-    path = path.expanduser()
+    try:
+        path = user_path(path, "the file")
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
     if path.exists() and not path.is_file():
         raise click.BadParameter(f"{str(path)!r} is not a regular file; give a TOML file", ctx, param)
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import sys
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from llmfw.core.base.errors import DeadlineError, OverloadedError, TenantLimitError
+from llmfw.core.base.errors import DeadlineError, OverloadedError, RateLimitError, TenantLimitError
 from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.client.client import EngineClient
 
@@ -63,6 +64,8 @@ class ChoicesInFlight:
         self._started: float | None = None  # when the first choice was sent
         self._resuming: asyncio.TimerHandle | None = None  # ends a pause
         self._is_slowed = False
+        self._resumes_at_end = False  # whether a pause may end with a choice of this request
+        self._context = contextvars.copy_context()
         self.put_off: set[int] = set()
         request = choices[0].request
         self._holder = Holder(
@@ -97,6 +100,9 @@ class ChoicesInFlight:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         self._unanswered.pop(choice.index, None)
+        if self._resumes_at_end and self._resuming is not None:
+            self._resuming.cancel()
+            self._resuming, self._resumes_at_end = None, False
         self._places.release(self._holder)
 
     async def close(self) -> None:
@@ -115,7 +121,9 @@ class ChoicesInFlight:
         choice = self._waiting.popleft()
         self.put_off.discard(choice.index)
         self._unanswered[choice.index] = choice.request.prompt
-        self._tasks[choice.index] = asyncio.create_task(self._pump(choice))
+        # A place that another client's request gives back, or a timer, may call this: the choice is sent in the context of
+        # its own request all the same, which says whose part it is.
+        self._tasks[choice.index] = asyncio.create_task(self._pump(choice), context=self._context.copy())
 
     def _wants_place(self) -> bool:
         if not self._waiting or self._resuming is not None or (self._is_slowed and self._unanswered):
@@ -139,7 +147,7 @@ class ChoicesInFlight:
             self._resuming = loop.call_later(min(seconds, MAX_RETRY_S), self._resume)
 
     def _resume(self) -> None:
-        self._resuming = None
+        self._resuming, self._resumes_at_end = None, False
         self._places.fill(self._holder)
 
     async def _pump(self, choice: Choice) -> None:
@@ -158,20 +166,26 @@ class ChoicesInFlight:
             if choice.index == 0 or (choice.index in self.first and not isinstance(error, TenantLimitError)):
                 self._queue.put_nowait((choice, error))
             else:
-                self._put_off(choice, error.retry_after_s)
+                self._put_off(choice, error)
         except Exception as error:  # noqa: BLE001 - passed on to the caller of `next`
             self._queue.put_nowait((choice, error))
         else:
             self._queue.put_nowait((choice, None))
 
-    def _put_off(self, choice: Choice, seconds: float) -> None:
-        """Free the place of a choice that was refused, and let it wait as if it had not been sent."""
+    def _put_off(self, choice: Choice, error: OverloadedError) -> None:
+        """Free the place of a choice that was refused, and let it wait as if it had not been sent.
+
+        If the limit is one on the tenant's requests at once, it waits for the end of another choice of this request, if one
+        runs: that frees what the limit counts. The others of the tenant end unseen, so time ends the wait, too.
+        """
         if self._tasks.pop(choice.index, None) is None:
             return
         self._unanswered.pop(choice.index, None)
         self.put_off.add(choice.index)
         self._waiting = deque(sorted((choice, *self._waiting), key=lambda each: each.index))
-        self._pause(seconds)
+        is_at_once = isinstance(error, TenantLimitError) and not isinstance(error, RateLimitError)
+        self._resumes_at_end = is_at_once and bool(self._tasks)
+        self._pause(error.retry_after_s)
         self._places.release(self._holder)
 
     def _is_late(self, request: Request) -> bool:

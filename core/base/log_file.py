@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from .errors import ConfigError
+from .user_path import user_path
 
 
 class LogFile:
@@ -21,7 +21,7 @@ class LogFile:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = Path(path).expanduser()
+        self._path = user_path(path, "--log-file")
         try:
             self._descriptor = self._opened()
         except OSError as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from llmfw.core.base.control import Answer, GetMemory
 from llmfw.core.base.errors import ConflictError, EngineDeadError, NotReadyError
 
 from .client import EngineClient
+from .whole_request import WholeRequest, open_whole_request
 
 RETRY_S = 30.0
 """Seconds after which a refused client should ask again. Nothing tells when the engine will be woken."""
@@ -29,6 +30,7 @@ class EngineSleep:
         self._has_ended = asyncio.Event()  # set at the end of each request
         self._awake = asyncio.Event()
         self._awake.set()
+        self._begun: set[WholeRequest] = set()  # open requests of clients of which a part was sent
 
     @property
     def refusal(self) -> NotReadyError | None:
@@ -41,9 +43,34 @@ class EngineSleep:
             retry_after_s=RETRY_S,
         )
 
+    @property
+    def refusal_of_part(self) -> NotReadyError | None:
+        """Error for what the caller is about to send: that of `refusal`, unless it continues a client's request."""
+        return None if open_whole_request() in self._begun else self.refusal
+
+    def note_start(self) -> WholeRequest | None:
+        """Note that a live request is sent to the engine, so that a sleep waits for the whole one of which it is a part.
+
+        Returns:
+            The whole request; None if there is none.
+        """
+        whole = open_whole_request()
+        if whole is not None and whole not in self._begun:
+            self._begun.add(whole)
+            whole.at_end(lambda: self._end(whole))
+        return whole
+
     def note_end(self) -> None:
         """Note that a request has ended."""
         self._has_ended.set()
+
+    def num_live(self, wholes: Iterable[WholeRequest | None]) -> int:
+        """Return the number of clients' requests that run.
+
+        Args:
+            wholes: for each live request in the engine, the whole request of which it is a part; None if there is none.
+        """
+        return len(self._begun) + sum(whole not in self._begun for whole in wholes)
 
     async def enter(self, life: EngineClient, num_live: Callable[[], int], timeout_s: float) -> Answer:
         """Refuse new requests, and wait until no live one runs. The caller must then end the process.
@@ -81,6 +108,10 @@ class EngineSleep:
     async def wait_awake(self) -> None:
         """Wait until the sleep has ended."""
         await self._awake.wait()
+
+    def _end(self, whole: WholeRequest) -> None:
+        self._begun.discard(whole)
+        self._has_ended.set()
 
     async def _wait_idle(self, num_live: Callable[[], int], timeout_s: float) -> None:
         try:

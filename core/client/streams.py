@@ -115,6 +115,8 @@ def _error_of(event: TokenEvent) -> LLMFWError:
     if not event.error_kind:
         return EngineError(reason)
     error = error_of(EngineFailed(event.error_kind, reason))
+    if isinstance(error, EngineDeadError):  # raised by a plugin: an engine that reports it has not died
+        return EngineError(reason)
     if isinstance(error, RequestError):
         error.param = event.error_param
     if isinstance(error, OverloadedError):

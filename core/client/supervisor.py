@@ -43,6 +43,7 @@ from .quarantine import CRASH, KILL, Attempt, Quarantine
 from .restarts import RestartPolicy, Restarts, essence_of
 from .sleeping import EngineSleep
 from .time_left import in_time
+from .whole_request import WholeRequest
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class SupervisedEngineClient(EngineClient):
         self._life = new_life()
         self._restarts = Restarts(policy or RestartPolicy())
         self._quarantine = Quarantine()
-        self._in_flight: dict[Attempt, None] = {}
+        self._in_flight: dict[Attempt, WholeRequest | None] = {}
         self._num_waiting = 0
         self._info: EngineInfo | None = None
         self._policy_set = PolicyMemory()
@@ -232,15 +233,16 @@ class SupervisedEngineClient(EngineClient):
         Counts the request as in flight.
         """
         while True:
-            if self._sleep.refusal is not None and not (request.deferrable or attempt.was_sent):
-                raise self._sleep.refusal
+            refusal = self._sleep.refusal_of_part
+            if refusal is not None and not (request.deferrable or attempt.was_sent):
+                raise refusal
             if not self._settled.is_set():
                 await self._wait_settled(attempt, request, begun_at)
             if self._failure is not None:
                 raise EngineDeadError(self._failure)
             await self._quarantine.wait_turn(attempt)
             if self._settled.is_set() and self._life.failure is None:
-                self._in_flight[attempt] = None
+                self._in_flight[attempt] = None if request.deferrable else self._sleep.note_start()
                 attempt.was_sent = True
                 return self._life
             self._note_death(self._life)
@@ -293,8 +295,8 @@ class SupervisedEngineClient(EngineClient):
         return memory
 
     def _num_live(self) -> int:
-        """Return the number of requests in flight that are not deferrable."""
-        return sum(not attempt.deferrable for attempt in self._in_flight)
+        """Return the number of clients' requests that run, without deferrable ones."""
+        return self._sleep.num_live(whole for each, whole in self._in_flight.items() if not each.deferrable)
 
     async def _wake(self) -> Answer:
         """Start the process of an engine that sleeps, and wait until it is ready."""

@@ -131,9 +131,15 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Unbuilt(msgspec.Struct, frozen=True, tag="unbuilt"):
-    """Reports that the supervisor could not build the backend and will exit."""
+    """Reports that the supervisor could not build the backend and will exit.
+
+    Attributes:
+        message: reason.
+        is_refusal: whether the backend refuses this tokenizer, so that nothing is broken.
+    """
 
     message: str
+    is_refusal: bool = False
 
 
 ToSupervisor = Job | Cancel | Ping

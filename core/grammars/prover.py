@@ -80,6 +80,7 @@ class GrammarProver:
         self._channel: _Channel | None = None
         self._starting = asyncio.Lock()
         self._closed = False
+        self._refusal: str | None = None  # of the backend, for the tokenizer
 
     @property
     def pid(self) -> int | None:
@@ -92,20 +93,25 @@ class GrammarProver:
         If the caller is cancelled, compiling is cancelled, too.
 
         Raises:
-            RequestError: the grammar is invalid.
+            RequestError: the grammar is invalid, or the backend cannot constrain outputs of this tokenizer.
             GrammarCostError: the grammar exceeds a limit.
             OverloadedError: too many grammars wait, the supervisor ended twice without a verdict, or the
                 server is shutting down.
             ComponentError: the backend cannot be built.
             BackendFailureError: the backend raised an unexpected exception.
         """
+        if self._refusal is not None:
+            raise RequestError(self._refusal)
         for _ in range(TRIES):
             channel = await self._open()
             verdict = await channel.ask(Job(next(self._ids), tenant, spec))
             if verdict is not None:
                 return _spec_of(verdict, spec, tenant)
-            if channel.unbuilt is not None:
-                raise ComponentError(channel.unbuilt)
+            if (unbuilt := channel.unbuilt) is not None:
+                if not unbuilt.is_refusal:
+                    raise ComponentError(unbuilt.message)
+                self._refusal = unbuilt.message
+                raise RequestError(self._refusal)
             logger.error("The process that compiles grammars ended; it is started again")
         raise OverloadedError("the process that compiles grammars ended twice; try again later")
 
@@ -140,7 +146,7 @@ class _Channel(asyncio.Protocol):
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self.has_ended = False
-        self.unbuilt: str | None = None
+        self.unbuilt: Unbuilt | None = None
         self._frames = Frames()
         self._waiting: dict[int, asyncio.Future[Verdict | None]] = {}
         self._is_ready = False
@@ -216,7 +222,7 @@ class _Channel(asyncio.Protocol):
             if future is not None and not future.done():
                 future.set_result(message)
         elif isinstance(message, Unbuilt):
-            self.unbuilt = message.message
+            self.unbuilt = message
 
     def _end(self) -> None:
         self.has_ended = True

@@ -15,7 +15,7 @@ import sys
 from functools import partial
 from time import monotonic
 
-from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.ipc.child import settle
 from llmfw.core.ipc.wire import Frames, framed
 from llmfw.core.plugin.grammar_choice import build_grammar_backend
@@ -47,7 +47,7 @@ class Supervisor:
         try:
             self._build(decode_launch(launch_frame))
         except LLMFWError as error:
-            self._send(Unbuilt(str(error)))
+            self._send(Unbuilt(str(error), isinstance(error, RequestError)))
             return
         self._send(Ready())
         try:

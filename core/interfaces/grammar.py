@@ -81,6 +81,9 @@ class GrammarBackend(ABC):
         vocab_size: width of the model's logits, which may exceed the number of the tokenizer's tokens.
         options: an instance of the backend's `Options`, passed by keyword, only to a backend that has
             options.
+
+    Raises:
+        RequestError: no output with this tokenizer can be constrained. Requests with a grammar are refused with this message.
     """
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from llmfw.core.base.described import described
+from llmfw.core.base.described import described, readable
 
 from .calls import ComponentCalls
 from .containment import raise_if_process_ends
@@ -56,9 +56,11 @@ class Asked:
             raise_if_process_ends(error)
             if self._calls is not None:
                 self._calls.failures += 1
-            is_answer = isinstance(error, WrongAnswerError)
+            is_answer = issubclass(type(error), WrongAnswerError)
             self.failure = str(error) if is_answer else described(error)
-            logger.exception(
-                "%s failed and is no longer used: %s. %s", *(self._who, self.failure, self._instead)
+            logger.error(
+                "%s failed and is no longer used: %s. %s",
+                *(self._who, self.failure, self._instead),
+                exc_info=readable(error),
             )
             return None

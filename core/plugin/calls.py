@@ -18,12 +18,14 @@ from time import perf_counter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from llmfw.core.base.described import described
+from llmfw.core.base.described import described, readable
 from llmfw.core.base.engine_info import ComponentUse
 from llmfw.core.base.errors import (
     ComponentError,
     ComponentFailedError,
+    CrashingRequestError,
     DeadlineError,
+    EngineDeadError,
     EngineError,
     OverloadedError,
     RequestError,
@@ -49,6 +51,9 @@ EXPECTED_ERRORS = (
     ComponentFailedError,
 )
 """Exceptions that a component may raise on purpose, about the request."""
+_OF_CLIENTS = (EngineDeadError, CrashingRequestError)
+"""Those of EXPECTED_ERRORS that only the client of an engine can know. Of a component they would be taken for the end of the
+engine, so that the request would be run again without end."""
 
 STORES = frozenset({"file_store", "batch_store", "response_store"})
 """Kinds of components that raise KeyError for an unknown id."""
@@ -63,6 +68,11 @@ WARN_EVERY_S = 60.0
 
 _inside: ContextVar[bool] = ContextVar("inside a component", default=False)
 _starting: ContextVar[bool] = ContextVar("the server starts", default=False)
+
+
+def _is_meant(error: BaseException, meant: tuple[type[BaseException], ...]) -> bool:
+    kind = type(error)  # `isinstance` would ask `__class__`, which is the plugin's code and may raise
+    return issubclass(kind, meant) and not issubclass(kind, _OF_CLIENTS)
 
 
 @contextlib.contextmanager
@@ -152,10 +162,11 @@ class ComponentCalls:
                 if check is not None:
                     check(found)
                 return found
-            except meant:
-                raise
             except BaseException as error:  # a plugin may raise anything; it is logged
+                if _is_meant(error, meant):
+                    raise
                 raise_if_process_ends(error)
+                error = readable(error)
                 raise failed(error, where) from error
             finally:
                 self._record(perf_counter() - begun)
@@ -255,7 +266,7 @@ class ComponentCalls:
 
         self.failures += 1
         logging.getLogger(__name__).error(
-            "%s failed in %s: %s", self.entry, where, described(error), exc_info=error
+            "%s failed in %s: %s", self.entry, where, described(error), exc_info=readable(error)
         )
         return ComponentFailedError(f"{self.entry.spoken} failed on this request; the server's log says why")
 
@@ -286,8 +297,8 @@ class ComponentCalls:
         try:
             yield
         except BaseException as error:
-            is_meant = isinstance(error, self._meant) and not (
-                isinstance(error, KeyError) and where in _WITHOUT_ID
+            is_meant = _is_meant(error, self._meant) and not (
+                issubclass(type(error), KeyError) and where in _WITHOUT_ID
             )
             if is_meant and not _starting.get():
                 raise
@@ -295,6 +306,7 @@ class ComponentCalls:
             if caller is not None and error is caller.error and not is_meant:
                 raise
             failed = self._failed_at_start if _starting.get() else self.failed
+            error = readable(error)
             raise failed(error, where) from error
         finally:
             _inside.reset(token)

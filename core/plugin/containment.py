@@ -16,18 +16,20 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from llmfw.core.base.described import described
+from llmfw.core.base.described import described, readable
+from llmfw.core.base.process_end import CtrlCInterrupt, ProcessEnd, raise_if_process_ends
 
 if TYPE_CHECKING:
     import asyncio
 
-
-class ProcessEnd(SystemExit):
-    """Raised by a signal handler to end the process. It may interrupt a plugin's code, but is not its failure."""
-
-
-class CtrlCInterrupt(KeyboardInterrupt):
-    """Raised in place of a KeyboardInterrupt by a Ctrl-C, where `naming_ctrl_c` is in force."""
+__all__ = [
+    "CtrlCInterrupt",
+    "ProcessEnd",
+    "contained",
+    "naming_ctrl_c",
+    "raise_if_process_ends",
+    "raise_if_task_ends",
+]
 
 
 @contextlib.contextmanager
@@ -54,18 +56,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise CtrlCInterrupt
 
 
-def raise_if_process_ends(error: BaseException) -> None:
-    """Raise an exception again if it ends the process: ProcessEnd, or the KeyboardInterrupt of a Ctrl-C.
-
-    Servers handle SIGINT themselves, so there a KeyboardInterrupt is the plugin's own. So it is in the block of
-    `naming_ctrl_c`.
-    """
-    if isinstance(error, ProcessEnd | CtrlCInterrupt):
-        raise error
-    if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        raise error
-
-
 def contained(error: BaseException) -> Exception:
     """Return a plugin's exception as an Exception, with the same traceback.
 
@@ -73,6 +63,7 @@ def contained(error: BaseException) -> Exception:
         BaseException: the exception itself, if it ends the process.
     """
     raise_if_process_ends(error)
+    error = readable(error)
     if isinstance(error, Exception):
         return error
     return RuntimeError(described(error)).with_traceback(error.__traceback__)
@@ -91,9 +82,9 @@ def raise_if_task_ends(error: BaseException, task: asyncio.Task[Any] | None = No
     import asyncio  # the command line starts without it
 
     raise_if_process_ends(error)
-    if isinstance(error, GeneratorExit) and (task is None or asyncio.current_task() is not task):
+    if issubclass(type(error), GeneratorExit) and (task is None or asyncio.current_task() is not task):
         raise error
-    if isinstance(error, asyncio.CancelledError):
+    if issubclass(type(error), asyncio.CancelledError):
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise error

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from llmfw.core.base.config import OptionValue
-from llmfw.core.base.errors import ComponentError
+from llmfw.core.base.errors import ComponentError, RequestError
 from llmfw.core.interfaces.grammar import GrammarBackend
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
@@ -54,8 +54,16 @@ def build_grammar_backend(
         ConfigError: an option does not exist, or a value has the wrong type.
         ComponentError: the backend cannot be imported, or cannot be built for this tokenizer; the message
             gives the reason.
+        RequestError: the backend says that no output with this tokenizer can be constrained.
     """
-    backend: GrammarBackend = entry.build(entry.load(), tokenizer, vocab_size, **entry.built_with(options))
+    try:
+        backend: GrammarBackend = entry.build(
+            entry.load(), tokenizer, vocab_size, **entry.built_with(options)
+        )
+    except ComponentError as error:
+        if isinstance(error.__cause__, RequestError):
+            raise error.__cause__ from None
+        raise
     return backend
 
 

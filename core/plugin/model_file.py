@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llmfw.core.base.about import version
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError
 from llmfw.core.base.user_cache import user_cache
 from llmfw.core.interfaces.weight_loader import WeightLoader
@@ -120,8 +121,6 @@ def _describe(file: Path, folder: Path, entry: Entry, describe: Callable[[Path, 
         raise
     except BaseException as error:  # a plugin may raise anything; it is reported
         raise_if_process_ends(error)
-        raise ComponentError(
-            f"{entry} failed in describe(): {type(error).__name__}: {one_line(str(error))}"
-        ) from error
+        raise ComponentError(f"{entry} failed in describe(): {one_line(described(error))}") from error
     if not (folder / "config.json").is_file():
         raise ComponentError(f"{entry} wrote no config.json in describe()")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from llmfw.core.base.described import described
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
+from llmfw.core.base.user_path import user_path
 from llmfw.core.interfaces.model_source import ModelSource
 
 from .containment import raise_if_process_ends
@@ -77,7 +78,7 @@ def resolve_model(
     except UnknownComponentError:
         is_left_out = "/" not in name and any(plugin.is_named_in(name) for plugin in registry.left_out)
         lost = is_left_out or any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
-        if lost and not Path(name).expanduser().exists():
+        if lost and not user_path(name, "the model").exists():
             raise
         refuse_options("model", options or {}, f"{name!r} is no registered model, but a folder or a hub id")
         return _unregistered(name, registry)
@@ -104,7 +105,7 @@ def folder_name(path: str) -> str | None:
 
 def _unregistered(name: str, registry: Registry) -> ResolvedModel:
     """Resolve the name of a file, folder or hub id."""
-    path = Path(name).expanduser()
+    path = user_path(name, "the model")
     with _model_errors(f"model {_shown(name)}", path):
         path.is_dir()  # raises if a parent folder is not accessible
         file = model_file(path, registry) if name else None

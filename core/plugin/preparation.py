@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.described import described
 from llmfw.core.base.errors import ConfigError
 
 from .choice import choose
@@ -64,7 +65,7 @@ def _prepare(paths: Sequence[str], config: EngineConfig) -> None:
             function(config)
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; the server starts anyway
             raise_if_process_ends(error)
-            logger.info("Not prepared: %s: %s: %s", path, type(error).__name__, error)
+            logger.info("Not prepared: %s: %s", path, described(error))
 
 
 __all__ = ["begin_to_prepare"]

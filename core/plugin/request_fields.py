@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from llmfw.core.base.described import message_of
 from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.request_field import GENERATING_ROUTES, RequestField
 
@@ -52,7 +53,7 @@ def checker(name: str, field: RequestField) -> Callable[[Any], Any]:
         except RequestError as error:
             if error.param is not None:
                 raise
-            raise RequestError(str(error), param=name, code=error.code) from error
+            raise RequestError(message_of(error), param=name, code=error.code) from error
         except ValueError as error:
             raise RequestError(f"{name} is {_shown(value)}: {error}", param=name) from error
         if found is None:

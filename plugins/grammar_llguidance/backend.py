@@ -16,7 +16,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
 
 from llmfw.core import Grammar, GrammarBackend, GrammarSpec
-from llmfw.core.base.errors import ComponentError, GrammarCostError, RequestError
+from llmfw.core.base.errors import GrammarCostError, RequestError
 
 from .closing import Closing
 from .document import MAX_BYTES
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 PREPARED = "llguidance:"
 """Prefix of the kind of a spec that is already in llguidance's format."""
+_UNREAD = (
+    "this model's tokenizer is neither byte-level nor has it a byte fallback, so its tokens cannot be constrained; send the "
+    "request without structured output, or let the operator choose a backend that knows the tokenizer with --grammar"
+)
+_PROBES = ("a b", ' {"a": 1}')
 MAX_ERROR = 400  # most characters of llguidance's message that are shown to clients
 
 
@@ -86,6 +91,24 @@ class LlguidanceGrammar(Grammar):
         return self._ended or (self.matcher.is_stopped() and not self.matcher.is_error())
 
 
+def _read(tokenizer: Tokenizer, vocab_size: int, eos: list[int]) -> LLTokenizer:
+    """Return llguidance's form of a tokenizer.
+
+    Raises:
+        RequestError: llguidance knows byte-level tokenizers, and those with a byte fallback. It cannot read this one, or takes
+            its tokens for other texts.
+    """
+    try:
+        found = LLTokenizer(tokenizer.to_json(), n_vocab=vocab_size, eos_token=eos)
+    except ValueError as error:
+        raise RequestError(_UNREAD) from error
+    for text in _PROBES:
+        tokens = tokenizer.encode(text, add_special_tokens=False)
+        if found.decode_bytes(tokens) != b"".join(map(tokenizer.token_bytes, tokens)):
+            raise RequestError(_UNREAD)
+    return found
+
+
 class LlguidanceBackend(GrammarBackend):
     """Compiles grammars with llguidance.
 
@@ -94,13 +117,15 @@ class LlguidanceBackend(GrammarBackend):
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        """Raise RequestError if llguidance cannot read this tokenizer, or reads other texts from it than it decodes to."""
         self._vocab_size = vocab_size
         self._eos = list(tokenizer.eos_token_ids)
         if not self._eos:
-            raise ComponentError(
-                "the model names no end-of-sequence token, without which no grammar could end an output"
+            raise RequestError(
+                "the model names no end-of-sequence token, without which no grammar could end an output; send the request "
+                "without structured output"
             )
-        self._tokenizer = LLTokenizer(tokenizer.to_json(), n_vocab=vocab_size, eos_token=self._eos)
+        self._tokenizer = _read(tokenizer, vocab_size, self._eos)
         self._special = {
             text: token
             for text, token in tokenizer.added_tokens().items()

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 
 from llmfw.core import ConfigError, RequestEnded, RequestEvent, RequestObserver
+from llmfw.core.base.user_path import user_path
 
 Field = Literal[
     "time",
@@ -70,7 +71,7 @@ class RequestLog(RequestObserver):
         super().__init__(options)
         if not options.fields:
             raise ConfigError("request-log has no fields; leave the option out, or name some")
-        self._path = None if options.path == "-" else Path(options.path).expanduser()
+        self._path = None if options.path == "-" else user_path(options.path, "request-log")
         self._file: BinaryIO | None = None
         if self._path is not None:
             try:

@@ -49,6 +49,16 @@ def test_questions_are_still_answered(served: Served, path: str) -> None:
     assert httpx.get(served.url + path).status_code == 200
 
 
+def test_a_drain_takes_its_timeout(tmp_path: Path) -> None:
+    with serving(EchoEngine(), byte_tokenizer(tmp_path)) as served:
+        for wrong in (-1, 1e9, "soon"):
+            reply = served.post("/admin/drain", {"timeout_s": wrong})
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, "timeout_s")
+        assert httpx.get(served.url + "/health/ready").status_code == 200
+        assert served.post("/admin/drain", {"timeout_s": 7.5}).json()["timeout_s"] == 7.5
+        assert served.post("/admin/drain", {"timeout_s": 9}).json()["timeout_s"] == 7.5
+
+
 def test_only_an_administrator_begins_a_drain(tmp_path: Path) -> None:
     with serving(EchoEngine(), byte_tokenizer(tmp_path), api_key="ann", admin_api_key="root") as served:
         for key, status in (("bob", 401), ("ann", 403)):

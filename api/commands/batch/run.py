@@ -23,6 +23,7 @@ from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import model_of, model_option, setting_options
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.log import LogTarget, setup_logging
+from llmfw.core.base.user_path import storage_folder
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.model_name import resolve_model
 
@@ -109,7 +110,7 @@ def run_command(
     errors = errors or output.with_name(f"{output.stem}.errors{output.suffix}")
     _check_paths(file, output, errors)
     endpoint = chosen_endpoint(file, endpoint)
-    folder_path = Path(storage).expanduser() if storage else output.with_name(f"{output.name}.llmfw")
+    folder_path = storage_folder(storage) if storage else output.with_name(f"{output.name}.llmfw")
     plugins = plugins_of(click.get_current_context())
     resolved = resolve_model(name, plugins.registry, values["options"])
     stores = {kind: default_name(plugins.registry, kind, name) for kind, name in _STORES.items()}

@@ -12,7 +12,7 @@ import logging
 import torch
 
 from llmfw.core.base.about import DISTRIBUTION
-from llmfw.core.base.described import described
+from llmfw.core.base.described import described, readable
 from llmfw.core.base.errors import EngineError
 from llmfw.core.model.device.devices import raise_if_lost
 from llmfw.core.plugin.blame import component_at_fault
@@ -54,7 +54,7 @@ class StepFaults:
         entry = self._culprit(error)
         if entry is not None:
             return self._registry.ledger.of(entry).failed(error, "a step")
-        logger.error("a step failed: %s: %s", type(error).__name__, error, exc_info=error)
+        logger.error("a step failed: %s", described(error), exc_info=readable(error))
         return EngineError("the step of this request failed; the server's log says why")
 
     def describe(self, error: Exception) -> str:

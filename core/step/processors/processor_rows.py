@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from llmfw.core.base.described import message_of
 from llmfw.core.base.errors import ComponentFailedError, LLMFWError
 from llmfw.core.base.request import Request
 from llmfw.core.base.step import NO_PROCESSORS, AskedProcessors, Ints, RowStart, RowTokens
@@ -97,7 +98,7 @@ class ProcessorRows:
                 if state is None:  # it was another one when the request arrived
                     raise ComponentFailedError(f"logits processor {processor.name!r} has lost this request")
             except LLMFWError as error:
-                self.failures[row] = str(error)
+                self.failures[row] = message_of(error)
                 continue
             self.asks[processor.name][row] = True
             self.states[processor.name][row] = state

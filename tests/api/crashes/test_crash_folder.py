@@ -26,6 +26,21 @@ def test_reports_together_stay_within_their_size(tmp_path: Path) -> None:
     assert folder.reports() == [large]  # the newest stays
 
 
+def test_unfinished_reports_go_after_a_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    old, new, others = (tmp_path / name for name in (".unfinished-1", ".unfinished-2", ".unfinished-3"))
+    for each in (old, new, others):
+        each.mkdir()
+        (each / "report.json").touch()
+    (others / "mine.txt").touch()
+    for each in (old, others):
+        os.utime(each, (0, 0))
+    CrashFolder(tmp_path).remove_unfinished()
+    assert {each.name for each in tmp_path.iterdir()} == {new.name, others.name}  # another's file stays
+    assert "Removed 1 unfinished crash reports" in caplog.text
+    CrashFolder(tmp_path / "none").remove_unfinished()
+
+
 def test_only_the_server_s_user_can_read_reports(tmp_path: Path) -> None:
     folder = CrashFolder(tmp_path / "crashes")
     report = folder.write("engine-killed", {"report.json": "{}"})

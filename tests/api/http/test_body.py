@@ -86,6 +86,8 @@ def test_without_ignored_fields_the_header_is_absent() -> None:
         (rb'{"prompt": "\udc00x"}', r"\udc00 at byte 12"),
         (rb'{"prompt": "\ud83d\ude00 \uD800\u0041"}', r"\uD800 at byte 25"),
         (rb'{"prompt": "\\ud800 \uDBFFx"}', r"\uDBFF at byte 20"),
+        (rb'{"prompt": "a", "\ud800": 1}', r"\ud800 at byte 17"),
+        (rb'{"prompt": "a", "metadata": {"\ud800": "x"}}', r"\ud800 at byte 30"),
     ],
 )
 def test_an_unpaired_surrogate_is_named(raw: bytes, half: str) -> None:

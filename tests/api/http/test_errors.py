@@ -13,6 +13,9 @@ import httpx
 import openai
 import pytest
 
+from llmfw.api.http.errors import error_response
+from llmfw.core.base.errors import EngineError, RequestError
+
 from ...doubles.echo_engine import BREAK, CRASH, FAIL, REFUSE, WAIT, EchoEngine
 from ...doubles.serving import SERVED_NAME, Served, byte_tokenizer, serving
 
@@ -34,6 +37,14 @@ def error_of(reply: httpx.Response, status: int) -> dict[str, Any]:
     assert isinstance(error["param"], str | None)
     assert isinstance(error["code"], str | None)
     return dict(error)
+
+
+@pytest.mark.parametrize("error", [RequestError("no field \ud800", param="x\udc00"), EngineError("\ud800")])
+def test_halves_of_surrogate_pairs_are_escaped(error: Exception) -> None:
+    """A reply is JSON in UTF-8, whatever a message quotes."""
+    detail = json.loads(error_response(error).content)["error"]
+    assert "\\ud800" in detail["message"]
+    assert detail["param"] in (None, "x\\udc00")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_our_post_routes_have_a_body_or_id(document):
     posts = {path: entry["post"] for path, entry in document["paths"].items() if "post" in entry}
     bare = [path for path, entry in posts.items() if "requestBody" not in entry and "{" not in path]
     # there is one cache, and one server
-    assert bare == ["/admin/cache/flush", "/admin/drain", "/admin/wake", "/flush_cache", "/ping"]
+    assert bare == ["/admin/cache/flush", "/admin/wake", "/flush_cache", "/ping"]
 
 
 def test_the_document_declares_the_key(tmp_path):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from llmfw.api.text.choices_in_flight import MAX_UNANSWERED_TOKENS, ChoicesInFlight
 from llmfw.api.text.engine_places import EnginePlaces
-from llmfw.core.base.errors import DeadlineError, OverloadedError, RateLimitError
+from llmfw.core.base.errors import DeadlineError, OverloadedError, RateLimitError, TenantLimitError
 from llmfw.core.base.request import FinishReason, Request, SamplingParams, TokenEvent
 
 
@@ -135,6 +137,16 @@ async def test_later_refused_choices_are_sent_again() -> None:
     assert len(client.sent) == 5
 
 
+async def test_a_choice_s_end_wakes_refused_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmfw.api.text.choices_in_flight.MAX_RETRY_S", 600.0)
+    refusal = TenantLimitError("at most 1 may run", retry_after_s=600.0)
+    client = CountingClient([None, refusal, refusal, None, None], delay_s=0.001)
+    async with asyncio.timeout(30):
+        flight = ChoicesInFlight(client, choices(3), EnginePlaces(8))  # type: ignore[arg-type]
+        assert len(await ended(flight)) == 3
+    assert len(client.sent) == 5
+
+
 async def test_a_timeout_counts_from_the_first_choice() -> None:
     client = CountingClient(delay_s=0.02)
     flight = ChoicesInFlight(client, choices(50, timeout_s=0.1), EnginePlaces(1))  # type: ignore[arg-type]
@@ -163,6 +175,31 @@ async def test_a_finished_choice_frees_its_place() -> None:
     flight.end(choice)
     assert (await flight.next())[0].index == 1
     await flight.close()
+
+
+async def test_each_choice_runs_for_its_own_request() -> None:
+    """Also if a place that another request gives back is what sends it."""
+    whose = ContextVar("whose", default="")
+    seen: list[tuple[str, str]] = []
+
+    class NotingClient(CountingClient):
+        async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+            seen.append((whose.get(), request.id))
+            async for event in super().generate(request):
+                yield event
+
+    client, places = NotingClient(), EnginePlaces(2)
+
+    async def request(name: str) -> None:
+        whose.set(name)
+        own = choices(5)
+        for choice in own:
+            choice.request = msgspec.structs.replace(choice.request, id=name)
+        await ended(ChoicesInFlight(client, own, places))  # type: ignore[arg-type]
+
+    await asyncio.gather(*map(request, "ab"))
+    assert seen
+    assert all(found == expected for found, expected in seen)
 
 
 async def test_choices_waiting_for_a_rate_hold_no_place() -> None:

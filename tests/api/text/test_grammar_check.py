@@ -42,6 +42,11 @@ class BrokenBackend(GrammarBackend):
         raise NotImplementedError
 
 
+class RefusingBackend(BrokenBackend):
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        raise RequestError("no such tokens can be constrained")
+
+
 class FakeProver:
     """Notes what it is asked; refuses "(", and waits for "wait" without an end."""
 
@@ -152,6 +157,18 @@ async def broken(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Async
 async def test_an_unbuildable_backend_is_named_with_the_reason(broken: GrammarChecker) -> None:
     with pytest.raises(ComponentError, match=r"grammar 'x' .* cannot be built: OSError: no such library"):
         await broken.check(GOOD, "p")
+
+
+async def test_a_refused_tokenizer_is_a_client_s_error(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[3])])
+    checker = GrammarChecker(entry("x", RefusingBackend), tokenizer, 300)
+    for spec in (GOOD, BAD):
+        with pytest.raises(RequestError, match=r"^p: no such tokens can be constrained$") as caught:
+            await checker.check(spec, "p")
+        assert caught.value.param == "p"
+    await checker.close()
 
 
 def test_auto_chooses_the_best_importable_backend() -> None:

@@ -21,8 +21,9 @@ import pytest
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.control import GetPolicy
 from llmfw.core.base.errors import EngineDeadError, EngineError, ModelError
-from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.base.request import Request, SamplingParams, TokenEvent
 from llmfw.core.client.process import ProcessEngineClient
+from llmfw.core.client.streams import _error_of
 from llmfw.core.ipc.wire import Launch, new_pair, write_launch
 
 from ...doubles import echo_engine
@@ -53,6 +54,14 @@ async def client() -> AsyncIterator[ProcessEngineClient]:
     await client.start()
     yield client
     await client.close()
+
+
+def test_a_reported_death_is_an_error() -> None:
+    """An engine that reports it lives: else the request would be run again without end."""
+    event = TokenEvent.failed("a", EngineDeadError("says a plugin"))
+    error = _error_of(event)
+    assert type(error) is EngineError
+    assert str(error) == "says a plugin"
 
 
 async def test_killing_the_engine_ends_streams_immediately(client: ProcessEngineClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from llmfw.core.base.control import GetPolicy, MemoryInfo, PolicyInfo, SetPolicy
 from llmfw.core.base.errors import ConflictError, NotReadyError, RequestError
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.client.whole_request import whole_request
 
 from ...doubles.echo_engine import EOS, WAIT, EchoEngine
 from .test_supervisor import new_client, request, run, tokens
@@ -61,6 +63,45 @@ async def test_a_sleep_waits_for_live_requests(client: SupervisedEngineClient) -
         await run(client, request("b", 1))
     assert tokens(await running) == [*range(50), EOS]
     await sleeping
+
+
+async def test_a_sleep_waits_for_later_parts(client: SupervisedEngineClient) -> None:
+    """A client's request that sends its parts one after another is not cut between two of them."""
+    with whole_request():
+        await run(client, request("a", 1))
+        sleeping = asyncio.create_task(client.control(Sleep(20)), context=contextvars.Context())
+        await asyncio.sleep(0.05)
+        with pytest.raises(NotReadyError):
+            await asyncio.create_task(run(client, request("b", 1)), context=contextvars.Context())
+        assert tokens(await asyncio.create_task(run(client, request("c", 1)))) == [1, EOS]
+        assert not sleeping.done()
+    await sleeping
+
+
+async def test_a_sleep_names_whole_requests(client: SupervisedEngineClient) -> None:
+    with whole_request():
+        running = [asyncio.create_task(run(client, request(id, WAIT))) for id in "ab"]
+        await asyncio.sleep(0.1)
+        with pytest.raises(ConflictError, match=r"1 requests still run after 0\.1 s"):
+            await client.control(Sleep(0.1))
+        for task in running:
+            task.cancel()
+
+
+async def test_work_after_a_reply_is_refused(client: SupervisedEngineClient) -> None:
+    with whole_request():
+        await run(client, request("a", 1))
+        go_on = asyncio.Event()
+
+        async def after_the_reply() -> None:
+            await go_on.wait()
+            await run(client, request("b", 1))
+
+        late = asyncio.create_task(after_the_reply())
+    await client.control(Sleep(5))
+    go_on.set()
+    with pytest.raises(NotReadyError):
+        await late
 
 
 async def test_a_sleep_gives_up_and_changes_nothing(client: SupervisedEngineClient) -> None:

@@ -109,6 +109,21 @@ def test_fewest_tokens_is_a_lower_bound(tokenizer: Tokenizer, text: str) -> None
     assert tokenizer.fewest_tokens(text) <= len(tokenizer.encode(text))
 
 
+WORD_PIECES = ["a", "##b", "n't", "'m", "'", ".", ",", "?", "do not", " .", "##.", "[CLS]"]
+
+
+@pytest.mark.parametrize("cleanup", [True, False])
+@given(token_ids=st.lists(st.integers(0, len(WORD_PIECES) - 1), min_size=1, max_size=12))
+def test_word_pieces_stream_as_decoded(cleanup: bool, token_ids: list[int]) -> None:
+    """The decoder's clean-up, which removes spaces before punctuation, changes no text that has been shown."""
+    vocabulary = {piece: i for i, piece in enumerate(WORD_PIECES)}
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="a"))
+    backend.decoder = decoders.WordPiece(cleanup=cleanup)
+    backend.add_special_tokens(["[CLS]"])
+    tokenizer = Tokenizer(backend)
+    assert finished(tokenizer, token_ids) == tokenizer.decode(token_ids)
+
+
 def test_a_library_panic_is_an_engine_error() -> None:
     """A panic is no `Exception`, and would end the event loop's task without a reply."""
     backend = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from llmfw.core.base.errors import ComponentFailedError
+from llmfw.core.base.errors import ComponentFailedError, CrashingRequestError, EngineDeadError
 from llmfw.core.plugin.asking import Asked
 from llmfw.core.plugin.calls import ComponentCalls
 from llmfw.core.plugin.containment import ProcessEnd, contained
@@ -34,6 +34,43 @@ def test_a_panic_is_a_failed_call(error: BaseException) -> None:
     asked = Asked("policy 'bad'", "fcfs replaces it")
     assert asked.answer(lambda: failing(error)) is None
     assert asked.failure is not None
+
+
+def contrived(method: str, raised: BaseException) -> BaseException:
+    """Return an exception with a method or property that raises."""
+
+    def fail(self: object) -> None:
+        raise raised
+
+    made: BaseException = type(
+        "ContrivedError", (Exception,), {method: property(fail) if method == "__class__" else fail}
+    )()
+    return made
+
+
+@pytest.mark.parametrize("raised", [SystemExit(1), KeyboardInterrupt(), ValueError()])
+@pytest.mark.parametrize("method", ["__str__", "__bool__", "__class__"])
+def test_contrived_exceptions_are_failed_calls(method: str, raised: BaseException) -> None:
+    previous = signal.signal(signal.SIGINT, lambda *_: None)  # as a server does
+    try:
+        error = contrived(method, raised)
+        with pytest.raises(ComponentFailedError, match="policy 'bad'") as caught:
+            ComponentCalls(POLICY).call(failing, error)
+        assert bool(caught.value.__cause__)
+        with pytest.raises(ComponentFailedError, match="policy 'bad'"):
+            ComponentCalls(POLICY).watched(failing)(error)
+        asked = Asked("policy 'bad'", "fcfs replaces it")
+        assert asked.answer(lambda: failing(error)) is None
+        assert str(asked.failure).startswith(("ContrivedError", "RuntimeError: ContrivedError"))
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.parametrize("error", [EngineDeadError("x"), CrashingRequestError("x")])
+def test_components_cannot_end_the_engine(error: BaseException) -> None:
+    """The client would take it for the end of the process, and run the request again."""
+    with pytest.raises(ComponentFailedError):
+        ComponentCalls(POLICY).call(failing, error)
 
 
 @pytest.mark.parametrize("error", [ProcessEnd(0), KeyboardInterrupt()])

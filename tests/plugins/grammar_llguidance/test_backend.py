@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from llmfw.core.base.errors import ComponentError, RequestError
+from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.interfaces.tokenizer import Tokenizer
 from llmfw.core.plugin.plugins import load_plugins
@@ -81,8 +81,24 @@ def test_a_refused_token_changes_nothing() -> None:
 def test_models_without_end_tokens_have_no_grammars() -> None:
     tokenizer = pieces_tokenizer()
     tokenizer.eos_token_ids = ()
-    with pytest.raises(ComponentError, match="no end-of-sequence token"):
+    with pytest.raises(RequestError, match="no end-of-sequence token"):
         LlguidanceBackend(tokenizer, 300)
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        None,
+        decoders.Metaspace(),
+        decoders.WordPiece(),
+        decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()]),
+    ],
+)
+def test_unreadable_tokenizers_are_refused(decoder: object) -> None:
+    backend = tokenizers.Tokenizer.from_str(pieces_tokenizer().to_json())
+    backend.decoder = decoder
+    with pytest.raises(RequestError, match="tokens cannot be constrained; send the request without"):
+        LlguidanceBackend(Tokenizer(backend, eos_token_ids=(1,)), 300)
 
 
 def test_copies_are_independent() -> None:

@@ -1,0 +1,26 @@
+"""Exceptions that end the process. They may interrupt a plugin's code, but are not its failure."""
+
+from __future__ import annotations
+
+import signal
+
+
+class ProcessEnd(SystemExit):
+    """Raised by a signal handler to end the process. It may interrupt a plugin's code, but is not its failure."""
+
+
+class CtrlCInterrupt(KeyboardInterrupt):
+    """Raised in place of a KeyboardInterrupt by a Ctrl-C, where `naming_ctrl_c` is in force."""
+
+
+def raise_if_process_ends(error: BaseException) -> None:
+    """Raise an exception again if it ends the process: ProcessEnd, or the KeyboardInterrupt of a Ctrl-C.
+
+    Servers handle SIGINT themselves, so there a KeyboardInterrupt is the plugin's own. So it is in the block of
+    `naming_ctrl_c`.
+    """
+    kind = type(error)  # `isinstance` would ask `__class__`, which is the plugin's code and may raise
+    if issubclass(kind, ProcessEnd | CtrlCInterrupt):
+        raise error
+    if issubclass(kind, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        raise error

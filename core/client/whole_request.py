@@ -1,0 +1,50 @@
+"""The request of a client that is being answered, of which each request to the engine is a part."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+
+class WholeRequest:
+    """A request of a client, from its arrival until its reply has been sent.
+
+    Attributes:
+        is_open: whether the reply has not been sent yet, so that more parts may come.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._at_end: list[Callable[[], None]] = []
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Call a function at the end of the request."""
+        self._at_end.append(call)
+
+    def end(self) -> None:
+        """Note that the reply has been sent."""
+        self.is_open = False
+        for call in self._at_end:
+            call()
+
+
+_current: ContextVar[WholeRequest | None] = ContextVar("whole_request", default=None)
+
+
+@contextlib.contextmanager
+def whole_request() -> Iterator[None]:
+    """Make all that the `with` block sends to an engine, also in tasks that it starts, parts of one request."""
+    whole = WholeRequest()
+    token = _current.set(whole)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        whole.end()
+
+
+def open_whole_request() -> WholeRequest | None:
+    """Return the request that the caller works on; None if there is none, or its reply has been sent."""
+    whole = _current.get()
+    return whole if whole is not None and whole.is_open else None
