@@ -20,6 +20,7 @@ from task import Task
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
+from llmfw.core.imports import garbage
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.step.device.step_clock import StepClock, StepTime
 
@@ -91,6 +92,7 @@ class Offline:
         self.engine = build_generation_engine(
             EngineConfig(**(config | settings)), plugins.registry, clock=self._clock
         )
+        garbage.settle()  # as the server's engine does; a full collection stops all steps for 0.3 s
         self._vocab = sizes.model["vocab_size"]
         self._rng = random.Random(0)
         self._ids = itertools.count()
@@ -162,6 +164,7 @@ def full_steps(steps: Sequence[Step], batch: int, skip: int = 3) -> list[Step]:
 
 def free_memory() -> None:
     """Give back what an engine had that nobody refers to any more."""
+    gc.unfreeze()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -37,15 +37,15 @@ STAGES: dict[str, float] = {
     "machine": 30,
     "ceilings": 45,
     "decode": 170,
-    "linear": 60,
-    "sampling_kernels": 40,
-    "tests": 120,
     "server": 110,
     "peer_minisgl": 80,
+    "tests": 120,
+    "peer_transformers": 90,
     "attention": 60,
+    "linear": 60,
+    "sampling_kernels": 40,
     "backends": 90,
     "kv_dtype": 60,
-    "peer_transformers": 90,
 }
 """Most seconds of each. What they take is less; see docs/benchmarks/gpu.md."""
 
