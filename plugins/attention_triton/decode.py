@@ -21,6 +21,8 @@ from .tile import LOG2_E, add_keys, as_numbers, find_slots, padded, row_bytes, s
 
 BLOCK_HEADS = 16
 BLOCK_PIECES = 16
+MOST_SINGLE_JOINS = 32
+"""Number of sequences up to which each query head has a program of its own in stage 2."""
 SINK_SCALE = tl.constexpr(LOG2_E)
 
 
@@ -145,38 +147,49 @@ def join_kernel(
     v_head_dim: tl.constexpr,
     block_pieces: tl.constexpr,
     block_v_dim: tl.constexpr,
+    block_heads: tl.constexpr,
     launch_pdl: tl.constexpr,
 ) -> None:
-    """Join the pieces of one sequence, if there are several (stage 2). Grid: (sequence, query head)."""
+    """Join the pieces of one sequence, if there are several (stage 2). Grid: (sequence, block of query heads)."""
     launch_next(launch_pdl)
     await_earlier_kernels(launch_pdl)
     sequence = tl.program_id(0)
-    head = tl.program_id(1)
     first = tl.load(firsts + sequence)
     last = tl.load(firsts + sequence + 1)
     if last - first == 1:
         return
     v_dims = tl.arange(0, block_v_dim)
-    accumulated = tl.full((block_v_dim,), 0.0, tl.float32)
-    top = tl.full((1,), float("-inf"), tl.float32)
-    total = tl.full((1,), 0.0, tl.float32)
-    for start in range(first, last, block_pieces):
-        pieces = start + tl.arange(0, block_pieces)
-        valid = pieces < last
-        where = pieces * num_heads + head
-        log_sum = tl.load(log_sums + where, mask=valid, other=float("-inf"))
-        parts_at = outputs + where[:, None] * v_head_dim + v_dims[None, :]
-        part = tl.load(parts_at, mask=valid[:, None] & (v_dims < v_head_dim)[None, :], other=0.0)
-        new_top = tl.maximum(top, tl.max(log_sum, 0))
-        weights = tl.exp2(log_sum - new_top)
-        decay = tl.exp2(top - new_top)
-        total = total * decay + tl.sum(weights, 0)
-        accumulated = accumulated * decay + tl.sum(weights[:, None] * part, 0)
-        top = new_top
-    if has_sinks:
-        total += tl.exp2(tl.load(sinks + head).to(tl.float32) * SINK_SCALE - top)
-    at = output + (sequence.to(tl.int64) * num_heads + head) * v_head_dim + v_dims
-    tl.store(at, (accumulated / total).to(output.dtype.element_ty), mask=v_dims < v_head_dim)
+    first_head = tl.program_id(1) * block_heads
+    for head in range(first_head, tl.minimum(first_head + block_heads, num_heads)):
+        accumulated = tl.full((block_v_dim,), 0.0, tl.float32)
+        top = tl.full((1,), float("-inf"), tl.float32)
+        total = tl.full((1,), 0.0, tl.float32)
+        for start in range(first, last, block_pieces):
+            pieces = start + tl.arange(0, block_pieces)
+            valid = pieces < last
+            where = pieces * num_heads + head
+            log_sum = tl.load(log_sums + where, mask=valid, other=float("-inf"))
+            parts_at = outputs + where[:, None] * v_head_dim + v_dims[None, :]
+            part = tl.load(parts_at, mask=valid[:, None] & (v_dims < v_head_dim)[None, :], other=0.0)
+            new_top = tl.maximum(top, tl.max(log_sum, 0))
+            weights = tl.exp2(log_sum - new_top)
+            decay = tl.exp2(top - new_top)
+            total = total * decay + tl.sum(weights, 0)
+            accumulated = accumulated * decay + tl.sum(weights[:, None] * part, 0)
+            top = new_top
+        if has_sinks:
+            total += tl.exp2(tl.load(sinks + head).to(tl.float32) * SINK_SCALE - top)
+        at = output + (sequence.to(tl.int64) * num_heads + head) * v_head_dim + v_dims
+        tl.store(at, (accumulated / total).to(output.dtype.element_ty), mask=v_dims < v_head_dim)
+
+
+def heads_joined(num_sequences: int) -> int:
+    """Return how many query heads a program of stage 2 joins.
+
+    With many sequences, nearly all have one piece, and their programs only end; thousands of them take longer to start
+    than the rest takes to run.
+    """
+    return 1 if num_sequences <= MOST_SINGLE_JOINS else 8
 
 
 def num_tiles(layer: LayerSpec) -> int:
@@ -259,7 +272,8 @@ def decode(
         num_warps=num_warps(query.dtype, keys.dtype),
         num_stages=2,
     )
-    join_kernel[(num_sequences, layer.num_heads)](
+    block_heads = heads_joined(num_sequences)
+    join_kernel[(num_sequences, -(-layer.num_heads // block_heads))](
         partials.outputs,
         partials.log_sums,
         schedule.firsts,
@@ -270,6 +284,7 @@ def decode(
         v_head_dim=layer.v_head_dim,
         block_pieces=BLOCK_PIECES,
         block_v_dim=padded(layer.v_head_dim),
+        block_heads=block_heads,
         launch_pdl=is_early,
         num_warps=4,
     )

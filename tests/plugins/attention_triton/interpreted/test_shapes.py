@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
+from llmfw.plugins.attention_triton import decode
 from llmfw.plugins.attention_triton.backend import TritonAttention
 from llmfw.plugins.attention_triton.schedule import PIECE_STEP
 
@@ -70,3 +71,12 @@ def test_layers_of_different_geometry_share_a_plan() -> None:
     for case, spec in zip(cases, specs, strict=True):
         found = backend.forward(case.query, case.key, case.value, spec, case.batch)
         torch.testing.assert_close(found.double(), case.expected(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [(12, 2), (3, 1)])
+def test_pieces_of_many_sequences_are_joined(heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many sequences, a program of the second stage joins several query heads."""
+    monkeypatch.setattr(decode, "MOST_SINGLE_JOINS", 2)
+    spec = make_layer(num_heads=heads[0], num_kv_heads=heads[1], has_sinks=True)
+    sinks = torch.linspace(-1, 2, heads[0])
+    AttentionCase(spec, [(900, 1), (10, 1), (300, 1)], 1).check(TritonAttention, 1e-5, sinks)
