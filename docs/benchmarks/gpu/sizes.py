@@ -130,7 +130,7 @@ FULL = Sizes(
     output=500,
     shared=25,
     window=100,
-    sampled_batches=(1, 100, 500),
+    sampled_batches=(100, 500),
     profiled=10,
     chosen_rows=(1, 100, 500),
     prefills=((1, 8192, 0), (8, 1024, 0), (64, 128, 0), (500, 30, 25)),
@@ -141,8 +141,8 @@ FULL = Sizes(
     reference_tokens=50_000,
     long_contexts=(100, 2000),
     clients=(100, 500),
-    peer_batches=(8, 64),
-    peer_streams=(100, 500),
+    peer_batches=(64,),
+    peer_streams=(100,),
     peer_output=100,
 )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from lines import Line
 from task import ROOT, Task
 
-PROCESSES = 10
+PROCESSES = 14
 """Most processes at once: each takes a few GiB of the GPU's memory."""
 
 
