@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-NEAR = 0.25
+NEAR = 0.5
 """By how much a chosen token's logit may be below the highest. Those of the tests' models go from about -10 to 10, and
-bfloat16 rounds such numbers to multiples of 1/16."""
+transformers in bfloat16 chooses tokens that are 0.38 below the highest in float32; here both sides round."""
 
 
 def assert_greedy(
@@ -31,4 +31,7 @@ def assert_greedy(
             logits = model(ids).logits[0, len(prompt) - 1 : -1].float().cpu()
         chosen = logits.gather(1, torch.tensor(output)[:, None])[:, 0]
         below = logits.max(dim=1).values - chosen
-        assert float(below.max()) <= NEAR, f"token {int(below.argmax())} of {output} after {prompt}"
+        worst = float(below.max())
+        assert worst <= NEAR, (
+            f"token {int(below.argmax())} of {output} after {prompt} is {worst} below the highest"
+        )

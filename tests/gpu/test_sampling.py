@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,8 @@ import torch
 from llmfw.core.interfaces.token_sampler import Filters, RowNumbers
 from llmfw.core.step.sampling.draw import sample_all
 from llmfw.core.step.sampling.select import sample_selected
+
+from .nested import run_on_gpu
 
 pytestmark = pytest.mark.gpu
 ops = pytest.importorskip("llmfw.plugins.sampling_triton.ops", exc_type=ImportError)
@@ -103,8 +102,4 @@ def test_a_captured_sampler_draws_the_same_tokens() -> None:
 
 
 def test_small_and_unusual_rows_equal_torch() -> None:
-    path = Path(__file__).parents[1] / "plugins" / "sampling_triton" / "kernels_and_torch.py"
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:benchmark", str(path)]
-    environment = os.environ | {"TRITON_INTERPRET": "0"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    run_on_gpu([Path(__file__).parents[1] / "plugins" / "sampling_triton" / "kernels_and_torch.py"])
