@@ -97,11 +97,13 @@ def read_lines(path: Path) -> list[Line]:
     """Return the lines that a stage has written, none where there is no such file."""
     if not path.exists():
         return []
-    found = []
-    for record in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-        bound = record.pop("most_ms")
-        found.append(Line(**record, most_ms=Goal(**bound) if bound else None))
-    return found
+    return [line_of(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def line_of(record: Mapping[str, Any]) -> Line:
+    """Return the line of a record, as `asdict` makes one of it."""
+    bound = record["most_ms"]
+    return Line(**{**record, "most_ms": Goal(**bound) if bound else None})
 
 
 def table(lines: Iterable[Line]) -> str:

@@ -29,8 +29,6 @@ from lines import Line, summary, table
 from task import ROOT, Task
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))
-from tables import write_between
 
 STAGES: dict[str, float] = {
     "install": 45,
@@ -144,7 +142,6 @@ def parse_arguments() -> argparse.Namespace:
     add("--prefill-attention", metavar="NAME", help="attention backend to measure prompts with")
     add("--batches", nargs="+", type=int, default=[], metavar="N", help="sequences that decode together")
     add("--total", type=float, default=TOTAL_S, metavar="SECONDS", help="most of all stages together")
-    add("--page", type=Path, help="a page whose table is to be replaced")
     return parser.parse_args()
 
 
@@ -170,8 +167,6 @@ def main() -> None:
             else:
                 results.add(name, [Line(name, failed=True, note="left out: no time was left")])
     print(f"\n{about['date']}, commit {about['commit']}\n\n{results.text}")
-    if options.page:
-        write_between(options.page, "gpu", f"{about['date']}, commit {about['commit']}.\n\n{results.text}")
     sys.exit(results.failed)
 
 
