@@ -148,3 +148,11 @@ def test_an_excerpt_names_gaps_and_lengths() -> None:
         spans = [("c", 7.0, 9.0), ("a", 0.0, 2.0), ("b", 3.0, 6.0)]
         assert timing.excerpt(spans) == [("b", 1.0, 3.0), ("c", 1.0, 2.0)]
         assert timing.excerpt([]) == []
+
+
+def test_results_have_a_line_of_text_for_each_line() -> None:
+    stages = {"first": [{"case": "a", "ms": 1.0}, {"case": "b\n", "ms": None}], "second": []}
+    with gpu_script("run") as (run,):
+        text = run.as_text({"date": "today"}, stages)
+    assert json.loads(text) == {"about": {"date": "today"}, "stages": stages}
+    assert text.count("\n") == 6

@@ -23,7 +23,7 @@ import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from lines import Line, summary, table
 from task import ROOT, Task
@@ -84,8 +84,16 @@ class Results:
         self.stages[stage] = lines
         (self._out / "table.md").write_text(self.text + "\n", encoding="utf-8")
         found = {name: [asdict(line) for line in several] for name, several in self.stages.items()}
-        text = json.dumps({"about": self._about, "stages": found}, indent=1)
-        (self._out / "results.json").write_text(text + "\n", encoding="utf-8")
+        (self._out / "results.json").write_text(as_text(self._about, found), encoding="utf-8")
+
+
+def as_text(about: dict[str, str], stages: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the results as JSON, with a line of text for each line of the table."""
+    parts = [
+        json.dumps(name) + ": [\n" + ",\n".join(map(json.dumps, lines)) + "]"
+        for name, lines in stages.items()
+    ]
+    return f'{{"about": {json.dumps(about)}, "stages": {{\n' + ",\n".join(parts) + "}}\n"
 
 
 def run_stage(name: str, task: Task, limit: float, log: IO[bytes]) -> list[Line]:
