@@ -48,6 +48,7 @@ pytest.register_assert_rewrite(
             "quantized_formats",
             "response_stores",
             "response_model",
+            "token_samplers",
             "weight_loaders",
         )
     )

@@ -205,7 +205,7 @@ UPLOAD: dict[str, Any] = {
 COMPLETE = "/v1/uploads/{upload_id}/complete"
 NEED_ANOTHER = ("/v1/batches", COMPLETE)  # of what is there: 404
 
-CHANGES_ALL = {"/admin/sleep"}  # after it, all other routes answer 503
+CHANGES_ALL = {"/admin/drain", "/admin/sleep"}  # after them, all other routes answer 503
 BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/v1/batches", BATCH),
     ("/v1/uploads", UPLOAD),
