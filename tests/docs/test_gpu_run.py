@@ -150,7 +150,7 @@ def test_an_excerpt_names_gaps_and_lengths() -> None:
         assert timing.excerpt([]) == []
 
 
-def test_results_have_a_line_of_text_for_each_line() -> None:
+def test_results_have_a_line_for_each_case() -> None:
     stages = {"first": [{"case": "a", "ms": 1.0}, {"case": "b\n", "ms": None}], "second": []}
     with gpu_script("run") as (run,):
         text = run.as_text({"date": "today"}, stages)
