@@ -60,7 +60,7 @@ class Choice:
         Raises:
             ConfigError: an option of the component is wrong.
         """
-        if self.is_auto and self.device and entry.devices and self.device not in entry.devices:
+        if self.is_auto and self.device and not entry.is_for(self.device):
             return Rejection(f"it is for {', '.join(entry.devices)}", is_for_other_device=True)
         missing = ", ".join(entry.missing())
         if missing:

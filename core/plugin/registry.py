@@ -89,6 +89,10 @@ class Entry:
         """What the names of the component's options begin with: its kind, or its kind and name."""
         return option_prefix(self.kind, self.name)
 
+    def is_for(self, device: str) -> bool:
+        """Return whether the component is for devices of a type, such as "cuda"."""
+        return not self.devices or device in self.devices
+
     def missing(self) -> list[str]:
         """Return the modules in `needs` that are not installed. Imports no module."""
         return [module for module in self.needs if not _is_installed(module)]

@@ -27,11 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "graphs when first met": {"cuda_graph": "lazy"},
     "no module passes": {"module_passes": "none"},
 }
-ENTRIES = [
-    entry
-    for entry in load_plugins().registry.entries("attention")
-    if not entry.devices or "cuda" in entry.devices
-]
+ENTRIES = [entry for entry in load_plugins().registry.entries("attention") if entry.is_for("cuda")]
 TOKENS = SamplingParams(temperature=0, max_tokens=40)
 
 

@@ -33,7 +33,7 @@ def choose_token_sampler(
         found = choice.attempt(entry, partial(_build, entry, vocab_size, device, may_wait))
         if not isinstance(found, Rejection):
             passed_over = f" ({'; '.join(reasons)})" if reasons else ""
-            others = [other for other in registry.entries("token_sampler") if _is_for(other, device)]
+            others = [other for other in registry.entries("token_sampler") if other.is_for(device.type)]
             level = logging.INFO if len(others) > 1 else logging.DEBUG
             logger.log(level, "Token sampler: %s%s", entry.name, passed_over)
             return Created(entry, found)
@@ -43,10 +43,6 @@ def choose_token_sampler(
             reasons.append(f"{entry.name}: {found.reason}")
     listed = "; ".join(reasons) or "no plugin brings one"
     raise ComponentError(f"no token sampler can sample from {vocab_size:,} tokens on {device}: {listed}")
-
-
-def _is_for(entry: Entry, device: torch.device) -> bool:
-    return not entry.devices or device.type in entry.devices
 
 
 def _build(
