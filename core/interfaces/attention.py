@@ -132,7 +132,7 @@ class AttentionBackend(ABC):
             device: device of the storage.
             num_sequences: maximum number of sequences in a step.
             num_pages: maximum number of pages of a sequence.
-            graph_sizes: numbers of sequences of the steps that are captured, ascending; empty: none is.
+            graph_sizes: batch sizes of captured steps, ascending; empty: no step is captured.
         """
         return 0
 

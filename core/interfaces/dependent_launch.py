@@ -12,8 +12,8 @@ then calls `await_earlier_kernels`. Each of these rules is needed for right resu
   of it, and the next one waits only for that.
 - Before the call, a program reads nothing but weights, and writes nothing. What it reads after the call may be what
   the last kernels wrote; what it writes may be what they still read, as allocators give memory to others at once.
-- Weights do not change while a model is served. Whoever changes them launches other kernels before the next that reads
-  them early.
+- Weights do not change while a model is served. After a change of weights, a kernel that takes no part must run before
+  the next kernel that reads them early.
 
 Kernels that take no part (torch's, cuBLAS') begin when all before them has ended, as ever.
 """

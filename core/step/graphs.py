@@ -109,9 +109,8 @@ class CudaGraph(Graph):
             with torch.cuda.stream(stream):
                 function()
         finally:
-            current.wait_stream(
-                stream
-            )  # even work of a function that failed writes to tensors that others use
+            # Even the work of a function that failed writes to tensors that others use.
+            current.wait_stream(stream)
         first: BaseException | None = None
         try:
             # thread_local: other threads, such as those of grammars, may still do work that cannot be captured.

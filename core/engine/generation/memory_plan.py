@@ -205,7 +205,7 @@ def plan_memory(
         return _plan(shape, memory, steps, storage, reserve)
 
     def fits(num_pages: int) -> bool:
-        """Return whether the storage holds a sequence of so many pages if the page table has room for it."""
+        """Return whether a sequence of so many pages fits into the storage, with a page table of that width."""
         try:
             plan = _plan(shape, memory, steps, storage, reserve + sequences.items(num_pages))
         except ConfigError:

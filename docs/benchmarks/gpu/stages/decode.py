@@ -1,7 +1,7 @@
 """Without a server: decoding, sampling and prompts, all on one engine.
 
-Decoding: steps of so many sequences near the beginning and near the end, and the whole run. Each size is one run of
-equal requests that come together, and a shorter one under the profiler for what the GPU did.
+Decoding is measured for each batch size in one run of equal requests that arrive together: steps near the beginning and
+near the end, and the whole run. A shorter run under the profiler shows what the GPU did.
 """
 
 from __future__ import annotations
