@@ -102,6 +102,7 @@ class ProcessEngineClient(EngineClient):
         self._is_started = False
         self._closed = False
         self._dead = asyncio.Event()
+        self._on_death: Callable[[], None] | None = None
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -168,6 +169,10 @@ class ProcessEngineClient(EngineClient):
     async def wait_dead(self) -> None:
         """Wait until the engine has failed or ended; `failure` gives the reason."""
         await self._dead.wait()
+
+    def call_on_death(self, function: Callable[[], None]) -> None:
+        """Have a function called as soon as `failure` is set, before any other task can see it."""
+        self._on_death = function
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         return self._streams.generate(request)
@@ -328,6 +333,8 @@ class ProcessEngineClient(EngineClient):
         self._answers.fail(str(error))
         self._stats.fail(str(error))
         self._dead.set()
+        if self._on_death is not None:
+            self._on_death()
         if not self._ready.done():
             self._ready.set_exception(error)
             self._ready.exception()  # if `start` was cancelled, nothing else retrieves the exception

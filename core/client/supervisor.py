@@ -76,7 +76,7 @@ class SupervisedEngineClient(EngineClient):
     ) -> None:
         self._new_life = new_life
         self._wait_s = wait_s
-        self._life = new_life()
+        self._life = self._created()
         self._restarts = Restarts(policy or RestartPolicy())
         self._quarantine = Quarantine()
         self._in_flight: dict[Attempt, WholeRequest | None] = {}
@@ -104,9 +104,7 @@ class SupervisedEngineClient(EngineClient):
 
     @property
     def outage(self) -> str | None:
-        if self._sleep.is_asleep:
-            return self._failure
-        return self._failure or self._outage or self._life.failure
+        return self._failure or (None if self._sleep.is_asleep else self._outage)
 
     @property
     def refusal(self) -> NotReadyError | None:
@@ -213,7 +211,6 @@ class SupervisedEngineClient(EngineClient):
                             yield event
                     return
                 except EngineDeadError as error:
-                    self._note_death(life)
                     self._check_rerun(attempt, error, has_begun and not may_restart)
                 finally:
                     self._in_flight.pop(attempt, None)
@@ -241,11 +238,10 @@ class SupervisedEngineClient(EngineClient):
             if self._failure is not None:
                 raise EngineDeadError(self._failure)
             await self._quarantine.wait_turn(attempt)
-            if self._settled.is_set() and self._life.failure is None:
+            if self._settled.is_set() and self._failure is None:
                 self._in_flight[attempt] = None if request.deferrable else self._sleep.note_start()
                 attempt.was_sent = True
                 return self._life
-            self._note_death(self._life)
 
     async def _wait_settled(self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float) -> None:
         is_patient = request.deferrable or attempt.was_sent
@@ -306,6 +302,11 @@ class SupervisedEngineClient(EngineClient):
             await self._settled.wait()
         return await self._life_now().control(GetMemory())
 
+    def _created(self) -> ProcessEngineClient:
+        life = self._new_life()
+        life.call_on_death(lambda: self._note_death(life))
+        return life
+
     def _note_death(self, life: ProcessEngineClient) -> None:
         """Handle the death of an engine: give up, or judge the requests in flight and mark the engine as
         restarting.
@@ -351,7 +352,7 @@ class SupervisedEngineClient(EngineClient):
     async def _replace(self) -> None:
         """Try once to start a new engine process; if that fails, note the reason."""
         begun = time.monotonic()
-        self._life = life = self._new_life()
+        self._life = life = self._created()
         try:
             await life.start()
             await self._restore(life)

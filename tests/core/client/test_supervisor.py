@@ -201,6 +201,17 @@ async def test_restart_never_leaves_the_client_dead() -> None:
     await client.close()
 
 
+async def test_restart_never_reports_no_restart_at_any_moment() -> None:
+    client = new_client(RestartPolicy(is_on=False))
+    await client.start()
+    kill(client)
+    async with asyncio.timeout(20):
+        while client.outage is None:
+            await asyncio.sleep(0)
+    assert client.failure is not None
+    await client.close()
+
+
 async def test_after_stop_restarting_no_engine_restarts(client: SupervisedEngineClient) -> None:
     client.stop_restarting()
     kill(client, signal.SIGTERM)
