@@ -18,7 +18,7 @@ from litestar.routes import HTTPRoute
 
 from llmfw.api.access.scopes import scope_of
 from llmfw.api.http.errors import error_response, handle, route_of
-from llmfw.core.base.described import described
+from llmfw.core.base.described import described, message_of
 from llmfw.core.base.errors import ComponentError, LLMFWError, UnreadableRequestError
 from llmfw.core.interfaces.scopes import SCOPES
 from llmfw.core.plugin.calls import ComponentLedger
@@ -50,7 +50,7 @@ def usable_routes(routes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         except ComponentError as error:
             if os.environ.get("LLMFW_STRICT_PLUGINS", "0") not in ("", "0"):
                 raise
-            logger.warning("%s; it is not served", " ".join(str(error).split()))
+            logger.warning("%s; it is not served", " ".join(message_of(error).split()))
         else:
             usable.append((plugin, path))
     return usable

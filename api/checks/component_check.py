@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from llmfw.core.base.config import OptionValue
+from llmfw.core.base.described import described, message_of
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.user_cache import user_cache
 
@@ -209,5 +210,5 @@ def _where(excinfo: pytest.ExceptionInfo[BaseException], home: Path) -> str | No
 
 def explained(error: BaseException) -> str:
     """Return the text of an error that prevented all tests, on one line."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, LLMFWError) else f"{type(error).__name__}: {text}"
+    text = message_of(error) if isinstance(error, LLMFWError) else described(error)
+    return " ".join(text.split())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from llmfw.api.checks.verdict import Promise, Verdict
+from llmfw.core.base.described import described
 from llmfw.core.plugin.containment import raise_if_process_ends
 from llmfw.core.plugin.plugins import LoadedPlugin, Plugins
 from llmfw.core.plugin.registry import Entry
@@ -107,7 +108,7 @@ def _run_check(name: str, check: Callable[[], str | None]) -> Promise:
         reason = check()
     except BaseException as error:  # noqa: BLE001 (foreign code may raise anything)
         raise_if_process_ends(error)
-        reason = f"{type(error).__name__}: {error}"
+        reason = described(error)
         promise.traceback = traceback.format_exc()
     promise.kept, promise.broken = int(reason is None), int(reason is not None)
     promise.reason = reason or ""

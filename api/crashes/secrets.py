@@ -16,7 +16,7 @@ MIN_LENGTH = 6
 """Characters from which the value of a secret is searched for. A shorter one would hide ordinary words."""
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|HEADERS|DSN", re.IGNORECASE)
-_OF_URL = re.compile(r"(://)[^/?#\s'\"@]*@")
+_WORD = re.compile(r"[^\s'\"]+")
 
 
 class Secrets:
@@ -37,7 +37,7 @@ class Secrets:
         """Return the text with `***` in place of each secret."""
         if self._known is not None:
             text = self._known.sub(HIDDEN, text)
-        return hide_keys(_OF_URL.sub(rf"\1{HIDDEN}@", text))
+        return hide_keys(_WORD.sub(_without_user, text))
 
     def hide_in(self, value: Any) -> Any:
         """Return a value of JSON with the secrets in its texts hidden; numbers and names of fields stay."""
@@ -46,6 +46,16 @@ class Secrets:
         if isinstance(value, Mapping):
             return {name: self.hide_in(each) for name, each in value.items()}
         return [self.hide_in(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _without_user(word: re.Match[str]) -> str:
+    """Return a word without what stands in it between "://" and the last "@".
+
+    A password that nobody has encoded may contain "/", "#" and "@".
+    """
+    scheme, is_url, rest = word[0].partition("://")
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}://{HIDDEN}@{host}" if is_url and at else word[0]
 
 
 def names_secret(name: str) -> bool:

@@ -15,7 +15,8 @@ ENVIRONMENT = {"MY_DB_PASSWORD": "hunter2-hunter2", "HF_TOKEN": "short", "HOME":
     ("text", "hidden"),
     [
         ("redis://ann:pass@host/0 is down", "redis://***@host/0 is down"),
-        ("http://token@host/x@y", "http://***@host/x@y"),
+        ("http://token@host/x@y", "http://***@y"),
+        ("'db://ann:p/a#s@s@host/0' is down", "'db://***@host/0' is down"),
         ("'hunter2-hunter2' is refused", "'***' is refused"),
         ("the key is my own words", "the key is ***"),
         ("Bearer sk-1234567890abcdef", "Bearer ***"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import psycopg
@@ -31,6 +32,7 @@ class Database:
     """
 
     def __init__(self, url: str, schema: str, connections: int, part: str, migrations: Sequence[str]) -> None:
+        _check_user(url)
         self._url = url
         self._search_path = sql.SQL("set search_path to {}").format(sql.Identifier(schema))
         self._connections = connections
@@ -81,6 +83,15 @@ class Database:
     async def _configure(self, connection: psycopg.AsyncConnection) -> None:
         await connection.execute(self._search_path)
         await connection.commit()
+
+
+def _check_user(url: str) -> None:
+    """Raise a ConfigError for a URL whose user or password has to be encoded: libpq would show a part as the host's name."""
+    found = re.match(r"postgres(?:ql)?://(.*)@", url)
+    if found is not None and set(found[1]) & set("/?#@"):
+        raise ConfigError(
+            "the url has / ? # or @ before its last @; write them as %2F %3F %23 %40 (not shown: it may be a password)"
+        )
 
 
 def _migrate(connection: psycopg.Connection, schema: str, part: str, migrations: Sequence[str]) -> None:

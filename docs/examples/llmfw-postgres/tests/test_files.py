@@ -161,6 +161,14 @@ def test_an_unreachable_database_is_a_config_error(tmp_path):
         PostgresFiles(None, PostgresFiles.Options(url=f"postgresql:///x?host={tmp_path}"))
 
 
+@pytest.mark.parametrize("password", ["pa#ss", "pa/ss", "pa@ss", "pa?ss"])
+def test_a_password_in_plain_is_never_shown(password):
+    with pytest.raises(ConfigError, match="write them as %2F") as error:
+        PostgresFiles(None, PostgresFiles.Options(url=f"postgresql://ann:{password}@localhost/x"))
+    assert password not in str(error.value)
+    assert "ann" not in str(error.value)
+
+
 def test_tables_of_a_newer_version_stay_unchanged(open_files, tmp_path, rows):
     asyncio.run(open_files(tmp_path).close())
     rows("insert into migrations (part, version) values ('files', 99)")
