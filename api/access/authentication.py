@@ -17,6 +17,7 @@ from llmfw.core.interfaces.authenticator import Refusal
 from .authenticators import Authenticators
 from .error_reply import send_error
 from .keyring import Keyring
+from .rate_headers import with_rate_headers
 from .tenant_loads import TenantLoads
 
 NOT_ACCEPTED = (
@@ -36,7 +37,8 @@ class ApiKey:
         keys: the accepted keys.
         public: paths that need no key.
         others: authenticators of plugins, which are asked about requests without a valid key.
-        loads: loads of the tenants, which learn the limits that authenticators give them.
+        loads: loads of the tenants, which learn the limits that authenticators give them. Replies to a tenant with
+            rates say what is left of them.
     """
 
     def __init__(
@@ -78,6 +80,9 @@ class ApiKey:
                 if known is not None and self._loads is not None:
                     self._loads.note(known)
         if known is not None:
+            load = self._loads.of(known.tenant) if self._loads is not None and kind == "http" else None
+            if load is not None:
+                send = with_rate_headers(send, load, scope["path"])
             with serving_client(known.tenant, known.scopes):
                 await self._app(scope, receive, send)
         elif kind == "http":

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from llmfw.core.base.errors import RateLimitError
 from llmfw.core.interfaces.tenant_limits import TenantLimits
@@ -16,6 +17,22 @@ MAX_EXPECTED = 8
 """Maximum number of deferrable requests that may be on their way to `start_deferrable`."""
 RECHECK_S = 1.0
 """Longest time in seconds after which a waiting request looks again: the tenant's limits may have changed."""
+
+
+class Rate(NamedTuple):
+    """What is left of a rate.
+
+    Attributes:
+        what: "requests" or "tokens".
+        per_minute: amount per minute.
+        left: amount that is left now; below 0 after a request that used more than there was.
+        full_in_s: seconds until the whole amount is left, if nothing is used.
+    """
+
+    what: str
+    per_minute: int
+    left: float
+    full_in_s: float
 
 
 class TenantLoad:
@@ -113,6 +130,15 @@ class TenantLoad:
         """Record that a deferrable request has ended."""
         self._num_deferrable -= 1
         self._changed.set()
+
+    def rates(self) -> list[Rate]:
+        """Return what is left of the rates that the tenant has."""
+        now = self._clock()
+        return [
+            Rate(what, bucket.per_minute, bucket.left(now), bucket.seconds_until(bucket.per_minute, now))
+            for what, bucket in (("requests", self._requests), ("tokens", self._tokens))
+            if bucket is not None
+        ]
 
     def note_output(self, num_tokens: int) -> None:
         """Count tokens that a request has generated."""

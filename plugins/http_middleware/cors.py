@@ -49,7 +49,10 @@ class Cors(HTTPMiddleware):
 
         origins: tuple[str, ...] = ()
         methods: tuple[str, ...] = ("GET", "HEAD", "POST", "PUT", "DELETE")
-        expose_headers: tuple[str, ...] = ("x-request-id", "retry-after", "llmfw-ignored-params")
+        expose_headers: tuple[str, ...] = (
+            "x-request-id", "retry-after", "llmfw-ignored-params",
+            *(f"x-ratelimit-{what}-{of}" for what in ("limit", "remaining", "reset") for of in ("requests", "tokens")),
+        )  # fmt: skip
         max_age: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 600
 
     options: Options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import time
 from collections.abc import Iterator
@@ -79,6 +80,36 @@ def test_a_request_beyond_the_rate_is_a_429(served: Served, name: str) -> None:
     assert f"{tenant!r} has used its 1 requests per minute; try again in " in error["message"]
     assert complete(served, "free").status_code == 200
     assert complete(served, "odd:bob:").status_code == 200
+
+
+def test_replies_say_what_is_left(served: Served) -> None:
+    headers = complete(served, "fast").headers
+    assert headers["x-ratelimit-limit-requests"] == "600"
+    assert headers["x-ratelimit-remaining-requests"] == "599"
+    assert headers["x-ratelimit-reset-requests"].endswith("ms")
+    assert "x-ratelimit-limit-tokens" not in headers
+
+
+def test_a_refusal_says_what_is_left(served: Served) -> None:
+    complete(served, "wordy", "x" * 60, max_tokens=60)
+    refused = complete(served, "wordy", "x")
+    assert refused.status_code == 429
+    assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
+    assert refused.headers["x-ratelimit-reset-tokens"].startswith("1m")
+
+
+def test_a_tenant_without_rates_gets_no_rate_headers(served: Served) -> None:
+    for name in ("free", "narrow"):
+        assert not [each for each in complete(served, name).headers if "ratelimit" in each]
+
+
+def test_anthropic_s_client_gets_its_own_rate_headers(served: Served) -> None:
+    body = {"model": SERVED_NAME, "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
+    headers = served.post("/v1/messages", body, headers=key_of("fast")).headers
+    assert headers["anthropic-ratelimit-requests-remaining"] == "599"
+    full_at = datetime.datetime.fromisoformat(headers["anthropic-ratelimit-requests-reset"])
+    assert abs(full_at.timestamp() - time.time()) < 5
+    assert "x-ratelimit-limit-requests" not in headers
 
 
 def test_a_refused_stream_never_starts(served: Served) -> None:

@@ -10,7 +10,14 @@ from llmfw.core.testing.exchange import EVENTS, JSON
 Header = tuple[bytes, bytes]
 METHODS = (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, DELETE")
 MAX_AGE = (b"access-control-max-age", b"600")
-EXPOSED = (b"access-control-expose-headers", b"x-request-id, retry-after, llmfw-ignored-params")
+EXPOSED = (
+    b"access-control-expose-headers",
+    (
+        b"x-request-id, retry-after, llmfw-ignored-params, x-ratelimit-limit-requests, x-ratelimit-limit-tokens, "
+        b"x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, "
+        b"x-ratelimit-reset-tokens"
+    ),
+)
 VARY_ORIGIN = (b"vary", b"origin")
 ASKS = (b"access-control-request-method", b"POST")
 
