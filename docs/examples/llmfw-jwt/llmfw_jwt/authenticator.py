@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import jwt
 
-from llmfw.core import SCOPES, Authenticator, ConfigError, Credentials, Principal, Refusal
+from llmfw.core import SCOPES, Authenticator, ConfigError, Credentials, Principal, Refusal, TenantLimits
 
 MIN_SECRET_BYTES = 32  # as many as a digest of HS256 has, by RFC 7518
 MAX_KEPT_S = 300.0  # a token that is revoked passes no longer than this
+MAX_LIMIT = 10**12  # the largest that llmfw takes
 
 _TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 _TENANT = re.compile(r"[\x21-\x7e]{1,128}")
@@ -32,6 +33,8 @@ class JsonWebTokens(Authenticator):
             admin_claim: claim that must be `true` for an administrator; "" for no administrators.
             scope_claim: claim with the tenant's scopes, separated by spaces, such as "scope" (RFC 8693, RFC 9068).
                 Words that are no scopes of llmfw, such as "openid", are other servers'; "" for all scopes.
+            limits_claim: claim with the tenant's limits, an object such as {"requests_per_minute": 60}, whose names are
+                those of `TenantLimits`. A token without the claim has none; "" for no limits in tokens.
             leeway_s: seconds by which clocks may differ.
         """
 
@@ -42,6 +45,7 @@ class JsonWebTokens(Authenticator):
         tenant_claim: str = "sub"
         admin_claim: str = ""
         scope_claim: str = ""
+        limits_claim: str = ""
         leeway_s: float = 5.0
 
     options: Options
@@ -101,4 +105,20 @@ class JsonWebTokens(Authenticator):
             if not isinstance(claimed, str):
                 return Refusal(f"the token's claim {self.options.scope_claim!r} names no scopes")
             scopes = frozenset(claimed.split(" ")).intersection(SCOPES)
-        return Principal(tenant=tenant, scopes=scopes, expires_at=expires_at)
+        limits = self._limits(claims)
+        if isinstance(limits, Refusal):
+            return limits
+        return Principal(tenant=tenant, scopes=scopes, limits=limits, expires_at=expires_at)
+
+    def _limits(self, claims: dict[str, Any]) -> TenantLimits | Refusal | None:
+        name = self.options.limits_claim
+        claimed = claims.get(name) if name else None
+        if claimed is None:
+            return None
+        if not (isinstance(claimed, dict) and claimed.keys() <= set(TenantLimits.__struct_fields__)):
+            return Refusal(f"the token's claim {name!r} is no object of limits")
+        if not all(type(limit) is int and 1 <= limit <= MAX_LIMIT for limit in claimed.values()):
+            return Refusal(
+                f"the token's claim {name!r} has a limit that is no whole number from 1 to {MAX_LIMIT}"
+            )
+        return TenantLimits(**claimed)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from llmfw.core import ConfigError, Principal, Refusal
+from llmfw.core import ConfigError, Principal, Refusal, TenantLimits
 from llmfw.core.testing import AuthenticatorTests
 from llmfw.core.testing.authenticators import answer_of
 
@@ -154,3 +154,33 @@ def test_public_keys_verify_tokens(tmp_path):
     known = made(tmp_path, public.decode(), algorithm="RS256")
     assert answer_of(known, sent(token(private, "RS256"))).tenant == "alice"
     assert isinstance(answer_of(known, sent(token())), Refusal)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "limits"),
+    [
+        (
+            {"requests_per_minute": 60, "max_requests": 4},
+            TenantLimits(requests_per_minute=60, max_requests=4),
+        ),
+        ({}, TenantLimits()),
+        (None, None),
+    ],
+)
+def test_a_claim_gives_the_tenant_limits(tmp_path, claimed, limits):
+    answer = answer_of(made(tmp_path, limits_claim="quota"), sent(token(quota=claimed)))
+    assert isinstance(answer, Principal)
+    assert answer.limits == limits
+
+
+@pytest.mark.parametrize(
+    "claimed", [60, [], {"per_hour": 1}, *({"max_requests": n} for n in (0, -1, True, 1.5, "4", 10**13))]
+)
+def test_a_claim_of_other_limits_is_refused(tmp_path, claimed):
+    answer = answer_of(made(tmp_path, limits_claim="quota"), sent(token(quota=claimed)))
+    assert isinstance(answer, Refusal)
+    assert "'quota'" in answer.message
+
+
+def test_limits_are_not_read_without_the_option(known):
+    assert answer_of(known, sent(token(limits={"max_requests": 1}))).limits is None
