@@ -34,6 +34,7 @@ CORE_LAYERS = (
     "imports",
     "ipc",
     "interfaces",
+    "kernels",
     "plugin",
     "schedule",
     "model",
@@ -79,10 +80,8 @@ LIGHT = (
 )
 NEED_TORCH = {
     *(
-        "dependent_launch.py",
         "forward_batch.py",
         "kv_dtype.py",
-        "kv_kernel.py",
         "kv_storage.py",
         "state_storage.py",
     )

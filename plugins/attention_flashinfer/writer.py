@@ -39,7 +39,7 @@ def choose_writer(layers: Iterable[LayerSpec], storage: KVStorage) -> Writer:
 
 
 def _kernel_writer() -> Writer:
-    from llmfw.core.interfaces.kv_kernel import write
+    from llmfw.core.kernels.kv_kernel import write
 
     def write_by_kernel(
         storage: KVStorage, index: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor

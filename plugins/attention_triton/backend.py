@@ -18,7 +18,7 @@ import triton
 
 from llmfw.core import AttentionBackend, ForwardBatch, KVStorage, LayerSpec
 from llmfw.core.interfaces.kv_dtype import as_bytes
-from llmfw.core.interfaces.kv_kernel import write, write_kernel
+from llmfw.core.kernels.kv_kernel import write, write_kernel
 
 from .decode import Partials, decode, num_tiles
 from .prefill import Spans, Tiles, cut_queries, prefill

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from llmfw.core import LayerSpec
-from llmfw.core.interfaces.dependent_launch import await_earlier_kernels, launch_next, launches_early
+from llmfw.core.kernels.dependent_launch import await_earlier_kernels, launch_next, launches_early
 
 from .schedule import PIECE_STEP, Schedule
 from .tile import LOG2_E, add_keys, as_numbers, find_slots, padded, row_bytes, score_factors

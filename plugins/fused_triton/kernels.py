@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from llmfw.core.interfaces.dependent_launch import await_earlier_kernels, launch_next, loaded
+from llmfw.core.kernels.dependent_launch import await_earlier_kernels, launch_next, loaded
 
 
 # The number of rows changes from step to step. Specializing for 1 or multiples of 16 would recompile during a

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 import triton
 
-from llmfw.core.interfaces.dependent_launch import launches_early
+from llmfw.core.kernels.dependent_launch import launches_early
 
 from .kernels import rms_norm_kernel, rope_kernel, silu_mul_kernel
 

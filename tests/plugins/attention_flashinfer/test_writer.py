@@ -14,7 +14,7 @@ from llmfw.plugins.attention_flashinfer.writer import choose_writer
 def test_without_triton_torch_writes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "llmfw.core.interfaces.kv_kernel", None)
+    monkeypatch.setitem(sys.modules, "llmfw.core.kernels.kv_kernel", None)
     case = AttentionCase(make_layer(head_dim=64), [(3, 1)], 1)
     assert choose_writer([case.spec], case.storage) is KVStorage.write
     assert "Keys and values are written by torch's operators" in caplog.text

@@ -79,7 +79,7 @@ def test_scattered_keys_are_made_contiguous(by_kernel: type[FlashInferAttention]
 def test_a_wrong_kernel_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, flashinfer: type[FlashInferAttention]
 ) -> None:
-    monkeypatch.setattr("llmfw.core.interfaces.kv_kernel.write", lambda *args: None)
+    monkeypatch.setattr("llmfw.core.kernels.kv_kernel.write", lambda *args: None)
     case = AttentionCase(make_layer(head_dim=64), RAGGED, 1)
     assert writer.choose_writer([case.spec], case.storage) is KVStorage.write
     assert "written by torch's operators, not by the Triton kernel: it stores other numbers" in caplog.text

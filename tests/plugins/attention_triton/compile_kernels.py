@@ -20,9 +20,9 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from llmfw.core.interfaces import kv_kernel
 from llmfw.core.interfaces.kv_dtype import as_bytes
 from llmfw.core.interfaces.layers import LayerSpec
+from llmfw.core.kernels import kv_kernel
 from llmfw.plugins.attention_triton import decode, prefill, schedule
 from llmfw.plugins.attention_triton.backend import reads_bytes
 

@@ -7,8 +7,8 @@ import torch
 
 from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.kv_dtype import as_bytes, encode
-from llmfw.core.interfaces.kv_kernel import write
 from llmfw.core.interfaces.kv_storage import KVStorage
+from llmfw.core.kernels.kv_kernel import write
 from llmfw.core.testing.attention import AttentionBackendTests
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_triton.backend import TritonAttention

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from llmfw.core.interfaces import kv_kernel
+from llmfw.core.kernels import kv_kernel
 from llmfw.core.testing.attention_case import AttentionCase, make_layer
 from llmfw.plugins.attention_triton import decode
 from llmfw.plugins.attention_triton.backend import TritonAttention

@@ -7,13 +7,13 @@ import torch
 
 pytest.importorskip("triton")
 
-from llmfw.core.interfaces.dependent_launch import VARIABLE, launches_early
+from llmfw.core.kernels.dependent_launch import VARIABLE, launches_early
 
 
 @pytest.fixture(autouse=True)
 def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let kernels be compiled, not interpreted, whatever the environment says."""
-    monkeypatch.setattr("llmfw.core.interfaces.dependent_launch.is_compiled", lambda: True)
+    monkeypatch.setattr("llmfw.core.kernels.dependent_launch.is_compiled", lambda: True)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
+from llmfw.core.interfaces.kv_dtype import as_bytes
+
 from .dependent_launch import await_earlier_kernels, launch_next, launches_early
-from .kv_dtype import as_bytes
 
 MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2}
 """Mantissa bits of the fp8 dtypes, which `encode` writes. Triton converts to all other dtypes itself."""

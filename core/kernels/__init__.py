@@ -1,0 +1,1 @@
+"""Triton kernels, and rules for them, that several components use. Import them only where Triton is installed."""
