@@ -17,6 +17,7 @@ from llmfw.api.access.error_reply import send_error
 from llmfw.api.http.sse import STRAIGHT, is_event_stream
 from llmfw.api.services.middleware import Middleware
 from llmfw.api.text.terms import key_name, key_scopes, serving_client
+from llmfw.core.base.disarm import disarm
 from llmfw.core.interfaces.middleware import ASGIMessage
 from llmfw.core.plugin.calls import EXPECTED_ERRORS
 from llmfw.core.plugin.containment import contained, raise_if_task_ends
@@ -173,6 +174,7 @@ class _Exchange:
             self._is_plugin_awaited = was_awaited
 
     def _note_wrapper(self, error: BaseException) -> None:
+        disarm(error)
         is_own = error is not self._from_app and error is not self._wrong
         if is_own and not (isinstance(error, asyncio.CancelledError) and _is_cancelling()):
             self._from_wrapper = error

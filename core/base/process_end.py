@@ -13,7 +13,7 @@ class CtrlCInterrupt(KeyboardInterrupt):
     """Raised in place of a KeyboardInterrupt by a Ctrl-C, where `naming_ctrl_c` is in force."""
 
 
-def raise_if_process_ends(error: BaseException) -> None:
+def raise_if_end(error: BaseException) -> None:
     """Raise an exception again if it ends the process: ProcessEnd, or the KeyboardInterrupt of a Ctrl-C.
 
     Servers handle SIGINT themselves, so there a KeyboardInterrupt is the plugin's own. So it is in the block of

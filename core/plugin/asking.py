@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from llmfw.core.base.described import described, readable
+from llmfw.core.base.described import described
+from llmfw.core.base.disarm import readable
 
 from .calls import ComponentCalls
 from .containment import raise_if_process_ends

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from llmfw.core.base.disarm import causes_of
+
 from .registry import Entry
 
 
@@ -30,13 +32,11 @@ def _module_of(entry: Entry) -> str:
     return entry.path.partition(":")[0]
 
 
-def _running(error: BaseException | None) -> Iterator[str]:
+def _running(error: BaseException) -> Iterator[str]:
     """Yield the names of the modules whose code was running, the innermost first."""
-    if error is None:
-        return
-    yield from _running(error.__cause__)
-    names, traceback = [], error.__traceback__
-    while traceback is not None:
-        names.append(str(traceback.tb_frame.f_globals.get("__name__", "")))
-        traceback = traceback.tb_next
-    yield from reversed(names)
+    for each in reversed(causes_of(error)):
+        names, traceback = [], each.__traceback__
+        while traceback is not None:
+            names.append(str(traceback.tb_frame.f_globals.get("__name__", "")))
+            traceback = traceback.tb_next
+        yield from reversed(names)

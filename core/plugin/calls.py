@@ -18,7 +18,8 @@ from time import perf_counter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from llmfw.core.base.described import described, readable
+from llmfw.core.base.described import described
+from llmfw.core.base.disarm import disarm, readable
 from llmfw.core.base.engine_info import ComponentUse
 from llmfw.core.base.errors import (
     ComponentError,
@@ -163,9 +164,9 @@ class ComponentCalls:
                     check(found)
                 return found
             except BaseException as error:  # a plugin may raise anything; it is logged
+                raise_if_process_ends(error)
                 if _is_meant(error, meant):
                     raise
-                raise_if_process_ends(error)
                 error = readable(error)
                 raise failed(error, where) from error
             finally:
@@ -297,6 +298,7 @@ class ComponentCalls:
         try:
             yield
         except BaseException as error:
+            disarm(error)
             is_meant = _is_meant(error, self._meant) and not (
                 issubclass(type(error), KeyError) and where in _WITHOUT_ID
             )

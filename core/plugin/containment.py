@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from llmfw.core.base.described import described, readable
-from llmfw.core.base.process_end import CtrlCInterrupt, ProcessEnd, raise_if_process_ends
+from llmfw.core.base.described import described
+from llmfw.core.base.disarm import disarm, readable
+from llmfw.core.base.process_end import CtrlCInterrupt, ProcessEnd, raise_if_end
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,6 +31,12 @@ __all__ = [
     "raise_if_process_ends",
     "raise_if_task_ends",
 ]
+
+
+def raise_if_process_ends(error: BaseException) -> None:
+    """Raise an exception again if it ends the process; make any other safe to handle (see `disarm`)."""
+    raise_if_end(error)
+    disarm(error)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ import logging
 import torch
 
 from llmfw.core.base.about import DISTRIBUTION
-from llmfw.core.base.described import described, readable
+from llmfw.core.base.described import described
+from llmfw.core.base.disarm import readable
 from llmfw.core.base.errors import EngineError
 from llmfw.core.model.device.devices import raise_if_lost
 from llmfw.core.plugin.blame import component_at_fault

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from llmfw.core.base.described import described, readable
+from llmfw.core.base.described import described
 
 
 class UnreadableError(Exception):
@@ -33,12 +33,6 @@ def test_a_message_ends_no_process(raised: BaseException, monkeypatch: pytest.Mo
 
     found = f"EndingError: its message cannot be read, since __str__ raises {type(raised).__name__}"
     assert described(EndingError()) == found
-    assert str(readable(EndingError())) == found
-
-
-def test_a_readable_exception_stays() -> None:
-    error = ValueError("7 is odd")
-    assert readable(error) is error
 
 
 def test_an_unreadable_message_is_reported() -> None:
