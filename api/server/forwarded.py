@@ -58,7 +58,11 @@ class ForwardedAddress:
 
 
 class _NamedPeer:
-    """ASGI middleware that gives clients on a Unix socket an address, by which they are known as trusted proxies."""
+    """ASGI middleware that gives two kinds of clients a name before uvicorn looks at them.
+
+    Clients on a Unix socket get an address, by which they are known as trusted proxies. A client that
+    `x-forwarded-for` leaves out is UNKNOWN; uvicorn would take it for the proxy itself.
+    """
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -68,7 +72,18 @@ class _NamedPeer:
         server = scope.get("server")
         if scope.get("client") is None and server is not None and server[1] is None:
             scope["client"] = (_UNIX, 0)
+        scope["headers"] = _with_client(scope.get("headers", ()))
         await self._app(scope, receive, send)
+
+
+def _with_client(headers: Any) -> Any:
+    """Return headers in which the last element of `x-forwarded-for` is not empty."""
+    places = [place for place, (name, _) in enumerate(headers) if name == b"x-forwarded-for"]
+    if not places or headers[places[-1]][1].rpartition(b",")[2].strip():
+        return headers
+    changed = list(headers)
+    changed[places[-1]] = (b"x-forwarded-for", headers[places[-1]][1] + UNKNOWN.encode())
+    return changed
 
 
 def _is_address(host: str) -> bool:

@@ -80,3 +80,10 @@ async def test_a_proxy_on_a_unix_socket_is_believed() -> None:
     assert await seen_of(None, b"10.0.0.9") == (("10.0.0.9", 0), "https")
     assert await seen_of(None, None) == (None, "http")
     assert (await seen_of(None, b"unix"))[0] == (UNKNOWN, 0)
+
+
+@pytest.mark.parametrize("forwarded", [b"", b" ", b",", b"10.0.0.9,", b"10.0.0.9, "])
+@pytest.mark.parametrize("peer", [("127.0.0.1", 5), None])
+async def test_a_client_that_is_left_out_is_unknown(forwarded: bytes, peer: Any) -> None:
+    client, _ = await seen_of(peer, forwarded)
+    assert client == (UNKNOWN, 0)
