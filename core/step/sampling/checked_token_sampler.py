@@ -32,12 +32,17 @@ class CheckedTokenSampler(TokenSampler):
         """Return a token id for each row: [S].
 
         Raises:
-            WrongReturnError: the result has another type, shape, dtype or device.
+            WrongReturnError: the result has another type, shape, layout, dtype or device; or, on a CPU, where that waits for
+                nothing, the id of no token.
         """
         with torch.inference_mode():  # restores the mode, which the token sampler may leave
             found = self._inner.sample(logits, numbers, filters)
         if not isinstance(found, torch.Tensor):
             raise WrongReturnError(f"sample() returned a {type(found).__name__}, not the tokens", self._entry)
+        if found.layout != torch.strided or found.is_nested:
+            raise WrongReturnError(
+                "sample() returned tokens in another layout; they must be dense", self._entry
+            )
         given = (list(found.shape), found.dtype, found.device)
         asked = ([len(logits)], torch.int64, logits.device)
         if given != asked:
@@ -48,4 +53,15 @@ class CheckedTokenSampler(TokenSampler):
             raise WrongReturnError(
                 "sample() returned tokens of {}; they must be {}".format(*words), self._entry
             )
+        if found.device.type == "cpu" and len(found):
+            self._check_ids(found)
         return found
+
+    def _check_ids(self, tokens: torch.Tensor) -> None:
+        least, largest = (int(bound) for bound in torch.aminmax(tokens))
+        if least < 0 or largest >= self.vocab_size:
+            wrong = least if least < 0 else largest
+            raise WrongReturnError(
+                f"sample() returned the token id {wrong}; ids are from 0 to {self.vocab_size - 1}",
+                self._entry,
+            )
