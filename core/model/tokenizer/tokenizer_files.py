@@ -16,6 +16,7 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 
 from ..files.model_folder import model_files
 from ..files.small_files import check_files, read_json, read_text
+from .growth import check_growth
 from .template_files import find_chat_template
 from .tokenizer_check import check_special_tokens, check_unknown_text, check_vocabulary, switch_dropout_off
 from .tokenizer_class import check_class
@@ -57,6 +58,7 @@ def load_tokenizer(model: str, load_format: str = "auto") -> Tokenizer:
     backend = _backend(folder)
     check_vocabulary(folder, backend)
     switch_dropout_off(folder, backend)
+    check_growth(folder, backend)
     check_unknown_text(folder, backend)
     if present[0].name == "tokenizer.json":
         check_class(folder, backend, config)
