@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tarfile
 import tomllib
 import zipfile
@@ -18,6 +16,8 @@ from packaging.requirements import Requirement
 from llmfw.api.commands.scaffold.kinds import KINDS
 from llmfw.api.commands.scaffold.package import PackageNames, write_package
 
+from .package import build
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("core", "plugins", "api")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -30,13 +30,6 @@ def tree(*folders: str) -> set[str]:
     """Return the files below these folders, without what tools leave behind."""
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     return {str(path.relative_to(ROOT)) for path in paths if not CACHES.intersection(path.parts)}
-
-
-def build(target: str, source: Path, out: Path) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(out)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
-    (made,) = out.iterdir()
-    return made
 
 
 @pytest.fixture(scope="module")

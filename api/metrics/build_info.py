@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 
 from prometheus_client.core import InfoMetricFamily, Metric
 
-from llmfw.core.base.about import version
+from llmfw.core.base.about import version, version_of
 
 
 def build_family() -> Metric:
-    """Return the metric family. Reads the metadata of packages, so call it once."""
+    """Return the metric family."""
     labels = {
         "version": version(),
         "python": platform.python_version(),
@@ -23,7 +22,4 @@ def build_family() -> Metric:
 
 def _version_of(package: str) -> str:
     """Return the version of an installed package; "none" if only the engine's machine has it."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "none"
+    return version_of(package) or "none"

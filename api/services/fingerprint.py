@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
-from llmfw.core.base.about import DISTRIBUTION
+from llmfw.core.base.about import DISTRIBUTION, version_of
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.plugin.component_options import option_text
@@ -64,14 +63,7 @@ def system_fingerprint(
         f"{component.__module__}.{component.__qualname__}" if isinstance(component, type) else component
         for component in components
     ]
-    versions = [f"{name} {_version(name)}" for name in _PACKAGES]
+    versions = [f"{name} {version_of(name) or ''}" for name in _PACKAGES]
     return (
         "fp_" + hashlib.sha256(msgspec.json.encode([info, names, given, defaults, versions])).hexdigest()[:12]
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

@@ -1,7 +1,8 @@
-"""The name of llmfw on the package index, and its installed version."""
+"""The name of llmfw on the package index, its installed version, and those of other packages."""
 
 from __future__ import annotations
 
+import functools
 from importlib import metadata
 
 DISTRIBUTION = "llmfw-engine"
@@ -10,4 +11,19 @@ DISTRIBUTION = "llmfw-engine"
 
 def version() -> str:
     """Return the installed version, such as "0.1.0"."""
-    return metadata.version(DISTRIBUTION)
+    found = version_of(DISTRIBUTION)
+    if found is None:
+        raise metadata.PackageNotFoundError(DISTRIBUTION)
+    return found
+
+
+@functools.cache
+def version_of(package: str) -> str | None:
+    """Return an installed package's version; None if it is not installed.
+
+    Reads the package's metadata once in a process, because parsing them takes a millisecond.
+    """
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -7,6 +7,7 @@ longer than all other work at a start.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from importlib.metadata import Distribution, distributions
 from pathlib import PurePath
@@ -23,7 +24,7 @@ def head_of(distribution: Distribution) -> dict[str, str]:
 
     Raises the exceptions of damaged metadata, such as UnicodeDecodeError.
     """
-    return dict(reversed(_ABOUT.findall(_header_of(distribution))))
+    return dict(reversed(_ABOUT.findall(header_of(distribution))))
 
 
 def name_and_version(distribution: Distribution) -> tuple[str, str]:
@@ -47,7 +48,13 @@ def folder_of(distribution: Distribution) -> str:
     return str(getattr(distribution, "_path", ""))
 
 
-def _header_of(distribution: Distribution) -> str:
+@functools.lru_cache(maxsize=64)
+def header_of(distribution: Distribution) -> str:
+    """Return the fields of a package's metadata as they are in its file, without the description below them.
+
+    Reads them once for a `Distribution`, because all plugins of a package ask for them. Raises the exceptions of
+    damaged metadata.
+    """
     text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     return text.partition("\n\n")[0]
 
@@ -63,7 +70,7 @@ def without_plugins(group: str) -> list[str]:
     found = set()
     for distribution in distributions():
         with contextlib.suppress(Exception):  # damaged metadata raises various exceptions
-            if not _NEEDS_US.search(_header_of(distribution)):
+            if not _NEEDS_US.search(header_of(distribution)):
                 continue
             if not distribution.entry_points.select(group=group):
                 found.add(" ".join(name_and_version(distribution)))

@@ -13,7 +13,7 @@ from llmfw.core.base.about import DISTRIBUTION
 from llmfw.core.base.described import described
 
 from .one_line import one_line
-from .package_metadata import name_and_version
+from .package_metadata import header_of, name_and_version
 
 _PLAIN = re.compile(r"llmfw[-_.]engine *\(?((?:[<>]=?[ ]*\d+(?:\.\d+)*[ ]*,?[ ]*)+)\)?", re.IGNORECASE)
 _BOUND = re.compile(r"([<>]=?) *([\d.]+)")
@@ -30,7 +30,7 @@ def reason_against(package: Distribution | None) -> str | None:
         return None
     # Searches the text itself: parsing it as an email, as importlib.metadata does, takes longer than all the rest.
     try:
-        head = (package.read_text("METADATA") or "").partition("\n\n")[0]
+        head = header_of(package)
     except Exception as error:  # noqa: BLE001 (damaged metadata raises various exceptions)
         return f"its METADATA cannot be read: {one_line(described(error))}; reinstall the package"
     for line in _REQUIREMENT.findall(head):

@@ -24,7 +24,7 @@ def save(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         file = f"part-{i % NUM_FILES}.raw"
         dtype = str(tensor.dtype).removeprefix("torch.")
         index[name] = {"dtype": dtype, "shape": list(tensor.shape), "file": file, "start": len(files[file])}
-        files[file] += bytes(tensor.contiguous().reshape(-1).view(torch.uint8).tolist())
+        files[file] += tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     for file, content in files.items():
         (folder / file).write_bytes(content)
     (folder / INDEX).write_text(json.dumps(index))

@@ -10,12 +10,12 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from llmfw.core.testing.file_model import put
+from llmfw.core.interfaces.file_store import FileRecord
 from llmfw.plugins.store_sqlite.contents import Contents, Incoming
 from llmfw.plugins.store_sqlite.database import Database
 from llmfw.plugins.store_sqlite.files import SqliteFiles
@@ -27,6 +27,16 @@ BEFORE = {
     "publish": (Incoming, "publish"),
     "remove": (Contents, "remove"),
 }
+
+
+async def put(store: SqliteFiles, data: bytes) -> None:
+    """Store the file in one chunk. The kit's own `put` would import hypothesis, in each of many processes."""
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield data
+
+    about = {"id": "file-1", "filename": "name.jsonl", "purpose": "batch", "created_at": 1}
+    await store.put(stream(), lambda size: FileRecord(bytes=size, **about))  # type: ignore[arg-type]
 
 
 def die(*_: Any) -> None:
@@ -45,7 +55,7 @@ CHANGES = Database.changes
 
 async def main(folder: Path, moment: str, *, is_deleting: bool) -> None:
     store = SqliteFiles(folder)
-    await put(store, "file-1", b"old")
+    await put(store, b"old")
     with contextlib.ExitStack() as stack:
         if moment == "commit":
             stack.enter_context(patch.object(Database, "changes", dying_changes))
@@ -54,7 +64,7 @@ async def main(folder: Path, moment: str, *, is_deleting: bool) -> None:
         if is_deleting:
             await store.delete("file-1")
         else:
-            await put(store, "file-1", b"new")
+            await put(store, b"new")
     die()
 
 

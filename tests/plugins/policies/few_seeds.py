@@ -16,3 +16,7 @@ class FewSeeds(SchedulePolicyTests):
     @pytest.mark.parametrize("seed", [0, *also(range(1, 4))])
     def test_each_request_finishes_once_under_load(self, policy: SchedulePolicy, seed: int) -> None:
         super().test_each_request_finishes_once_under_load(policy, seed)
+
+    @pytest.mark.parametrize("seed", [0, *also(range(1, 4))])
+    def test_few_requests_are_retracted_under_load(self, policy: SchedulePolicy, seed: int) -> None:
+        super().test_few_requests_are_retracted_under_load(policy, seed)

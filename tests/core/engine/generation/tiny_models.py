@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,28 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+KEPT = 32
+"""Random models whose files are kept, about 0.5 MB each: tests beside each other use the same ones."""
+_kept: dict[str, tuple[dict[str, bytes], torch.Tensor]] = {}
+
+
 def save_random_model(folder: Path, config_class: str, changes: dict[str, Any]) -> Path:
     """Write a model of an architecture with random float32 weights, peaked enough to have a clear greedy choice."""
+    key = f"{config_class} {sorted(changes.items())}"
+    if key not in _kept:
+        _kept[key] = _random_model(config_class, changes)
+        if len(_kept) > KEPT:
+            del _kept[next(iter(_kept))]
+    files, drawn_until = _kept[key]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    torch.set_rng_state(drawn_until)  # what a test draws next does not depend on whether the files were kept
+    return folder
+
+
+def _random_model(config_class: str, changes: dict[str, Any]) -> tuple[dict[str, bytes], torch.Tensor]:
+    """Return the files of a random model, and torch's random state after drawing it."""
     torch.manual_seed(1)
     settings = {name: value for name, value in (SIZES | changes).items() if value is not None}
     config = getattr(transformers, config_class)(**settings)
@@ -112,8 +133,10 @@ def save_random_model(folder: Path, config_class: str, changes: dict[str, Any]) 
         for parameter in model.parameters():
             if parameter.dim() >= 2:
                 parameter.normal_(0, 0.15)
-    model.save_pretrained(folder)
-    return folder
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    return files, torch.get_rng_state()
 
 
 def save_byte_tokenizer(folder: Path, first_byte: int) -> None:

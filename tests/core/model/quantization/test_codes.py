@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmfw.core.model.quantization.code_format import FORMATS, GROUP, INT4, INT8, CodeFormat
-from llmfw.core.model.quantization.codes import decode, encode, levels, pack_halves, unpack_halves
+from llmfw.core.model.quantization.codes import (
+    decode,
+    encode,
+    levels,
+    nearest_levels,
+    pack_halves,
+    unpack_halves,
+)
 from llmfw.core.model.quantization.modules import QuantizedLinear, QuantizedWeight
 
 EACH = pytest.mark.parametrize("code_format", FORMATS.values(), ids=FORMATS)
@@ -49,6 +56,16 @@ def test_int4_codes_are_nearest_with_a_good_scale(numbers: list[float], exponent
     assert torch.allclose(found, nearest(scales), rtol=1e-5, atol=float(group.abs().max()) * 1e-6)
     plain = (group.abs().amax(-1) / levels()[-1]).bfloat16()
     assert found.square().sum() <= nearest(plain).square().sum() * (1 + 1e-5) + 1e-300
+
+
+def test_nearest_levels_equal_a_search_among_borders() -> None:
+    borders = (levels()[1:] + levels()[:-1]) / 2
+    ends = torch.tensor([-torch.inf, torch.inf])
+    beside = [torch.nextafter(borders, end) for end in ends]
+    grid = torch.arange(-40, 40, 1 / 64)
+    numbers = torch.cat((borders, *beside, grid, torch.tensor([-1e9, 1e9, 1e-45, -1e-45])))
+    assert torch.equal(nearest_levels(numbers), torch.bucketize(numbers, borders, out_int32=True))
+    assert torch.equal(levels()[nearest_levels(levels()).long()], levels())
 
 
 def test_int4_levels_are_symmetric_and_denser_near_zero() -> None:
