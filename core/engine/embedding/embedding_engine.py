@@ -19,6 +19,7 @@ from llmfw.core.base.step_sizes import StepSizes
 from llmfw.core.model.device.devices import choose_device, on_device
 from llmfw.core.model.quantization.chosen_scheme import choose_scheme
 from llmfw.core.plugin.calls import ComponentLedger
+from llmfw.core.plugin.containment import contained
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.deferral import Limits
 
@@ -26,6 +27,7 @@ from ..admission.deadlines import Deadlines, deadline_error
 from ..admission.queue_gate import QueueGate
 from ..generation.capacity import DEFAULT_CHUNK, DEFAULT_MAX_RUNNING
 from ..generation.deferrable_budget import DeferrableBudget
+from .batch_faults import BatchFaults
 from .classifier import Classifier
 from .embed_lane import Waiting
 from .embed_queue import EmbedQueue
@@ -33,7 +35,6 @@ from .encoder import Encoder
 from .matryoshka import load_matryoshka
 from .meaningless_settings import MEANINGLESS, UNUSED_KINDS
 from .pooling import prompt_names
-from .scheme_faults import SchemeFaults
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class EmbeddingEngine:
         queue: chooses the prompts of a batch.
         deferrable_budget: limits batches of deferrable prompts.
         gate: refuses requests if the queue is full; accepted requests count as waiting until they end.
-        faults: blames the quantization scheme of the encoder; None: it is not quantized.
+        faults: finds what made a batch fail.
         clock: monotonic clock in seconds.
         ledger: record of the calls of components.
     """
@@ -75,7 +76,7 @@ class EmbeddingEngine:
         queue: EmbedQueue,
         deferrable_budget: DeferrableBudget,
         gate: QueueGate,
-        faults: SchemeFaults | None = None,
+        faults: BatchFaults,
         clock: Callable[[], float] = time.monotonic,
         ledger: ComponentLedger | None = None,
     ) -> None:
@@ -122,7 +123,7 @@ class EmbeddingEngine:
         )
         gate = QueueGate.of(config, batch_size)
         budget = DeferrableBudget(Limits(batch_size, batch_tokens))
-        faults = None if scheme is None else SchemeFaults(registry.ledger.of(scheme.entry), device)
+        faults = BatchFaults(device, None if scheme is None else registry.ledger.of(scheme.entry))
         return cls(info, encoder, queue, budget, gate, faults, ledger=registry.ledger)
 
     @property
@@ -187,20 +188,13 @@ class EmbeddingEngine:
         num_tokens = sum(len(waiting.prompt) for waiting in batch)
         longest = max(len(waiting.prompt) for waiting in batch)
         self._report_step(StepSizes(num_tokens, len(batch), longest=longest, num_waiting=len(self._queue)))
-        try:
-            with on_device(self._device):
-                vectors = self._encoder.encode(
-                    [waiting.prompt for waiting in batch],
-                    [waiting.request.dimensions for waiting in batch],
-                    [waiting.types for waiting in batch],
-                )
-        except Exception as error:
-            if self._faults is None:
-                raise
-            return late + self._fail(batch, self._faults.blame(error))
-        for waiting, vector in zip(batch, vectors, strict=True):
-            vector_bytes = vector.numpy().astype("<f4").tobytes()
-            self._open[waiting.request.id].vectors[waiting.index] = vector_bytes
+        failed = []
+        for waiting, vector in zip(batch, self._encode(batch), strict=True):
+            if isinstance(vector, Exception):
+                failed += self._fail(waiting, vector)
+            elif waiting.request.id in self._open:  # another prompt of the request may have failed
+                vector_bytes = vector.numpy().astype("<f4").tobytes()
+                self._open[waiting.request.id].vectors[waiting.index] = vector_bytes
         logger.info(
             "Embed batch. #seq: %d, #token: %d, #queue-seq: %d",
             *(len(batch), num_tokens, len(self._queue)),
@@ -208,7 +202,7 @@ class EmbeddingEngine:
         seconds = self._deferrable_budget.end(begun, len(batch), len(batch) * longest)
         touched = dict.fromkeys(waiting.request.id for waiting in batch)
         ends = [event for request_id in touched if (event := self._finish(request_id, seconds)) is not None]
-        return late + ends
+        return late + failed + ends
 
     def stats(self) -> EngineStats:
         """Return the statistics; `num_waiting` counts prompts. No prompt runs between two steps."""
@@ -237,7 +231,8 @@ class EmbeddingEngine:
 
         The times that live requests take limit the batches of deferrable requests.
         """
-        made = self._open[request_id]
+        if (made := self._open.get(request_id)) is None:  # it has failed
+            return None
         made.seconds += seconds
         count = len(made.request.prompts)
         is_whole = len(made.vectors) == count
@@ -250,12 +245,34 @@ class EmbeddingEngine:
         vectors = b"".join(made.vectors[index] for index in range(count))
         return TokenEvent(request_id, [], FinishReason.STOP, vectors=vectors)
 
-    def _fail(self, batch: Sequence[Waiting], error: Exception) -> list[TokenEvent]:
-        """End the requests of a failed batch; return their final events."""
-        failed = dict.fromkeys(waiting.request.id for waiting in batch)
-        for request_id in failed:
-            self.abort(request_id)
-        return [TokenEvent.failed(request_id, error) for request_id in failed]
+    def _encode(self, batch: Sequence[Waiting]) -> list[torch.Tensor | Exception]:
+        """Return the vector of each prompt of a batch, or the error that ends its request.
+
+        If a batch fails, its prompts are computed one by one, as one prompt may be the cause.
+        """
+        try:
+            with on_device(self._device):
+                return [
+                    *self._encoder.encode(
+                        [waiting.prompt for waiting in batch],
+                        [waiting.request.dimensions for waiting in batch],
+                        [waiting.types for waiting in batch],
+                    )
+                ]
+        except BaseException as caught:  # noqa: BLE001 - perhaps of a plugin; other requests continue
+            error = contained(caught)
+            self._faults.check_device(error)
+            if len(batch) == 1:
+                return [self._faults.blame(error)]
+        return [vector for waiting in batch for vector in self._encode([waiting])]
+
+    def _fail(self, waiting: Waiting, error: Exception) -> list[TokenEvent]:
+        """End the request of a prompt that failed; return its final event, if it has not ended before."""
+        request_id = waiting.request.id
+        if request_id not in self._open:
+            return []
+        self.abort(request_id)
+        return [TokenEvent.failed(request_id, error)]
 
     def _end_late(self) -> list[TokenEvent]:
         """End the requests whose timeout has passed; return their final events."""

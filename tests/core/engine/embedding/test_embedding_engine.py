@@ -27,6 +27,7 @@ from ..generation.running import registry
 from ..generation.tiny_models import CONTEXT, VOCAB_SIZE, save_random_model
 from .encoders import build, embed, embed_alone, minilm, save_encoder, write
 
+BAD = 9
 CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
@@ -95,6 +96,29 @@ def test_concurrent_requests_are_each_answered_once(tmp_path):
             engine.add(coming.pop(0))
         answered += [(event.id, len(event.vectors)) for event in engine.step()]
     assert sorted(answered) == sorted((r.id, len(r.prompts) * 64 * 4) for r in requests)
+
+
+def test_a_text_that_fails_hurts_only_its_request(tmp_path, caplog):
+    engine = build(save_encoder(tmp_path))
+
+    def fail(module, given):
+        if bool((given[0] == BAD).any()):
+            raise SystemExit("a bad token")
+
+    embeddings = next(
+        each for each in engine._encoder.module.modules() if isinstance(each, torch.nn.Embedding)
+    )
+    embeddings.register_forward_pre_hook(fail)
+    for id, prompts in {"a": [[2, 3]], "b": [[3], [4, BAD], [5], [BAD]], "c": [[2, 3], [5]]}.items():
+        engine.add(EmbedRequest(id=id, prompts=prompts))
+    events = {event.id: event for event in engine.step()}
+    assert [events[id].error for id in "abc"] == [
+        None, "the model failed on this request; the server's log says why", None
+    ]  # fmt: skip
+    assert len(events["c"].vectors) == 2 * 64 * 4
+    assert events["c"].vectors.startswith(events["a"].vectors)
+    assert "a batch failed: RuntimeError: SystemExit: a bad token" in caplog.text
+    assert not engine.has_work
 
 
 def test_an_aborted_request_is_dropped_without_answer(tmp_path):
