@@ -34,7 +34,7 @@ from llmfw.core.base.errors import (
 )
 from llmfw.core.base.histogram import CALL_BOUNDS, Histogram
 
-from .containment import raise_if_process_ends, raise_if_task_ends
+from .containment import current_task, raise_if_process_ends, raise_if_task_ends
 from .returned import Check
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ class ComponentCalls:
         if _inside.get():
             yield
             return
-        token = _inside.set(True)
+        token, task = _inside.set(True), current_task()
         begun = perf_counter()
         try:
             yield
@@ -304,7 +304,7 @@ class ComponentCalls:
             )
             if is_meant and not _starting.get():
                 raise
-            raise_if_task_ends(error)
+            raise_if_task_ends(error, task)
             if caller is not None and error is caller.error and not is_meant:
                 raise
             failed = self._failed_at_start if _starting.get() else self.failed

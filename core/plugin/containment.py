@@ -89,9 +89,19 @@ def raise_if_task_ends(error: BaseException, task: asyncio.Task[Any] | None = No
     import asyncio  # the command line starts without it
 
     raise_if_process_ends(error)
-    if issubclass(type(error), GeneratorExit) and (task is None or asyncio.current_task() is not task):
+    if issubclass(type(error), GeneratorExit) and (task is None or current_task() is not task):
         raise error
     if issubclass(type(error), asyncio.CancelledError):
-        task = asyncio.current_task()
+        task = current_task()
         if task is None or task.cancelling():
             raise error
+
+
+def current_task() -> asyncio.Task[Any] | None:
+    """Return the running asyncio task; None if there is none, as when a coroutine is closed after its loop has ended."""
+    import asyncio  # the command line starts without it
+
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -93,12 +94,31 @@ async def test_a_cancelled_request_is_no_failure() -> None:
     assert calls.failures == 0
 
 
-async def test_cancelled_error_without_a_cancellation_is_a_failure() -> None:
-    async def cancelled() -> None:
-        raise asyncio.CancelledError
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit()])
+async def test_an_end_that_nobody_wanted_is_a_failure(error: BaseException) -> None:
+    async def ended() -> None:
+        raise error
+
+    async def ended_items() -> AsyncIterator[int]:
+        raise error
+        yield 1
 
     with pytest.raises(ComponentFailedError):
-        await ComponentCalls(POLICY).wait(cancelled)
+        await ComponentCalls(POLICY).wait(ended)
+    with pytest.raises(ComponentFailedError):
+        await anext(ComponentCalls(POLICY).iterate(ended_items))
+
+
+def test_a_closed_call_is_no_failure() -> None:
+    class Never:
+        def __await__(self) -> Iterator[None]:
+            yield
+
+    calls = ComponentCalls(POLICY)
+    call = calls.wait(Never)
+    call.send(None)
+    call.close()
+    assert calls.failures == 0
 
 
 def test_a_contained_panic_keeps_its_traceback() -> None:
