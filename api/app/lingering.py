@@ -8,7 +8,8 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any
+
+from llmfw.api.background.tasks import innermost
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Lingering:
     def _end(self, loop: asyncio.AbstractEventLoop, exit_code: int) -> None:
         if self._closed.wait(self._linger_s):
             return
-        names = sorted({_name_of(task) for task in asyncio.all_tasks(loop)})
+        names = sorted({innermost(task) for task in asyncio.all_tasks(loop)})
         logger.error(
             "%g s after the server has stopped, code that it has cancelled still runs: %s; the process ends without it",
             self._linger_s,
@@ -51,12 +52,3 @@ class Lingering:
         for handler in logging.getLogger().handlers:
             handler.flush()
         os._exit(exit_code)
-
-
-def _name_of(task: asyncio.Task[Any]) -> str:
-    """Return what a task runs: the innermost coroutine that has code, its file and line."""
-    frames = task.get_stack(limit=1)
-    if not frames:
-        return repr(task.get_coro())
-    code = frames[0].f_code
-    return f"{code.co_qualname} ({code.co_filename}:{frames[0].f_lineno})"

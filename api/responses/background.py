@@ -7,10 +7,12 @@ at a time, so that thousands of background responses do not delay clients that w
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from llmfw.api.background.tasks import innermost
 from llmfw.api.background.window import Window
 from llmfw.core.base.errors import OverloadedError, TenantLimitError
 
@@ -25,6 +27,10 @@ MAX_OPEN_BYTES = 256 * 2**20
 """Maximum size in bytes of the bodies of all responses that run or are queued. One tenant may use half of
 it."""
 RETRY_S = 10.0
+STOP_S = 5.0
+"""Seconds that a task gets to end after it was cancelled. Code of a plugin may ignore that."""
+
+logger = logging.getLogger(__name__)
 
 
 class Background:
@@ -93,12 +99,17 @@ class Background:
         self._sizes.pop(response_id, None)
 
     async def stop(self, response_id: str) -> Job | None:
-        """Cancel a response's task and wait for it; return its job, or None if it has no task."""
+        """Cancel a response's task and wait for it, at most STOP_S; return its job, or None if it has no task."""
         if response_id not in self._running:
             return None
         job, task = self._running[response_id]
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.wait({task}, timeout=STOP_S)
+        if not task.done():
+            logger.error(
+                "The task of response %s still runs %g s after it was cancelled; it is left alone: %s",
+                *(response_id, STOP_S, innermost(task)),
+            )
         return job
 
     async def finished(self) -> None:

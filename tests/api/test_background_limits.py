@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -111,3 +112,25 @@ async def test_a_single_body_is_never_too_large() -> None:
     jobs = Jobs(max_running=8)
     jobs.add("a", "ann", module.MAX_OPEN_BYTES + 1)
     await jobs.background.close()
+
+
+async def test_a_task_that_ignores_its_end_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "STOP_S", 0.05)
+    background, end = Background(max_running=8), asyncio.Event()
+
+    async def stubborn() -> None:
+        while not end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await end.wait()
+
+    job: Any = SimpleNamespace(response=SimpleNamespace(id="a"), tenant="")
+    background.start(job, 1, stubborn())
+    await settle()
+    jobs = await background.close()
+    end.set()
+    await settle()
+    assert jobs == [job]
+    assert "response a still runs 0.05 s after it was cancelled; it is left alone: " in caplog.text
+    assert "stubborn" in caplog.text

@@ -1,0 +1,15 @@
+"""Says what an asyncio task runs, for the log."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+def innermost(task: asyncio.Task[Any]) -> str:
+    """Return what a task runs: the innermost coroutine that has code, its file and line."""
+    frames = task.get_stack(limit=1)
+    if not frames:
+        return repr(task.get_coro())
+    code = frames[0].f_code
+    return f"{code.co_qualname} ({code.co_filename}:{frames[0].f_lineno})"
