@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import regex
 
 from llmfw.core import ModelError
 
@@ -15,6 +16,8 @@ from .settings import Settings
 
 PACKED, INTEGERS, FLOATS, NAIVE = "pack-quantized", "int-quantized", "float-quantized", "naive-quantized"
 FORMATS = (PACKED, INTEGERS, FLOATS, NAIVE)
+MATCH_S = 1.0
+"""Seconds that a regular expression may take for one name. Some take years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,25 @@ class Scheme:
     activations: Activations | None
 
     def names(self, layer: str) -> bool:
-        """Return whether a target is the layer's name, or a regular expression that its name matches."""
+        """Return whether a target is the layer's name, or a regular expression that its name matches.
+
+        Raises:
+            ModelError: to match takes too long.
+        """
         return any(
-            re.match(target[3:], layer) if target.startswith("re:") else target == layer
+            _matches(target[3:], layer) if target.startswith("re:") else target == layer
             for target in self.targets
         )
+
+
+def _matches(expression: str, layer: str) -> bool:
+    try:
+        return regex.match(expression, layer, timeout=MATCH_S) is not None
+    except TimeoutError:
+        raise ModelError(
+            f"quantization_config: the target {expression!r:.80} takes more than {MATCH_S:g} s for the name {layer!r:.80}; "
+            "write a simpler one"
+        ) from None
 
 
 def read_scheme(name: str, group: Any, default_format: Any) -> Scheme:
@@ -120,7 +137,7 @@ def _targets(read: Settings, group: Mapping[str, Any]) -> tuple[str, ...]:
         raise read.refusal("targets", "it must be a list of names")
     for target in found:
         try:
-            re.compile(target.removeprefix("re:"))
-        except re.error as error:
+            regex.compile(target.removeprefix("re:"))
+        except regex.error as error:
             raise read.refusal("targets", f"{target!r:.80} is no regular expression") from error
     return tuple(found)

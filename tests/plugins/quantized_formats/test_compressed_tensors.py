@@ -11,6 +11,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from llmfw.core.base.errors import ModelError
+from llmfw.plugins.quantized_formats.compressed_scheme import read_scheme
+
 from .folders import Written, change, configure, logits, pack_words, quantized_pair, refusal
 
 QUERY = "model.layers.0.self_attn.q_proj"
@@ -130,6 +133,13 @@ def test_a_scheme_may_name_layers(tmp_path: Path) -> None:
     both["group_1"]["targets"] = [f"re:.*{QUERY}"]
     configure(quantized, PACKED | {"config_groups": both})
     assert f"{QUERY}.weight is missing" in refusal(quantized)
+
+
+def test_a_target_that_takes_years_is_refused() -> None:
+    group = PACKED["config_groups"]["group_0"] | {"targets": ["re:(.|..|...)*q$"]}
+    scheme = read_scheme("group_0", group, "pack-quantized")
+    with pytest.raises(ModelError, match="takes more than 1 s for the name 'model"):
+        scheme.names("model.layers.0.self_attn.q_proj")
 
 
 def activations(kind: str, strategy: str, **others: Any) -> dict[str, Any]:
