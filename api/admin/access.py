@@ -6,6 +6,7 @@ Plain ASGI middleware around the application. API keys are checked by `access.au
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -37,7 +38,7 @@ class AdminPaths:
 
 
 class FromThisMachine:
-    """Rejects connections from other machines, and connections that a web page in a browser may have made."""
+    """Rejects connections from other machines, and those that a web page of another server may have made."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -75,19 +76,33 @@ def _is_local(scope: Scope) -> bool:
 
 
 def _browser_refusal(scope: Scope) -> str | None:
-    """Return the reason to refuse a request that a web page may have sent; None for other requests.
+    """Return the reason to refuse a request that a web page of another server may have sent; None for others.
 
     Web pages can send simple requests to any host. If a page's own host name resolves to this machine (DNS
     rebinding), the page can read the answers, too.
     """
     headers = dict(scope["headers"])
     # A page can send a GET without an origin, as for an image. Browsers say so in this header.
-    if b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none":
-        return "is not open to pages in a browser"
+    if not _is_of_own_page(headers) and (
+        b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
+    ):
+        return "is not open to pages in a browser, except for this server's own"
     host = headers.get(b"host", b"localhost").decode("latin-1")
     if _is_name(host):
         return f"is open by the names of this machine's loopback address alone, and host is {host[:100]!r}"
     return None
+
+
+def _is_of_own_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a browser says that a page of this server sent a request.
+
+    Pages cannot set these headers. A page whose own name resolves to this machine looks the same, except for the
+    name, which `_is_name` finds in `Host`.
+    """
+    if headers.get(b"sec-fetch-site") != b"same-origin":
+        return False
+    origin, host = headers.get(b"origin"), headers.get(b"host")
+    return origin is None or (host is not None and origin in (b"http://" + host, b"https://" + host))
 
 
 def _is_name(host: str) -> bool:

@@ -104,6 +104,11 @@ def test_without_keys_local_clients_are_admins(serve: Serve) -> None:
         {"origin": "https://a.example"},
         {"host": "rebound.example:80"},
         {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "same-origin", "origin": "https://a.example"},
+        {"sec-fetch-site": "same-origin", "origin": "null"},
+        {"sec-fetch-site": "same-origin", "host": "rebound.example:80"},
+        {"sec-fetch-site": "same-origin", "host": "rebound.example", "origin": "http://rebound.example"},
     ],
 )
 def test_without_keys_outsiders_learn_about_admin_keys(serve: Serve, headers: dict[str, str]) -> None:
@@ -112,6 +117,15 @@ def test_without_keys_outsiders_learn_about_admin_keys(serve: Serve, headers: di
             error = error_of(httpx.request(method, served.url + path, headers=headers), 403)
             assert error["code"] == "admin_forbidden"
             assert "--admin-api-key KEY" in error["message"]
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+def test_the_servers_own_pages_may_administrate(serve: Serve, site: str) -> None:
+    with serve() as served:
+        assert is_open(served, **{"sec-fetch-site": site})
+        own = {"sec-fetch-site": "same-origin", "origin": served.url}
+        done = httpx.put(f"{served.url}/admin/policy", headers=own, json={"name": "fcfs"})
+        assert done.status_code == 200
 
 
 class Inner:
