@@ -2,10 +2,10 @@
 
 import { showServer } from "./about.js";
 import { fill, h } from "./dom.js";
-import { welcome } from "./welcome.js";
+import { play } from "./play.js";
 
 /** Views by name. Each function returns { element, open?, close? }. It is called once, when the view is first opened. */
-const VIEWS = { welcome: ["Start", welcome] };
+const VIEWS = { play: ["Play", play] };
 
 const main = document.getElementById("main");
 const tabs = document.getElementById("tabs");
