@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 import msgspec
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from llmfw.api.access.key_table import ADMIN
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
+from llmfw.api.text.terms import serving_client
 
 PREFIXES = frozenset({"admin", "flush_cache"})
 """First segments of the paths that are for administrators."""
@@ -38,7 +40,10 @@ class AdminPaths:
 
 
 class FromThisMachine:
-    """Rejects connections from other machines, and those that a web page of another server may have made."""
+    """Rejects connections from other machines, and those that a web page of another server may have made.
+
+    The others are an administrator's, so that plugins' routes below /admin may send commands.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -49,7 +54,8 @@ class FromThisMachine:
         problem = None if _is_local(scope) else "is open to clients on this machine alone"
         problem = problem or _browser_refusal(scope)
         if problem is None:
-            await self._app(scope, receive, send)
+            with serving_client(ADMIN, None):
+                await self._app(scope, receive, send)
         elif kind == "http":
             await _send_403(send, f"/{first_part(scope['path'])} {problem}")
         else:

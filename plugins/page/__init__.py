@@ -8,3 +8,4 @@ from llmfw.core import RegisterRoute, hookimpl
 @hookimpl
 def register_routes(register: RegisterRoute) -> None:
     register("llmfw.plugins.page.routes:Page")
+    register("llmfw.plugins.page.routes:frames")

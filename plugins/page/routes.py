@@ -1,20 +1,25 @@
-"""`GET /page`, which browsers also get at `/`, and the files that it needs below `/page/`.
+"""`GET /page`, which browsers also get at `/`, the files that it needs below `/page/`, and the stream for its view Watch.
 
-None of them needs a key: they are the same for everybody. All that the page shows comes from other routes, with the
-key that its user gives.
+The files need no key: they are the same for everybody. All that the page shows comes from other routes, with the key
+that its user gives. The stream is below `/admin`, which is for administrators.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from litestar import Controller, Request, Response, get
+from litestar.datastructures import State
+from litestar.response import Stream
 
-from llmfw.core import describe
+from llmfw.core import EngineClient, RequestError, describe
 
 from .accepted_encodings import accepts_gzip
 from .asset import Asset, read_assets
+from .feed import Feed
 
 FOLDER = Path(__file__).parent / "static"
 INDEX = "index.html"
@@ -51,6 +56,35 @@ class Page(Controller):
     async def file(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """Return one of the page's scripts, styles and icons."""
         return _reply(ASSETS[request.scope["path"].rpartition("/")[2]], request)
+
+
+@get(
+    "/admin/page/frames",
+    opt=describe(
+        "Stream the engine's figures and steps, ten times a second.",
+        reply=None,
+        media_type="text/event-stream",
+    ),
+)
+async def frames(state: State) -> Stream:
+    """Stream frames until the browser leaves."""
+    if "page_feed" not in state:
+        state["page_feed"] = Feed()
+    feed: Feed = state["page_feed"]
+    client: EngineClient = state["client"]
+    if not state["services"].caller.is_admin:
+        raise RequestError("the frames are for administrators; send the admin key", code="admin_forbidden")
+
+    async def events() -> AsyncIterator[bytes]:
+        async with aclosing(feed.frames(client)) as encoded:
+            async for frame in encoded:
+                yield b"data: %b\n\n" % frame
+
+    return Stream(
+        events(),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+    )
 
 
 def _reply(asset: Asset, request: Request[Any, Any, Any]) -> Response[bytes]:

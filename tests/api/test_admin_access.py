@@ -12,8 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from litestar import get
+from litestar.datastructures import State
 
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
+from llmfw.core import GetPolicy
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving
@@ -126,6 +129,26 @@ def test_the_servers_own_pages_may_administrate(serve: Serve, site: str) -> None
         own = {"sec-fetch-site": "same-origin", "origin": served.url}
         done = httpx.put(f"{served.url}/admin/policy", headers=own, json={"name": "fcfs"})
         assert done.status_code == 200
+
+
+@get("/admin/own")
+async def own(state: State) -> str:
+    """Send a command, as plugins' routes may."""
+    return str(await state["client"].control(GetPolicy()))
+
+
+@get("/other/own")
+async def other(state: State) -> str:
+    """Send a command from a path that is not for administrators."""
+    return str(await state["client"].control(GetPolicy()))
+
+
+def test_without_keys_plugins_administrate_below_admin(serve: Serve) -> None:
+    routes = [("own", f"{__name__}:own"), ("own", f"{__name__}:other")]
+    with serve(plugin_routes=routes) as served:
+        assert httpx.get(f"{served.url}/admin/own").text.startswith("PolicyInfo(")
+        error = error_of(httpx.get(f"{served.url}/other/own"), 400)
+        assert error["code"] == "admin_forbidden"
 
 
 class Inner:

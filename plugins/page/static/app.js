@@ -3,9 +3,10 @@
 import { showServer } from "./about.js";
 import { fill, h } from "./dom.js";
 import { play } from "./play.js";
+import { watch } from "./watch.js";
 
 /** Views by name. Each function returns { element, open?, close? }. It is called once, when the view is first opened. */
-const VIEWS = { play: ["Play", play] };
+const VIEWS = { play: ["Play", play], watch: ["Watch", watch] };
 
 const main = document.getElementById("main");
 const tabs = document.getElementById("tabs");

@@ -18,7 +18,7 @@ from ...doubles.browser import CHROMIUM, Pipes, Tab, browser
 from ...doubles.echo_engine import EchoEngine
 from ...doubles.serving import MARKERS, Served, byte_tokenizer, serving
 
-ROUTES = [("page", "llmfw.plugins.page.routes:Page")]
+ROUTES = [("page", f"llmfw.plugins.page.routes:{name}") for name in ("Page", "frames")]
 WIDE, NARROW = (1440, 900), (390, 844)
 
 OpenTab = Callable[..., Tab]
