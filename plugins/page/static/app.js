@@ -1,12 +1,13 @@
 // The page: its views, one at a time, chosen by the part of the address after #.
 
 import { showServer } from "./about.js";
+import { batches } from "./batches.js";
 import { fill, h } from "./dom.js";
 import { play } from "./play.js";
 import { watch } from "./watch.js";
 
 /** Views by name. Each function returns { element, open?, close? }. It is called once, when the view is first opened. */
-const VIEWS = { play: ["Play", play], watch: ["Watch", watch] };
+const VIEWS = { play: ["Play", play], watch: ["Watch", watch], batches: ["Batches", batches] };
 
 const main = document.getElementById("main");
 const tabs = document.getElementById("tabs");
