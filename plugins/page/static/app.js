@@ -3,6 +3,7 @@
 import { showServer } from "./about.js";
 import { batches } from "./batches.js";
 import { fill, h } from "./dom.js";
+import { onKey } from "./key.js";
 import { play } from "./play.js";
 import { watch } from "./watch.js";
 
@@ -33,4 +34,8 @@ function show() {
 fill(tabs, Object.entries(VIEWS).map(([name, [title]]) => h("a", { href: `#${name}` }, title)));
 showServer(document.getElementById("server"));
 addEventListener("hashchange", show);
+onKey(() => {
+  made[shown].close?.();
+  made[shown].open?.();
+});
 show();

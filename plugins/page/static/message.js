@@ -16,7 +16,7 @@ const ROLES = { user: "You", assistant: "Model", tool: "Tool" };
  */
 export function messageView(message, context = {}) {
   return h("article", { class: `message ${message.role}`, "aria-label": ROLES[message.role] },
-    h("h3", { class: "who" }, ROLES[message.role]),
+    h("h2", { class: "who" }, ROLES[message.role]),
     message.role === "assistant" ? replyBody(message, context) : h("div", { class: "text plain" }, message.content),
     message.role === "user" && context.edit && userActions(message, context),
   );

@@ -8,7 +8,7 @@ const LEVELS = [0.9, 0.6, 0.3, 0.1]; // probabilities from which a token has the
 export function tokenView(tokens) {
   const box = h("div", { class: "alternatives", hidden: true, role: "status" });
   const shown = tokens.map((each, i) =>
-    h("span", { class: `token level-${level(each)}`, tabindex: "0", dataset: { place: i }, "aria-label": described(each) }, visible(each.token)));
+    h("span", { class: `token level-${level(each)}`, role: "img", tabindex: i ? "-1" : "0", dataset: { place: i }, "aria-label": described(each) }, visible(each.token)));
   const text = h("div", { class: "tokens mono" }, shown);
   const show = (event) => {
     const place = event.target.dataset?.place;
@@ -16,6 +16,10 @@ export function tokenView(tokens) {
     fill(box, alternatives(tokens[place]));
     box.hidden = false;
   };
+  text.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step) shown[Number(event.target.dataset.place) + step]?.focus();
+  });
   text.addEventListener("pointerover", show);
   text.addEventListener("focusin", show);
   text.addEventListener("click", show);
@@ -29,7 +33,7 @@ export function entropyOf({ others }) {
 
 function legend(tokens) {
   const mean = tokens.reduce((sum, each) => sum + entropyOf(each), 0) / Math.max(1, tokens.length);
-  return h("p", { class: "soft" }, `${tokens.length} tokens, ${mean.toFixed(2)} bits of entropy each. Point at a token for its alternatives.`);
+  return h("p", { class: "soft" }, `${tokens.length} tokens, ${mean.toFixed(2)} bits of entropy each. Point at a token, or move by the arrow keys, for its alternatives.`);
 }
 
 function alternatives(token) {

@@ -73,6 +73,20 @@ def test_steps_say_what_they_compute(clock: Clock) -> None:
     ]  # of an engine before this one
 
 
+def test_steps_share_equal_lists_of_requests(clock: Clock) -> None:
+    """So that a question about 200 steps of 500 requests looks at few numbers."""
+    driver = Driver()
+    scheduler = watched(driver, clock)
+    look(scheduler)
+    driver.add("a", [1] * 4, 9)
+    driver.add("b", [1] * 4, 2)
+    for _ in range(6):
+        driver.step()
+    lists = [step.requests for step in look(scheduler).steps]
+    assert [sorted(each) for each in lists] == [[0, 1], [0, 1], [0], [0], [0], [0]]
+    assert len({id(each) for each in lists}) <= 3
+
+
 def test_waiting_requests_have_a_reason(clock: Clock) -> None:
     driver = Driver(max_running=1)
     scheduler = watched(driver, clock)

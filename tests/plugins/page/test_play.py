@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from ...doubles.browser import Tab
-from ...doubles.serving import Served
-from .conftest import NARROW, WIDE, OpenTab
+from ...doubles.browser import Pipes, Tab
+from ...doubles.echo_engine import EchoEngine
+from ...doubles.serving import Served, byte_tokenizer, serving
+from .conftest import NARROW, ROUTES, WIDE, OpenTab
 from .payloads import FOUND, HARMLESS, PAYLOADS
 
 pytestmark = [pytest.mark.long, pytest.mark.torch]
@@ -284,3 +285,36 @@ def test_a_needed_key_is_asked_for(echo: Served, open_tab: OpenTab) -> None:
     assert "sesame" in tab.evaluate("JSON.stringify({...sessionStorage})")
     assert "sesame" not in tab.evaluate("JSON.stringify({...localStorage})")
     tab.evaluate("sessionStorage.clear()")
+
+
+def test_a_server_with_keys_asks_for_one(chromium: Pipes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    tokenizer = byte_tokenizer(tmp_path_factory.mktemp("keyed"))
+    with serving(EchoEngine(), tokenizer, plugin_routes=ROUTES, api_key=(("ann", "sesame"),)) as served:
+        tab = Tab(chromium, WIDE)
+        tab.open(served.url)
+        tab.wait("document.querySelector('dialog.key')?.innerText.includes('an API key is needed')")
+        tab.write("dialog.key input[name=key]", "sesame")
+        tab.click("dialog.key button", "Use this key")
+        tab.wait("document.querySelector('.server .model').innerText === 'org/echo'")
+        say(tab, "hello")
+        assert tab.text(".message.assistant .text") == "hello"
+        tab.click("nav a", "Watch")  # the only key is the administrator's
+        tab.wait("document.querySelector('select[name=policy]')?.options.length === 2")
+        refused = [each for each in tab.problems(served.url) if "401" not in each]
+        tab.close()
+    assert refused == []
+
+
+def test_others_than_administrators_see_why(
+    chromium: Pipes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tokenizer = byte_tokenizer(tmp_path_factory.mktemp("keyed"))
+    keys = {"api_key": (("ann", "sesame"),), "admin_api_key": "root"}
+    with serving(EchoEngine(), tokenizer, plugin_routes=ROUTES, **keys) as served:
+        tab = Tab(chromium, WIDE)
+        tab.open(f"{served.url}/#watch")
+        tab.write("dialog.key input[name=key]", "sesame")
+        tab.click("dialog.key button", "Use this key")
+        tab.wait("document.querySelector('.server .model').innerText === 'org/echo'")
+        tab.wait("document.querySelector('.state').innerText.includes('needs the admin key')")
+        tab.close()
