@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const POINTS = 240;
+const POINTS = 120;
 
 /** A figure with its name and a line of its last values. */
 export class Figure {

@@ -7,18 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from llmfw.api.text.grammar_check import GrammarChecker
-from llmfw.core.base.config import EngineConfig
-from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
-from llmfw.core.plugin.grammar_choice import choose_grammar_backend
-from llmfw.core.plugin.model_name import resolve_model
-from llmfw.core.plugin.plugins import load_plugins
-
 from ...doubles.browser import CHROMIUM, Pipes, Tab, browser
 from ...doubles.echo_engine import EchoEngine
 from ...doubles.serving import MARKERS, Served, byte_tokenizer, serving
+from .servers import ROUTES, demo_server
 
-ROUTES = [("page", f"llmfw.plugins.page.routes:{name}") for name in ("Page", "frames")]
 WIDE, NARROW = (1440, 900), (390, 844)
 
 OpenTab = Callable[..., Tab]
@@ -55,21 +48,7 @@ def open_tab(chromium: Pipes) -> Iterator[OpenTab]:
 @pytest.fixture(scope="session")
 def demo() -> Iterator[Served]:
     """A server with the demo model, which keeps what it decides about requests."""
-    from llmfw.core.engine.generation.build import build_generation_engine
-
-    registry = load_plugins().registry
-    path = resolve_model("demo", registry).path
-    config = EngineConfig(model=path, dtype="float32", max_total_tokens=8192, trace_requests=100)
-    tokenizer = load_tokenizer(path)
-    engine = build_generation_engine(config, registry)
-    checker = GrammarChecker(choose_grammar_backend("auto", registry), tokenizer, engine.info.vocab_size)
-    parts = {
-        "grammar_checker": checker,
-        "json_tool_parser": registry.find("tool_parser", "json_calls").load(),
-    }
-    with serving(
-        engine, tokenizer, tokenizer.chat_template, name="demo", plugin_routes=ROUTES, **parts
-    ) as served:
+    with demo_server() as served:
         yield served
 
 

@@ -111,6 +111,7 @@ def test_frames_come_as_events(tmp_path: Path) -> None:
 CANARY = "canary-7f3a"
 
 
+@pytest.mark.torch
 def test_frames_have_no_texts(demo: Served) -> None:
     body = {"model": "demo", "prompt": f"{CANARY} sings", "max_tokens": 60, "ignore_eos": True}
     with watching(demo) as reply:

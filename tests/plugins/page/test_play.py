@@ -9,8 +9,9 @@ import pytest
 from ...doubles.browser import Pipes, Tab
 from ...doubles.echo_engine import EchoEngine
 from ...doubles.serving import Served, byte_tokenizer, serving
-from .conftest import NARROW, ROUTES, WIDE, OpenTab
+from .conftest import NARROW, WIDE, OpenTab
 from .payloads import FOUND, HARMLESS, PAYLOADS
+from .servers import ROUTES
 
 pytestmark = [pytest.mark.long, pytest.mark.torch]
 

@@ -41,8 +41,10 @@ def busy(demo: Served) -> Iterator[Served]:
 
 
 PAINTED = (
-    "(canvas => { const {width, height} = canvas; const {data} = canvas.getContext('2d').getImageData(0, 0, width, height);"
-    "let num = 0; for (let i = 3; i < data.length; i += 4) num += data[i] > 0; return num })"
+    "(canvas => { const {width, height} = canvas; const copy = new OffscreenCanvas(width, height)"
+    ".getContext('2d', {willReadFrequently: true}); copy.drawImage(canvas, 0, 0);"
+    "const {data} = copy.getImageData(0, 0, width, height); let num = 0;"
+    "for (let i = 3; i < data.length; i += 4) num += data[i] > 0; return num })"
     "(document.querySelector('canvas.lanes'))"
 )
 
