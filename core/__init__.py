@@ -26,12 +26,16 @@ if TYPE_CHECKING:
     from .base.control import PolicyInfo as PolicyInfo
     from .base.control import PrefixInfo as PrefixInfo
     from .base.control import RequestTrace as RequestTrace
+    from .base.control import RequestView as RequestView
     from .base.control import SetLogLevel as SetLogLevel
     from .base.control import SetPolicy as SetPolicy
     from .base.control import Sleep as Sleep
+    from .base.control import StepsView as StepsView
+    from .base.control import StepView as StepView
     from .base.control import TraceEntry as TraceEntry
     from .base.control import UnpinPrefix as UnpinPrefix
     from .base.control import ViewCache as ViewCache
+    from .base.control import ViewSteps as ViewSteps
     from .base.control import Wake as Wake
     from .base.engine_info import ComponentUse as ComponentUse
     from .base.engine_info import EngineInfo as EngineInfo
@@ -197,13 +201,17 @@ _HOMES = {
         "PinPrefix",
         "PolicyInfo",
         "RequestTrace",
+        "RequestView",
         "TraceEntry",
         "PrefixInfo",
         "SetLogLevel",
         "SetPolicy",
         "Sleep",
+        "StepView",
+        "StepsView",
         "UnpinPrefix",
         "ViewCache",
+        "ViewSteps",
         "Wake",
     ),
     ".base.config": ("ServerConfig",),
@@ -360,32 +368,14 @@ _HOMES = {
         "Scores",
         "TextPiece",
     ),
-    ".interfaces.server_api": (
-        "Failure",
-        "ServedModel",
-        "ServerAPI",
-    ),
-    ".interfaces.tokenizer": (
-        "IncrementalDetokenizer",
-        "Tokenizer",
-    ),
+    ".interfaces.server_api": ("Failure", "ServedModel", "ServerAPI"),
+    ".interfaces.tokenizer": ("IncrementalDetokenizer", "Tokenizer"),
     ".interfaces.token_sampler": ("Filters", "RowNumbers", "TokenSampler"),
     ".interfaces.weight_loader": ("StoredTensor", "WeightLoader"),
     ".plugin.broken_plugin": ("BrokenPlugin",),
-    ".plugin.hookspecs": (
-        "HookSpecs",
-        "Register",
-        "RegisterRoute",
-    ),
-    ".plugin.plugins": (
-        "LoadedPlugin",
-        "Plugins",
-        "load_plugins",
-    ),
-    ".plugin.registry": (
-        "Entry",
-        "Registry",
-    ),
+    ".plugin.hookspecs": ("HookSpecs", "Register", "RegisterRoute"),
+    ".plugin.plugins": ("LoadedPlugin", "Plugins", "load_plugins"),
+    ".plugin.registry": ("Entry", "Registry"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

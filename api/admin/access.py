@@ -6,12 +6,15 @@ Plain ASGI middleware around the application. API keys are checked by `access.au
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import msgspec
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from llmfw.api.access.key_table import ADMIN
 from llmfw.api.schemas.errors import ErrorBody, ErrorDetail
+from llmfw.api.text.terms import serving_client
 
 PREFIXES = frozenset({"admin", "flush_cache"})
 """First segments of the paths that are for administrators."""
@@ -37,7 +40,10 @@ class AdminPaths:
 
 
 class FromThisMachine:
-    """Rejects connections from other machines, and connections that a web page in a browser may have made."""
+    """Rejects connections from other machines, and those that a web page of another server may have made.
+
+    The others are an administrator's, so that plugins' routes below /admin may send commands.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -48,7 +54,8 @@ class FromThisMachine:
         problem = None if _is_local(scope) else "is open to clients on this machine alone"
         problem = problem or _browser_refusal(scope)
         if problem is None:
-            await self._app(scope, receive, send)
+            with serving_client(ADMIN, None):
+                await self._app(scope, receive, send)
         elif kind == "http":
             await _send_403(send, f"/{first_part(scope['path'])} {problem}")
         else:
@@ -75,19 +82,33 @@ def _is_local(scope: Scope) -> bool:
 
 
 def _browser_refusal(scope: Scope) -> str | None:
-    """Return the reason to refuse a request that a web page may have sent; None for other requests.
+    """Return the reason to refuse a request that a web page of another server may have sent; None for others.
 
     Web pages can send simple requests to any host. If a page's own host name resolves to this machine (DNS
     rebinding), the page can read the answers, too.
     """
     headers = dict(scope["headers"])
     # A page can send a GET without an origin, as for an image. Browsers say so in this header.
-    if b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none":
-        return "is not open to pages in a browser"
+    if not _is_of_own_page(headers) and (
+        b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
+    ):
+        return "is not open to pages in a browser, except for this server's own"
     host = headers.get(b"host", b"localhost").decode("latin-1")
     if _is_name(host):
         return f"is open by the names of this machine's loopback address alone, and host is {host[:100]!r}"
     return None
+
+
+def _is_of_own_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a browser says that a page of this server sent a request.
+
+    Pages cannot set these headers. A page whose own name resolves to this machine looks the same, except for the
+    name, which `_is_name` finds in `Host`.
+    """
+    if headers.get(b"sec-fetch-site") != b"same-origin":
+        return False
+    origin, host = headers.get(b"origin"), headers.get(b"host")
+    return origin is None or (host is not None and origin in (b"http://" + host, b"https://" + host))
 
 
 def _is_name(host: str) -> bool:

@@ -66,13 +66,15 @@ from .cancelled_requests import CancelledRequests
 from .controls import ServerControls
 from .extensions import Extensions
 from .head import HeadFollowsGet
+from .home import Home
+from .open_routes import home_of, open_paths
 from .plugin_middleware import wrapped
 from .plugin_routes import plugin_route, route_entry, shared_paths
 from .request_id import add_request_id
 from .trace_context import TraceContext
 
 OPEN_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/health_generate", "/ping"})
-"""Paths that need no API key."""
+"""The server's own paths that need no API key."""
 
 
 def create_app(
@@ -113,8 +115,10 @@ def create_app(
     app = _litestar(own, services, config, state)
     for plugin, path in extensions.routes:
         _register(app, plugin, path, extensions.ledger)
-    inner = wrapped(HeadFollowsGet(app), extensions.middleware, outside_checks=False)
-    return _guarded(inner, config, extensions, controls, http, loads)
+    home = home_of(app)
+    following = HeadFollowsGet(app if home is None else Home(app, home))
+    inner = wrapped(following, extensions.middleware, outside_checks=False)
+    return _guarded(inner, config, extensions, controls, http, loads, OPEN_PATHS | open_paths(app))
 
 
 def _litestar(
@@ -215,11 +219,12 @@ def _guarded(
     controls: ServerControls,
     http: HTTPRequests,
     loads: TenantLoads,
+    public: frozenset[str],
 ) -> ASGIApp:
     """Wrap an application in the middleware for all requests: keys, `Host` and `Origin`, plugins' middleware that
     stands before these checks, trace context, the drain, ids, access log, counts."""
     keys, others = controls.keys, extensions.authenticators
-    guarded = ApiKey(app, keys, OPEN_PATHS, others, loads) if keys.has_keys else app
+    guarded = ApiKey(app, keys, public, others, loads) if keys.has_keys else app
     known = known_hosts(guarded, config, has_keys=keys.has_keys)
     has_any = keys.has_keys or keys.has_admin
     redact = Redaction((lambda key: keys.tenant_of(key) is not None) if has_any else None)

@@ -27,6 +27,7 @@ from llmfw.core.plugin.plugins import package_of
 from llmfw.core.plugin.registry import Entry
 
 from .contained_stream import contain_streams
+from .open_routes import wrongly_open
 from .route_guard import RouteGuard
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
 
     Raises:
         ComponentError: the path cannot be imported, is no route handler, router or controller, or a route
-            declares an unknown scope.
+            declares an unknown scope, or none where it may not.
     """
     found = import_route(plugin, path)
 
@@ -100,7 +101,9 @@ def _wrong_scope(router: Router) -> str | None:
     for route in router.routes:
         handlers = route.route_handlers if isinstance(route, HTTPRoute) else [route.route_handler]
         for scope in map(scope_of, handlers):
-            if scope not in SCOPES:
+            if not scope and (wrong := wrongly_open(route)):
+                return wrong
+            if scope and scope not in SCOPES:
                 return f"{route.path} declares the scope {scope!r}; it must be one of {', '.join(SCOPES)}"
     return None
 

@@ -114,8 +114,9 @@ async def _send(http: httpx.AsyncClient, call: Call) -> Outcome:
     await asyncio.sleep(0)
     with _Raised() as raised:
         try:
-            async with asyncio.timeout(MAX_WAIT_S):
+            async with asyncio.timeout(MAX_WAIT_S) as limit:
                 reply = await http.request(call.method, call.path, content=call.body, headers=headers)
+            outcome.has_ended = not limit.expired()  # a reply to the cancellation is none to the request
             outcome.wants_engine = reply.status_code >= 500 and NO_ENGINE in reply.text
         except TimeoutError:
             outcome.has_ended = False
@@ -123,7 +124,9 @@ async def _send(http: httpx.AsyncClient, call: Call) -> Outcome:
     watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await watching
-    if not outcome.wants_engine:
+    if (
+        outcome.has_ended and not outcome.wants_engine
+    ):  # else the error is what the check's own cancellation led to
         outcome.error = raised.error
     return outcome
 

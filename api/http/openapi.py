@@ -1,7 +1,8 @@
 """Builds the OpenAPI document from the server's routes and the Structs that they read and write.
 
 Litestar's own generator does not know the bodies' types, because the route handlers decode bodies themselves.
-A plugin's route without a description (`operation.describe`) is listed with its path only.
+A plugin's route without a description (`operation.describe`) is listed with its path only, and one with Litestar's
+`include_in_schema=False` not at all.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def _operations(app: Litestar) -> Iterator[tuple[str, str, Operation]]:
         if not isinstance(route, HTTPRoute):
             continue
         for handler in route.route_handlers:
+            if not handler.resolve_include_in_schema():
+                continue
             for method in sorted(handler.http_methods):
                 if method != "OPTIONS":
                     yield route.path_format, method.lower(), _operation_of(handler)

@@ -26,8 +26,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         query: query parameters: name → type.
         status: status of a successful reply.
         media_type: media type of the reply.
-        scope: scope that callers need, one of `SCOPES`. Of the server's own routes, those of /admin have
-            "admin", and those that need no key have "".
+        scope: scope that callers need, one of `SCOPES`; "": none, and no key either, which only GET routes of
+            paths without parameters may have. Of the server's own routes, those of /admin have "admin".
+        is_home: whether browsers that open `/` get this route's reply. Of all routes, one may have it; it has
+            the scope "".
     """
 
     summary: str
@@ -39,6 +41,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     media_type: str = "application/json"
     scope: str = DEFAULT_SCOPE
+    is_home: bool = False
 
 
 def describe(summary: str, **fields: Any) -> dict[str, Operation]:

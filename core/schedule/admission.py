@@ -62,6 +62,7 @@ class Admission:
         if not lane.num_waiting:
             return
         if reason := self._why_closed(lane, budget):
+            lane.why_waiting = reason
             if self._trace is not None:
                 self._trace_waits(lane.queue.indices[self._adapter.order(lane).places], reason)
             return
@@ -92,6 +93,7 @@ class Admission:
             admitted.append(seq.index)
             reserved += seq.length - seq.num_computed - count + min(seq.num_to_come, MAX_NEW_TOKENS_COUNTED)
         lane.queue.count_overtaken(admitted)
+        lane.why_waiting = reason
         self._trace_waits(indices[num_looked_at:], reason)
 
     @property

@@ -55,11 +55,14 @@ class Lane:
 
     Attributes:
         queue: waiting sequences.
+        why_waiting: why the first waiting sequence was not admitted in the last step that looked at them; "" if it
+            was not looked at.
     """
 
     def __init__(self, ratio: NewTokenRatio, table: SequenceTable) -> None:
         self.ratio = ratio
         self.queue = WaitingQueue(table)
+        self.why_waiting = ""
         self._table = table
         self._running: dict[str, SequenceState] = {}
         self._indices: Indices | None = None

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from llmfw.core.base.control import StepsView
 from llmfw.core.base.request import FinishReason, Request, TokenEvent
 from llmfw.core.base.step import NO_PROCESSORS, AskedProcessors, StepOutput
 from llmfw.core.interfaces.policy import SchedulePolicy
@@ -46,6 +47,7 @@ from .sequence import SequenceState, Status
 from .sequence_pages import SequencePages
 from .sequence_states import taken_in
 from .step_planner import StepPlanner
+from .step_watch import MAX_WAITING, StepWatch
 from .tenants import PROMPT_WEIGHT, Tenants
 from .token_gaps import TokenGaps
 from .trace import DecisionTrace
@@ -126,6 +128,7 @@ class Scheduler:
         self._pages = pages
         self._clock = clock
         self._trace = trace
+        self._watch = StepWatch(clock)
         self._sequences: dict[str, SequenceState] = {}
         self._num_arrived = 0
         self._num_launched = 0
@@ -207,6 +210,8 @@ class Scheduler:
         plan = self._planner.plan(alone, piece, score_cost=score_cost, may_be_empty=self._num_launched > 0)
         self._num_launched += bool(plan.sequences)
         self._note_first(plan)
+        if plan.sequences:
+            self._watch.note(plan)
         if self._trace is not None and plan.sequences:
             self._trace.planned(plan)
         return plan
@@ -271,10 +276,21 @@ class Scheduler:
                 self._pages.publish(seq, position)
         self._pages.states.commit(plan, broken)
 
-    def order(self, lane: Lane) -> list[SequenceState]:
-        """Return a lane's waiting sequences in the order in which they would be admitted."""
+    def order(self, lane: Lane, most: int | None = None) -> list[SequenceState]:
+        """Return a lane's first waiting sequences, at most `most`, in the order in which they would be admitted."""
         self._pages.take_moved()
-        return self._table.sequences(lane.queue.indices[self._adapter.order(lane).places])
+        return self._table.sequences(lane.queue.indices[self._adapter.order(lane).places[:most]])
+
+    def view_steps(self, after: int) -> StepsView:
+        """Return the steps since a number, and what runs and waits; keep steps for the next question."""
+        running = [*self.live.running, *self.deferrable.running]
+        waiting = [
+            (seq, lane.why_waiting if num_ahead == 0 else "others come first")
+            for lane in (self.live, self.deferrable)
+            if lane.num_waiting
+            for num_ahead, seq in enumerate(self.order(lane, MAX_WAITING))
+        ]
+        return self._watch.view(after, running, waiting, self.num_waiting)
 
     def _broken(self, plan: BatchPlan, output: StepOutput) -> dict[str, Exception]:
         """Return the errors of the requests that cannot continue; log those that the model has caused."""

@@ -12,8 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from litestar import get
+from litestar.datastructures import State
 
 from llmfw.api.admin.access import AdminPaths, FromThisMachine
+from llmfw.core import GetPolicy
 
 from ..doubles.echo_engine import EchoEngine
 from ..doubles.serving import Served, byte_tokenizer, serving
@@ -104,6 +107,11 @@ def test_without_keys_local_clients_are_admins(serve: Serve) -> None:
         {"origin": "https://a.example"},
         {"host": "rebound.example:80"},
         {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "same-origin", "origin": "https://a.example"},
+        {"sec-fetch-site": "same-origin", "origin": "null"},
+        {"sec-fetch-site": "same-origin", "host": "rebound.example:80"},
+        {"sec-fetch-site": "same-origin", "host": "rebound.example", "origin": "http://rebound.example"},
     ],
 )
 def test_without_keys_outsiders_learn_about_admin_keys(serve: Serve, headers: dict[str, str]) -> None:
@@ -112,6 +120,35 @@ def test_without_keys_outsiders_learn_about_admin_keys(serve: Serve, headers: di
             error = error_of(httpx.request(method, served.url + path, headers=headers), 403)
             assert error["code"] == "admin_forbidden"
             assert "--admin-api-key KEY" in error["message"]
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+def test_the_servers_own_pages_may_administrate(serve: Serve, site: str) -> None:
+    with serve() as served:
+        assert is_open(served, **{"sec-fetch-site": site})
+        own = {"sec-fetch-site": "same-origin", "origin": served.url}
+        done = httpx.put(f"{served.url}/admin/policy", headers=own, json={"name": "fcfs"})
+        assert done.status_code == 200
+
+
+@get("/admin/own")
+async def own(state: State) -> str:
+    """Send a command, as plugins' routes may."""
+    return str(await state["client"].control(GetPolicy()))
+
+
+@get("/other/own")
+async def other(state: State) -> str:
+    """Send a command from a path that is not for administrators."""
+    return str(await state["client"].control(GetPolicy()))
+
+
+def test_without_keys_plugins_administrate_below_admin(serve: Serve) -> None:
+    routes = [("own", f"{__name__}:own"), ("own", f"{__name__}:other")]
+    with serve(plugin_routes=routes) as served:
+        assert httpx.get(f"{served.url}/admin/own").text.startswith("PolicyInfo(")
+        error = error_of(httpx.get(f"{served.url}/other/own"), 400)
+        assert error["code"] == "admin_forbidden"
 
 
 class Inner:

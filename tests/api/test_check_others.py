@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from llmfw.api.checks import route_answers
 from llmfw.api.cli import build_cli
 
 ROUTES = """
@@ -74,6 +75,25 @@ def register_routes(register):
         register(f"{__name__}:{name}")
 """
 
+ENDLESS = """
+import asyncio
+from litestar import get
+from litestar.response import Stream
+
+@get("/endless")
+async def endless() -> Stream:
+    async def ticks():
+        while True:
+            yield b"data: tick\\n\\n"
+            await asyncio.sleep(0.01)
+
+    return Stream(ticks(), media_type="text/event-stream")
+
+@hookimpl
+def register_routes(register):
+    register(f"{__name__}:endless")
+"""
+
 COMMANDS = """
 import click
 from llmfw.core.interfaces.lazy_command import LazyCommand
@@ -119,6 +139,18 @@ def test_a_slow_route_that_awaits_is_fine(check_route: Routes) -> None:
     assert done.exit_code == 0, done.output
     assert "  ok       a request with a body is answered" in done.stdout
     assert "  ok       it does not block the event loop" in done.stdout
+
+
+def test_an_endless_stream_is_not_checked_further(
+    install_plugin: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route_answers, "MAX_WAIT_S", 0.3)
+    [file] = install_plugin("streams", ENDLESS).glob("*.py")
+    done = check(f"route {file.stem}:endless")
+    assert done.exit_code == 0, done.output
+    assert (
+        "skipped  a GET without parameters is answered: GET /endless did not end within 0.3 s" in done.stdout
+    )
 
 
 def test_a_path_of_a_bundled_route_is_taken(check_route: Routes) -> None:

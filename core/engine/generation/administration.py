@@ -12,6 +12,7 @@ from llmfw.core.base.control import (
     SetPolicy,
     UnpinPrefix,
     ViewCache,
+    ViewSteps,
 )
 from llmfw.core.base.errors import RequestError
 from llmfw.core.schedule.cache.keeper import CacheKeeper
@@ -68,6 +69,8 @@ class Administration:
                 return self._keeper.unpin(command.id)
             case GetTrace():
                 return self._traced().find(command.id)
+            case ViewSteps():
+                return self._scheduler.view_steps(command.after)
 
     def _check_idle(self) -> None:
         running, waiting = self._scheduler.num_running, self._scheduler.num_waiting

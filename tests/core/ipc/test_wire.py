@@ -22,10 +22,14 @@ from llmfw.core.base.control import (
     PolicyInfo,
     PrefixInfo,
     RequestTrace,
+    RequestView,
     SetPolicy,
+    StepsView,
+    StepView,
     TraceEntry,
     UnpinPrefix,
     ViewCache,
+    ViewSteps,
 )
 from llmfw.core.base.engine_info import ControlAnswer, EngineFailed, EngineStats
 from llmfw.core.base.errors import ComponentError, EngineError, ModelError, RequestError
@@ -97,6 +101,7 @@ COMMANDS = [
     PinPrefix([1, 2**20], 60.5, "salt"),
     UnpinPrefix("pin-1"),
     GetTrace("chatcmpl-1-0"),
+    ViewSteps(7),
 ]
 
 
@@ -110,6 +115,13 @@ ANSWERS = [
     PinInfo("pin-1", 12, 4, 59.5),
     CacheView(9, 4, 4, 2, 0, 3, 12, "lru", [PrefixInfo(9, 4, 0, 3, 0.5, 1, True, "s", [1], [2])]),
     RequestTrace("a", 1e9, 7, [TraceEntry("waits", 0.5, 1.5, 3, 9, "no place", 0, 4)], 1),
+    StepsView(
+        [StepView(8, 1e9, [0, 3], [1, 16], [0, 1])],
+        [RequestView(0, "a-0", "ann", True, 9, 12, 11)],
+        [RequestView(4, "b-0", "", False, 9, 9, 0, "no place")],
+        [RequestView(3, "c-0", "", False, 16, 17, 16)],
+        5,
+    ),
 ]
 
 
