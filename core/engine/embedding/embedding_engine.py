@@ -105,7 +105,7 @@ class EmbeddingEngine:
             ComponentError: the weight loader or the quantization scheme is faulty.
         """
         _check_settings(config)
-        device = choose_device(config.device)
+        device = choose_device(config.device, config.place)
         scheme = choose_scheme(config, registry)
         with on_device(device):
             encoder = (Classifier if classifies else Encoder).load(config, device, registry, scheme)

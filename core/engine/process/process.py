@@ -231,7 +231,7 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
 
 def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
     _watch_parent()
-    setup_logging(launch.config.log_level, LogTarget(launch.config.log_format, launch.config.log_file))
+    setup_logging(launch.config.log_level, _log_target(launch.config))
     recorder = None if launch.flight is None else FlightRecorder(launch.flight)
     if recorder is not None:
         recorder.take_log()
@@ -252,6 +252,12 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
     EngineServer(engine, connections, alarm, launch.config.stream_interval, heartbeat, recorder).run()
 
 
+def _log_target(config: EngineConfig) -> LogTarget:
+    """Return where this process logs; its lines have its number if the server has several engines."""
+    number = config.place.index if config.place.count > 1 else None
+    return LogTarget(config.log_format, config.log_file, engine=number)
+
+
 def _build(config: EngineConfig) -> AnyEngine:
     # OpenMP's threads spin while they wait for each other, by default for 300,000 rounds (milliseconds). If they share
     # the cores with other work, such as the API process, steps then take ten times as long. Without spinning, steps take
@@ -270,7 +276,9 @@ def _build(config: EngineConfig) -> AnyEngine:
 
         from .build import build_engine
 
-    use_device(choose_device(config.device))  # for all that this thread does, not only for steps
+    use_device(
+        choose_device(config.device, config.place)
+    )  # for all that this thread does, not only for steps
     engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
     if (
         engine.has_own_threads
