@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .base.request import TokenLogprob as TokenLogprob
     from .base.request import Wait as Wait
     from .client.client import EngineClient as EngineClient
+    from .client.client import ReplicaState as ReplicaState
     from .client.client import RequestWatch as RequestWatch
     from .interfaces.attention import AttentionBackend as AttentionBackend
     from .interfaces.authenticator import Authenticator as Authenticator
@@ -158,6 +159,9 @@ if TYPE_CHECKING:
     from .interfaces.route_services import RouteServices as RouteServices
     from .interfaces.route_services import Scores as Scores
     from .interfaces.route_services import TextPiece as TextPiece
+    from .interfaces.router import ReplicaView as ReplicaView
+    from .interfaces.router import RoutedRequest as RoutedRequest
+    from .interfaces.router import Router as Router
     from .interfaces.scopes import SCOPES as SCOPES
     from .interfaces.server_api import Failure as Failure
     from .interfaces.server_api import ServedModel as ServedModel
@@ -257,7 +261,7 @@ _HOMES = {
         "TokenEvent",
         "TokenLogprob",
     ),
-    ".client.client": ("EngineClient", "RequestWatch"),
+    ".client.client": ("EngineClient", "ReplicaState", "RequestWatch"),
     ".interfaces.attention": ("AttentionBackend",),
     ".interfaces.authenticator": (
         "Authenticator",
@@ -275,25 +279,11 @@ _HOMES = {
         "ENDED",
         "LineResult",
     ),
-    ".interfaces.chat_template": (
-        "ChatTemplate",
-        "Message",
-    ),
-    ".interfaces.drafter": (
-        "DraftedRequest",
-        "Drafter",
-        "SequenceDrafter",
-    ),
-    ".interfaces.file_store": (
-        "Describe",
-        "FileRecord",
-        "FileStore",
-    ),
+    ".interfaces.chat_template": ("ChatTemplate", "Message"),
+    ".interfaces.drafter": ("DraftedRequest", "Drafter", "SequenceDrafter"),
+    ".interfaces.file_store": ("Describe", "FileRecord", "FileStore"),
     ".interfaces.forward_batch": ("ForwardBatch",),
-    ".interfaces.grammar": (
-        "Grammar",
-        "GrammarBackend",
-    ),
+    ".interfaces.grammar": ("Grammar", "GrammarBackend"),
     ".interfaces.kv_storage": ("KVStorage",),
     ".interfaces.layers": ("LayerSpec",),
     ".interfaces.lazy_command": ("LazyCommand",),
@@ -365,27 +355,14 @@ _HOMES = {
         "ServedModel",
         "ServerAPI",
     ),
-    ".interfaces.tokenizer": (
-        "IncrementalDetokenizer",
-        "Tokenizer",
-    ),
+    ".interfaces.tokenizer": ("IncrementalDetokenizer", "Tokenizer"),
+    ".interfaces.router": ("ReplicaView", "RoutedRequest", "Router"),
     ".interfaces.token_sampler": ("Filters", "RowNumbers", "TokenSampler"),
     ".interfaces.weight_loader": ("StoredTensor", "WeightLoader"),
     ".plugin.broken_plugin": ("BrokenPlugin",),
-    ".plugin.hookspecs": (
-        "HookSpecs",
-        "Register",
-        "RegisterRoute",
-    ),
-    ".plugin.plugins": (
-        "LoadedPlugin",
-        "Plugins",
-        "load_plugins",
-    ),
-    ".plugin.registry": (
-        "Entry",
-        "Registry",
-    ),
+    ".plugin.hookspecs": ("HookSpecs", "Register", "RegisterRoute"),
+    ".plugin.plugins": ("LoadedPlugin", "Plugins", "load_plugins"),
+    ".plugin.registry": ("Entry", "Registry"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

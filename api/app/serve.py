@@ -75,7 +75,7 @@ def serve(
         controls = ServerControls(keys, drain, certificate_of(server_config), manager)
         check_edge(server_config)
         with listening(server_config) as sock:
-            client = _client(engine_config, server_config, reports)
+            client = _client(engine_config, server_config, plugins.registry, reports)
             check_options(engine_config, server_config, plugins.registry)
             extensions = _extensions(server_config, plugins.registry)
             lingering = Lingering()
@@ -103,7 +103,9 @@ def serve(
             return signals.exit_code
 
 
-def _client(engine: EngineConfig, server: ServerConfig, reports: CrashReports | None) -> LaunchedEngineClient:
+def _client(
+    engine: EngineConfig, server: ServerConfig, registry: Registry, reports: CrashReports | None
+) -> LaunchedEngineClient:
     """Return the client of the engines, whose crashes are reported."""
     limits = WatchdogLimits.of(server.watchdog_timeout)
 
@@ -111,7 +113,7 @@ def _client(engine: EngineConfig, server: ServerConfig, reports: CrashReports | 
         recorder = None if reports is None else reports.new_recorder()
         return ProcessEngineClient(config, watchdog=limits, recorder=recorder)
 
-    return engine_client(engine, server, new_life)
+    return engine_client(engine, server, registry, new_life)
 
 
 def _extensions(config: ServerConfig, registry: Registry) -> Extensions:

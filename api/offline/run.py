@@ -202,7 +202,9 @@ async def _answering(
     on_state(f"loading {config.served_model_name}", None)
     begin_to_prepare(engine, plugins.registry)
     limits = WatchdogLimits.of(config.watchdog_timeout)
-    client = engine_client(engine, config, lambda own: ProcessEngineClient(own, watchdog=limits))
+    client = engine_client(
+        engine, config, plugins.registry, lambda own: ProcessEngineClient(own, watchdog=limits)
+    )
     try:
         components = await start_engine(client, engine, config, plugins.registry)
         ownership = Ownership()  # all files of a run have one owner

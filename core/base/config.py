@@ -217,6 +217,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Annotated[Annotated[int, msgspec.Meta(ge=1, le=256)], Setting(
         "Number of engines, each with a copy of the model. On a CPU they share cores and memory; on GPUs each has one.",
         aliases=("--dp-size",))] = 1
+    router: Annotated[str, Setting(
+        "Component that chooses the engine of each request, with --replicas 2 or more.", kind="router")] = "load"
     strict_params: Annotated[bool, Setting(
         "Reject requests that have fields without effect.",
         unset="report them in the header llmfw-ignored-params")] = False

@@ -65,6 +65,7 @@ FLAGS = {
     "--strict-params": ("strict_params", True),
     "--replicas 4": ("replicas", 4),
     "--dp-size 4": ("replicas", 4),
+    "--router session": ("router", "session"),
     "--allow-host a.example --allow-host b": ("allow_host", ("a.example", "b")),
     "--allow-origin https://a.example": ("allow_origin", ("https://a.example",)),
     "--max-connections 9": ("max_connections", 9),

@@ -21,6 +21,7 @@ from llmfw.core.base.errors import (
 )
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.engine.admission.queue_gate import QueueGate
+from llmfw.core.interfaces.router import RoutedRequest
 
 from ..client import ReplicaState, RequestWatch
 from ..engine_wait import WAIT_S, EngineWait, check_rerun
@@ -28,7 +29,8 @@ from ..launched import LaunchedEngineClient
 from ..quarantine import Attempt
 from ..supervisor import SupervisedEngineClient
 from ..whole_request import WholeRequest
-from .choice import least_loaded
+from .companions import Companions
+from .isolated_router import IsolatedRouter
 from .merged import merged_info, merged_stats
 from .pool_commands import PoolCommands
 from .pool_sleep import PoolSleep
@@ -45,6 +47,7 @@ class EnginePool(LaunchedEngineClient):
 
     Args:
         clients: clients of the engines, at least two.
+        router: chooses the engine of each request; None: the engine with the fewest queued tokens.
         max_tenant_requests: maximum number of requests of one tenant on all engines; None: no limit.
         wait_s: seconds that a new request waits while no engine runs.
     """
@@ -52,10 +55,13 @@ class EnginePool(LaunchedEngineClient):
     def __init__(
         self,
         clients: Sequence[SupervisedEngineClient],
+        router: IsolatedRouter | None = None,
         max_tenant_requests: int | None = None,
         wait_s: float = WAIT_S,
     ) -> None:
         self._replicas = [Replica(index, client) for index, client in enumerate(clients)]
+        self._router = router or IsolatedRouter()
+        self._companions = Companions()
         self._wait = EngineWait(lambda: self.outage, wait_s)
         self._commands = PoolCommands(self._replicas)
         self._sleep = PoolSleep(self._replicas)
@@ -241,7 +247,7 @@ class EnginePool(LaunchedEngineClient):
     def _chosen(self, request: Request | EmbedRequest, usable: Sequence[Replica]) -> Replica:
         wanted = None if isinstance(request, EmbedRequest) else request.replica
         if wanted is None:
-            replica = least_loaded(usable)
+            replica = self._routed(request, usable)
         elif not 0 <= wanted < len(self._replicas):
             raise RequestError(
                 f"replica is {wanted}; this server has engines from 0 to {len(self._replicas) - 1}",
@@ -251,6 +257,16 @@ class EnginePool(LaunchedEngineClient):
             raise EngineRestartingError(replica.client.outage or "the engine sleeps")
         self._turns += 1
         replica.load.last_chosen = self._turns
+        return replica
+
+    def _routed(self, request: Request | EmbedRequest, usable: Sequence[Replica]) -> Replica:
+        """Return the engine that has another choice of the same prompt, else the one that the router chooses."""
+        companion = self._companions.replica_of(request)
+        if companion is not None and companion.is_usable:
+            return companion
+        view = self._router.choose(_routed(request), [replica.view for replica in usable])
+        replica = self._replicas[view.index]
+        self._companions.note(request, replica)
         return replica
 
     def _usable(self) -> list[Replica]:
@@ -284,6 +300,11 @@ class EnginePool(LaunchedEngineClient):
                     "Engine %d %s (%d of %d run)",
                     *(replica.index, what, len(usable), len(self._replicas)),
                 )
+
+
+def _routed(request: Request | EmbedRequest) -> RoutedRequest:
+    salt = "" if isinstance(request, EmbedRequest) else request.cache_salt
+    return RoutedRequest(_num_tokens(request), request.tenant, salt, request.deferrable)
 
 
 def _num_tokens(request: Request | EmbedRequest) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import EngineDeadError
+from llmfw.core.interfaces.router import ReplicaView
 
 from ..client import ReplicaState
 from ..supervisor import SupervisedEngineClient
@@ -42,6 +43,14 @@ class Replica:
         """Description for other code."""
         outage = None if self.is_usable else self.client.outage or "the engine sleeps"
         return ReplicaState(outage, self.client.num_restarts)
+
+    @property
+    def view(self) -> ReplicaView:
+        """What a router sees of it, without a match."""
+        load = self.load
+        return ReplicaView(
+            self.index, load.num_waiting, load.num_running, load.queued_tokens, last_chosen=load.last_chosen
+        )
 
     async def stats(self) -> EngineStats | None:
         """Return its statistics; None if it does not answer within PATIENCE_S."""

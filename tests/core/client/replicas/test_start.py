@@ -10,6 +10,8 @@ from llmfw.core.client.process import ProcessEngineClient
 from llmfw.core.client.replicas.pool import EnginePool
 from llmfw.core.client.replicas.start import config_of, engine_client
 from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.plugin.plugins import load_plugins
+from llmfw.core.plugin.registry import Registry
 
 ENGINE = EngineConfig(model="m", random_seed=2**63 - 1, record_steps="steps", record_requests="r.jsonl")
 
@@ -21,7 +23,7 @@ async def test_one_engine_has_no_pool() -> None:
         configs.append(config)
         return ProcessEngineClient(config)
 
-    client = engine_client(ENGINE, ServerConfig(served_model_name="m"), new_life)
+    client = engine_client(ENGINE, ServerConfig(served_model_name="m"), Registry([]), new_life)
     assert type(client) is SupervisedEngineClient
     assert configs == [ENGINE]
 
@@ -34,7 +36,9 @@ async def test_each_engine_has_its_place(count: int) -> None:
         configs.append(config)
         return ProcessEngineClient(config)
 
-    client = engine_client(ENGINE, ServerConfig(served_model_name="m", replicas=count), new_life)
+    client = engine_client(
+        ENGINE, ServerConfig(served_model_name="m", replicas=count), load_plugins().registry, new_life
+    )
     assert isinstance(client, EnginePool)
     assert [config.place for config in configs] == [ReplicaPlace(index, count) for index in range(count)]
 

@@ -1,0 +1,63 @@
+"""The bundled routers, held to the promises of the interface, and to what each is for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from llmfw.core import ReplicaView, RoutedRequest, Router
+from llmfw.core.testing import RouterTests
+from llmfw.core.testing.routers import play
+from llmfw.plugins.routers.load import Load
+from llmfw.plugins.routers.round_robin import RoundRobin
+from llmfw.plugins.routers.session import Session
+
+OPTIONS = Router.Options()
+
+
+class TestLoad(RouterTests):
+    @pytest.fixture
+    def router(self) -> Router:
+        return Load(OPTIONS)
+
+
+class TestRoundRobin(RouterTests):
+    @pytest.fixture
+    def router(self) -> Router:
+        return RoundRobin(OPTIONS)
+
+
+class TestSession(RouterTests):
+    @pytest.fixture
+    def router(self) -> Router:
+        return Session(OPTIONS)
+
+
+def test_load_counts_tokens_before_requests() -> None:
+    many, long = ReplicaView(0, num_waiting=5, queued_tokens=50), ReplicaView(1, 1, 0, 4000)
+    assert Load(OPTIONS).choose(RoutedRequest(10), [many, long]) is many
+    decoding = ReplicaView(0, num_running=9)
+    idle = ReplicaView(1)
+    assert Load(OPTIONS).choose(RoutedRequest(10), [decoding, idle]) is idle
+
+
+def test_round_robin_takes_each_in_turn() -> None:
+    assert play(RoundRobin(OPTIONS), [RoutedRequest(5)] * 7, num_replicas=3) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_sessions_stay_and_are_spread() -> None:
+    router, views = Session(OPTIONS), [ReplicaView(index) for index in range(4)]
+    requests = [RoutedRequest(5, f"tenant {i}") for i in range(400)]
+    homes = [router.choose(request, views).index for request in requests]
+    assert [router.choose(request, views[::-1]).index for request in requests] == homes
+    assert min(Counter(homes).values()) > 60
+    without_last = [router.choose(request, views[:3]).index for request in requests]
+    assert all(after == home for home, after in zip(homes, without_last, strict=True) if home != 3)
+    assert len({after for home, after in zip(homes, without_last, strict=True) if home == 3}) == 3
+
+
+def test_salts_are_sessions_too() -> None:
+    router, views = Session(OPTIONS), [ReplicaView(index) for index in range(8)]
+    homes = {router.choose(RoutedRequest(5, "one", f"salt {i}"), views).index for i in range(40)}
+    assert len(homes) > 3
