@@ -218,7 +218,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Number of engines, each with a copy of the model. On a CPU they share cores and memory; on GPUs each has one.",
         aliases=("--dp-size",))] = 1
     router: Annotated[str, Setting(
-        "Component that chooses the engine of each request, with --replicas 2 or more.", kind="router")] = "load"
+        "Component that chooses the engine of each request, with --replicas 2 or more.", kind="router")] = "prefix"
     strict_params: Annotated[bool, Setting(
         "Reject requests that have fields without effect.",
         unset="report them in the header llmfw-ignored-params")] = False

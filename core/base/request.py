@@ -276,6 +276,10 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats"):
     """Asks for one `EngineStats`."""
 
 
+class ReportQuery(msgspec.Struct, frozen=True, tag="report"):
+    """Asks for one `EngineReport` of all that is cached."""
+
+
 class Control(msgspec.Struct, frozen=True, tag="control"):
     """Carries an administrator's command.
 
@@ -287,7 +291,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     command: Command
 
 
-ToEngine = Request | EmbedRequest | Abort | StatsQuery | Control
+ToEngine = Request | EmbedRequest | Abort | StatsQuery | ReportQuery | Control
 
 
 class TokenLogprob(msgspec.Struct, array_like=True):

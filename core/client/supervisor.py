@@ -34,6 +34,7 @@ from llmfw.core.base.errors import (
 )
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 
+from .cache_mirror import CacheMirror
 from .client import RequestWatch
 from .engine_wait import WAIT_S, EngineWait, check_rerun
 from .launched import LaunchedEngineClient
@@ -109,6 +110,11 @@ class SupervisedEngineClient(LaunchedEngineClient):
     def is_usable(self) -> bool:
         """Whether the engine takes requests now, except for a sleep that has begun."""
         return self._wait.is_over and self._failure is None
+
+    @property
+    def mirror(self) -> CacheMirror:
+        """What the current engine has reported of its prefix cache."""
+        return self._life.mirror
 
     def call_on_change(self, function: Callable[[], None]) -> None:
         """Have a function called whenever `is_usable` or `failure` changes."""
@@ -242,10 +248,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
     async def _turn(
         self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float, *, waits: bool
     ) -> ProcessEngineClient:
-        """Wait until the engine is usable and the request may be sent; return the client of the engine
-        process.
-
-        Counts the request as in flight.
+        """Wait until the request may be sent; count it as in flight, and return the client of the engine process.
 
         Args:
             waits: whether to wait for a restart; else that raises EngineRestartingError.
@@ -302,11 +305,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
         return life
 
     def _note_death(self, life: ProcessEngineClient) -> None:
-        """Handle the death of an engine: give up, or judge the requests in flight and mark the engine as
-        restarting.
-
-        Further calls for the same death do nothing.
-        """
+        """Handle the first report of an engine's death: give up, or judge the requests in flight and restart."""
         is_known = life is not self._life or not self._wait.is_over or self._failure is not None
         if is_known or life.failure is None:
             return

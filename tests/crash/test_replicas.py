@@ -185,3 +185,36 @@ def test_two_real_engines_answer_alike(tmp_path: Path) -> None:
         assert answers() == before
         metrics = httpx.get(f"{server.url}/metrics", trust_env=False).text
         assert "llmfw_generated_tokens_total{engine=" in metrics
+
+
+@pytest.mark.long
+def test_conversations_find_their_prefix_again(tmp_path: Path) -> None:
+    """With the default router, each turn goes to the engine that has the turns before it."""
+    with ServerProcess(tmp_path, "--replicas", "2", "--max-total-tokens", "8000", command=SERVE) as server:
+        wait_until(lambda: ready(server) == "2 of 2", PATIENCE_S, "the start")
+        shares = []
+        for number in range(4):  # more conversations than engines
+            texts = [f"Conversation {number} is about the number {number}. " * 8]
+            for turn in range(3):
+                messages = [
+                    {"role": "assistant" if i % 2 else "user", "content": text}
+                    for i, text in enumerate(texts)
+                ]
+                asked = {"model": "demo", "messages": messages, "temperature": 0, "max_tokens": 20}
+                reply = httpx.post(
+                    f"{server.url}/v1/chat/completions", json=asked, timeout=60, trust_env=False
+                )
+                answer = reply.raise_for_status().json()
+                usage = answer["usage"]
+                if turn:
+                    shares.append(usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"])
+                texts += [answer["choices"][0]["message"]["content"], f"And what about turn {turn}?"]
+        assert min(shares) > 0.7
+        metrics = httpx.get(f"{server.url}/metrics", trust_env=False).text
+        computed = [
+            float(line.split()[-1])
+            for line in metrics.splitlines()
+            if line.startswith("llmfw_prompt_tokens_total{") and 'source="computed"' in line
+        ]
+        assert len(computed) == 2
+        assert min(computed) > 0  # both have conversations

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
+from llmfw.core.client.cache_mirror import CacheMirror
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.client.replicas.pool import EnginePool
 from llmfw.core.client.restarts import RestartPolicy
@@ -25,6 +26,7 @@ class MortalLife(InprocEngineClient):
 
     Attributes:
         engine: the engine.
+        mirror: as of `ProcessEngineClient`; the echo engine reports nothing.
     """
 
     pid = None
@@ -32,6 +34,7 @@ class MortalLife(InprocEngineClient):
     def __init__(self, engine: EchoEngine, may_start: asyncio.Event | None = None) -> None:
         super().__init__(engine)  # type: ignore[arg-type]
         self.engine = engine
+        self.mirror = CacheMirror(lambda: None)
         self.was_ended_from_outside = False
         self._may_start = may_start
         self._dead = asyncio.Event()

@@ -36,7 +36,7 @@ TARGETS: Mapping[str, Target] = {
         ["policies"],
     ),
     "routers": Target(
-        [f"routers/test_routers.py::Test{name}" for name in ("Load", "RoundRobin", "Session")],
+        [f"routers/test_routers.py::Test{name}" for name in ("Load", "Prefix", "RoundRobin", "Session")],
         ["routers"],
     ),
     "eviction": Target(

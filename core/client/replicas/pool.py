@@ -21,7 +21,6 @@ from llmfw.core.base.errors import (
 )
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.engine.admission.queue_gate import QueueGate
-from llmfw.core.interfaces.router import RoutedRequest
 
 from ..client import ReplicaState, RequestWatch
 from ..engine_wait import WAIT_S, EngineWait, check_rerun
@@ -29,12 +28,13 @@ from ..launched import LaunchedEngineClient
 from ..quarantine import Attempt
 from ..supervisor import SupervisedEngineClient
 from ..whole_request import WholeRequest
-from .companions import Companions
 from .isolated_router import IsolatedRouter
 from .merged import merged_info, merged_stats
 from .pool_commands import PoolCommands
 from .pool_sleep import PoolSleep
 from .replica import Replica
+from .replica_load import Place
+from .routing import Routing, num_tokens_of
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +60,13 @@ class EnginePool(LaunchedEngineClient):
         wait_s: float = WAIT_S,
     ) -> None:
         self._replicas = [Replica(index, client) for index, client in enumerate(clients)]
-        self._router = router or IsolatedRouter()
-        self._companions = Companions()
+        self._routing = Routing(self._replicas, router or IsolatedRouter())
         self._wait = EngineWait(lambda: self.outage, wait_s)
         self._commands = PoolCommands(self._replicas)
         self._sleep = PoolSleep(self._replicas)
         self._gate = QueueGate(max_tenant_requests=max_tenant_requests)
         self._open: dict[str, WholeRequest | None] = {}  # live requests
         self._ids: set[str] = set()
-        self._turns = 0
         self._info: EngineInfo | None = None
         self._closed = False
 
@@ -183,8 +181,8 @@ class EnginePool(LaunchedEngineClient):
                 at_end.enter_context(watch)
             at_end.enter_context(self._counted(request))
             while True:
-                replica = await self._turn(attempt, request, begun_at)
-                place, has_begun = replica.load.enter(_num_tokens(request)), False
+                replica, place = await self._turn(attempt, request, begun_at)
+                has_begun = False
                 try:
                     async with contextlib.aclosing(replica.client.once(request, attempt, begun_at)) as events:
                         async for event in events:
@@ -217,7 +215,7 @@ class EnginePool(LaunchedEngineClient):
         """
         if request.id in self._ids:
             raise RequestError(f"a request with id {request.id!r} runs already; use another id", param="id")
-        num_tokens = _num_tokens(request)
+        num_tokens = num_tokens_of(request)
         if not request.deferrable:
             self._gate.check_request(request, num_tokens, time.monotonic())
             self._gate.enter(request.id, num_tokens, request.tenant, is_key=request.tenant_is_key)
@@ -230,8 +228,10 @@ class EnginePool(LaunchedEngineClient):
             self._gate.leave(request.id, time.monotonic())
             self._sleep.gate.note_end()
 
-    async def _turn(self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float) -> Replica:
-        """Wait until an engine is usable and may run the request; return it."""
+    async def _turn(
+        self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float
+    ) -> tuple[Replica, Place]:
+        """Wait until an engine is usable; return the one for the request, and the request's place there."""
         while True:
             refusal = self._sleep.gate.refusal_of_part
             if refusal is not None and not (request.deferrable or attempt.was_sent):
@@ -241,33 +241,8 @@ class EnginePool(LaunchedEngineClient):
             if usable := self._usable():
                 if not request.deferrable:
                     self._open[request.id] = self._sleep.gate.note_start()
-                return self._chosen(request, usable)
+                return self._routing.enter(request, usable)
             await self._wait.wait(attempt, request, begun_at)
-
-    def _chosen(self, request: Request | EmbedRequest, usable: Sequence[Replica]) -> Replica:
-        wanted = None if isinstance(request, EmbedRequest) else request.replica
-        if wanted is None:
-            replica = self._routed(request, usable)
-        elif not 0 <= wanted < len(self._replicas):
-            raise RequestError(
-                f"replica is {wanted}; this server has engines from 0 to {len(self._replicas) - 1}",
-                param="replica",
-            )
-        elif not (replica := self._replicas[wanted]).is_usable:
-            raise EngineRestartingError(replica.client.outage or "the engine sleeps")
-        self._turns += 1
-        replica.load.last_chosen = self._turns
-        return replica
-
-    def _routed(self, request: Request | EmbedRequest, usable: Sequence[Replica]) -> Replica:
-        """Return the engine that has another choice of the same prompt, else the one that the router chooses."""
-        companion = self._companions.replica_of(request)
-        if companion is not None and companion.is_usable:
-            return companion
-        view = self._router.choose(_routed(request), [replica.view for replica in usable])
-        replica = self._replicas[view.index]
-        self._companions.note(request, replica)
-        return replica
 
     def _usable(self) -> list[Replica]:
         return [replica for replica in self._replicas if replica.is_usable]
@@ -300,12 +275,3 @@ class EnginePool(LaunchedEngineClient):
                     "Engine %d %s (%d of %d run)",
                     *(replica.index, what, len(usable), len(self._replicas)),
                 )
-
-
-def _routed(request: Request | EmbedRequest) -> RoutedRequest:
-    salt = "" if isinstance(request, EmbedRequest) else request.cache_salt
-    return RoutedRequest(_num_tokens(request), request.tenant, salt, request.deferrable)
-
-
-def _num_tokens(request: Request | EmbedRequest) -> int:
-    return sum(map(len, request.prompts)) if isinstance(request, EmbedRequest) else len(request.prompt)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import EngineDeadError
 from llmfw.core.interfaces.router import ReplicaView
 
+from ..cache_mirror import num_held
 from ..client import ReplicaState
 from ..supervisor import SupervisedEngineClient
 from .replica_load import ReplicaLoad
@@ -44,12 +46,25 @@ class Replica:
         outage = None if self.is_usable else self.client.outage or "the engine sleeps"
         return ReplicaState(outage, self.client.num_restarts)
 
-    @property
-    def view(self) -> ReplicaView:
-        """What a router sees of it, without a match."""
-        load = self.load
+    def view(self, hashes: Sequence[int], num_tokens: int) -> ReplicaView:
+        """Return what a router sees of it.
+
+        Args:
+            hashes: hash of each prefix of a prompt that ends with a block; empty: no match is looked for.
+            num_tokens: number of tokens of the prompt.
+        """
+        load, mirror = self.load, self.client.mirror
+        num_matched = 0
+        if hashes and mirror.block:
+            num_matched = max(mirror.num_matched(hashes), num_held(hashes, load.awaited))
         return ReplicaView(
-            self.index, load.num_waiting, load.num_running, load.queued_tokens, last_chosen=load.last_chosen
+            self.index,
+            load.num_waiting,
+            load.num_running,
+            load.queued_tokens,
+            max(0, min(num_matched * mirror.block, num_tokens - 1)),
+            mirror.tokens_per_s,
+            load.last_chosen,
         )
 
     async def stats(self) -> EngineStats | None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 
 class Place:
     """A request that was sent to an engine.
 
     Args:
         num_tokens: number of tokens of its prompt that the engine has to compute.
+        hashes: hash of each prefix of its prompt that ends with a block.
 
     Attributes:
         is_waiting: whether the engine has not answered yet.
     """
 
-    __slots__ = ("is_waiting", "num_tokens")
+    __slots__ = ("hashes", "is_waiting", "num_tokens")
 
-    def __init__(self, num_tokens: int) -> None:
+    def __init__(self, num_tokens: int, hashes: Sequence[int] = ()) -> None:
         self.num_tokens = num_tokens
+        self.hashes = hashes
         self.is_waiting = True
 
 
@@ -28,6 +33,8 @@ class ReplicaLoad:
         num_running: number of requests with output.
         queued_tokens: number of prompt tokens that the waiting ones need computed.
         last_chosen: turn in which the engine was chosen last.
+        awaited: prefixes of the prompts of the waiting requests, with how many of these have each. The engine computes each of
+            them once.
     """
 
     def __init__(self) -> None:
@@ -35,12 +42,14 @@ class ReplicaLoad:
         self.num_running = 0
         self.queued_tokens = 0
         self.last_chosen = 0
+        self.awaited: Counter[int] = Counter()
 
-    def enter(self, num_tokens: int) -> Place:
-        """Count a request that is sent to the engine; return its place, for the other methods."""
+    def enter(self, num_tokens: int, hashes: Sequence[int] = ()) -> Place:
+        """Count a request that is sent to the engine; return its place, for the other methods. Arguments as of `Place`."""
         self.num_waiting += 1
         self.queued_tokens += num_tokens
-        return Place(num_tokens)
+        self.awaited.update(hashes)
+        return Place(num_tokens, hashes)
 
     def answered(self, place: Place) -> None:
         """Record that a request has output. Further calls do nothing."""
@@ -49,6 +58,11 @@ class ReplicaLoad:
             self.num_waiting -= 1
             self.num_running += 1
             self.queued_tokens -= place.num_tokens
+            for each in place.hashes:
+                if self.awaited[each] == 1:
+                    del self.awaited[each]
+                else:
+                    self.awaited[each] -= 1
 
     def leave(self, place: Place) -> None:
         """Forget a request that has ended. Call once."""

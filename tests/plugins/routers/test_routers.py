@@ -10,6 +10,7 @@ from llmfw.core import ReplicaView, RoutedRequest, Router
 from llmfw.core.testing import RouterTests
 from llmfw.core.testing.routers import play
 from llmfw.plugins.routers.load import Load
+from llmfw.plugins.routers.prefix import Prefix
 from llmfw.plugins.routers.round_robin import RoundRobin
 from llmfw.plugins.routers.session import Session
 
@@ -20,6 +21,12 @@ class TestLoad(RouterTests):
     @pytest.fixture
     def router(self) -> Router:
         return Load(OPTIONS)
+
+
+class TestPrefix(RouterTests):
+    @pytest.fixture
+    def router(self) -> Router:
+        return Prefix(OPTIONS)
 
 
 class TestRoundRobin(RouterTests):
@@ -61,3 +68,22 @@ def test_salts_are_sessions_too() -> None:
     router, views = Session(OPTIONS), [ReplicaView(index) for index in range(8)]
     homes = {router.choose(RoutedRequest(5, "one", f"salt {i}"), views).index for i in range(40)}
     assert len(homes) > 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "chosen"),
+    [
+        ({"match_tokens": 800}, {}, 0),  # a match, both idle
+        ({"match_tokens": 800, "queued_tokens": 1_500}, {}, 0),  # 1500 + 2 * 200 < 2 * 1000
+        ({"match_tokens": 800, "queued_tokens": 1_700}, {}, 1),
+        ({"queued_tokens": 500, "tokens_per_s": 4000.0}, {"tokens_per_s": 1000.0}, 0),  # 0.625 s, 2 s
+        ({"queued_tokens": 500}, {"tokens_per_s": 1000.0}, 1),  # not measured: as fast as the others
+        ({"last_chosen": 3}, {"last_chosen": 2}, 1),
+        ({"num_running": 3}, {"last_chosen": 2}, 1),
+    ],
+)
+def test_prefix_chooses_the_fewest_seconds(
+    first: dict[str, float], second: dict[str, float], chosen: int
+) -> None:
+    views = [ReplicaView(0, **first), ReplicaView(1, **second)]  # type: ignore[arg-type]
+    assert Prefix(OPTIONS).choose(RoutedRequest(1000), views).index == chosen

@@ -64,7 +64,7 @@ def test_the_only_engine_needs_no_router() -> None:
 
 def test_routers_are_found_by_name() -> None:
     registry = load_plugins().registry
-    for name in ("load", "round-robin", "session"):
+    for name in ("prefix", "load", "round-robin", "session"):
         assert build_router(registry, name, {}).choose(REQUEST, [IDLE, ReplicaView(2)]).index in (1, 2)
     with pytest.raises(ConfigError, match="random"):
         build_router(registry, "random", {})
@@ -115,7 +115,7 @@ async def test_choices_of_a_prompt_stay_together() -> None:
     for index in range(2):
         prompts = [each.prompt for each in mortal.engine(index).requests]
         assert prompts == [prompts[0]] * 3
-    assert not mortal.pool._companions._found
+    assert not mortal.pool._routing._companions._found
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
