@@ -39,7 +39,8 @@ class ReplicaView(msgspec.Struct, frozen=True):
         num_waiting: number of its requests without output.
         num_running: number of its requests with output.
         queued_tokens: number of prompt tokens that the waiting ones need computed: those of their prompts, if the router has
-            `needs_matches` without those that matched.
+            `needs_matches` without those that matched. Deferrable requests count only for a deferrable request, since others
+            do not wait for them.
         match_tokens: number of leading tokens of this request's prompt that it need not compute: those in its prefix cache, and
             those that it computes for other requests. 0 unless the router has `needs_matches`.
         tokens_per_s: prompt tokens that it computes per second, as measured lately; 0.0: not measured yet.

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 
 from llmfw.core.base.control import Answer, Command, Sleep, Wake
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
@@ -17,7 +17,9 @@ from llmfw.core.base.errors import (
     EngineLostError,
     EngineRestartingError,
     NotReadyError,
+    OverloadedError,
     RequestError,
+    TenantLimitError,
 )
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.engine.admission.queue_gate import QueueGate
@@ -176,12 +178,13 @@ class EnginePool(LaunchedEngineClient):
     ) -> AsyncGenerator[TokenEvent, None]:
         """Yield the events of a request, on one engine after the other if they die."""
         attempt, begun_at = Attempt(request.deferrable), time.monotonic()
+        refused: set[int] = set()  # engines whose queues were full
         with contextlib.ExitStack() as at_end:
             if watch is not None:
                 at_end.enter_context(watch)
             at_end.enter_context(self._counted(request))
             while True:
-                replica, place = await self._turn(attempt, request, begun_at)
+                replica, place = await self._turn(attempt, request, begun_at, refused)
                 has_begun = False
                 try:
                     async with contextlib.aclosing(replica.client.once(request, attempt, begun_at)) as events:
@@ -194,6 +197,11 @@ class EnginePool(LaunchedEngineClient):
                                 watch.note(event)
                             yield event
                     return
+                except OverloadedError as error:
+                    if has_begun or not self._may_go_elsewhere(request, error, refused):
+                        raise
+                    refused.add(replica.index)
+                    continue
                 except EngineDeadError as error:
                     has_answered = has_begun and not may_restart
                     check_rerun(attempt, error, is_lost=self.failure is not None, has_answered=has_answered)
@@ -228,10 +236,26 @@ class EnginePool(LaunchedEngineClient):
             self._gate.leave(request.id, time.monotonic())
             self._sleep.gate.note_end()
 
+    def _may_go_elsewhere(
+        self, request: Request | EmbedRequest, error: OverloadedError, refused: Collection[int]
+    ) -> bool:
+        """Return whether another engine may have room for a request that an engine has refused."""
+        is_free = isinstance(request, EmbedRequest) or request.replica is None
+        others = [replica for replica in self._usable() if replica.index not in refused]
+        return is_free and len(others) > 1 and not isinstance(error, TenantLimitError | NotReadyError)
+
     async def _turn(
-        self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float
+        self,
+        attempt: Attempt,
+        request: Request | EmbedRequest,
+        begun_at: float,
+        refused: Collection[int],
     ) -> tuple[Replica, Place]:
-        """Wait until an engine is usable; return the one for the request, and the request's place there."""
+        """Wait until an engine is usable; return the one for the request, and the request's place there.
+
+        Args:
+            refused: numbers of the engines that have refused the request; chosen only if there is no other.
+        """
         while True:
             refusal = self._sleep.gate.refusal_of_part
             if refusal is not None and not (request.deferrable or attempt.was_sent):
@@ -241,7 +265,9 @@ class EnginePool(LaunchedEngineClient):
             if usable := self._usable():
                 if not request.deferrable:
                     self._open[request.id] = self._sleep.gate.note_start()
-                return self._routing.enter(request, usable)
+                return self._routing.enter(
+                    request, [replica for replica in usable if replica.index not in refused] or usable
+                )
             await self._wait.wait(attempt, request, begun_at)
 
     def _usable(self) -> list[Replica]:

@@ -46,12 +46,13 @@ class Replica:
         outage = None if self.is_usable else self.client.outage or "the engine sleeps"
         return ReplicaState(outage, self.client.num_restarts)
 
-    def view(self, hashes: Sequence[int], num_tokens: int) -> ReplicaView:
+    def view(self, hashes: Sequence[int], num_tokens: int, *, deferrable: bool) -> ReplicaView:
         """Return what a router sees of it.
 
         Args:
             hashes: hash of each prefix of a prompt that ends with a block; empty: no match is looked for.
             num_tokens: number of tokens of the prompt.
+            deferrable: whether the request is deferrable. Others do not wait for deferrable ones.
         """
         load, mirror = self.load, self.client.mirror
         num_matched = 0
@@ -61,7 +62,7 @@ class Replica:
             self.index,
             load.num_waiting,
             load.num_running,
-            load.queued_tokens,
+            load.queued_tokens if deferrable else load.queued_tokens - load.deferrable_tokens,
             max(0, min(num_matched * mirror.block, num_tokens - 1)),
             mirror.tokens_per_s,
             load.last_chosen,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llmfw.core.base.errors import EngineRestartingError, RequestError
 from llmfw.core.base.request import EmbedRequest, Request
-from llmfw.core.interfaces.router import ReplicaView, RoutedRequest
+from llmfw.core.interfaces.router import RoutedRequest
 
 from .companions import Companions
 from .isolated_router import IsolatedRouter
@@ -42,17 +42,19 @@ class Routing:
         num_tokens = num_tokens_of(request)
         block = max(replica.client.mirror.block for replica in usable) if self._router.needs_matches else 0
         hashes = prompt_hashes(request, block)
-        replica = self._named(request) or self._companion(request)
+        replica = self._named(request) or self._companion(request, usable)
         if replica is None:
-            views = [each.view(hashes, num_tokens) for each in usable]
+            views = [each.view(hashes, num_tokens, deferrable=request.deferrable) for each in usable]
             view = self._router.choose(_routed(request, num_tokens), views)
             replica = self._replicas[view.index]
             self._companions.note(request, replica)
         else:
-            view = replica.view(hashes, num_tokens)
+            view = replica.view(hashes, num_tokens, deferrable=request.deferrable)
         self._turns += 1
         replica.load.last_chosen = self._turns
-        return replica, replica.load.enter(_num_uncached(view, num_tokens), hashes)
+        place = Place(num_tokens - view.match_tokens, hashes, deferrable=request.deferrable)
+        replica.load.enter(place)
+        return replica, place
 
     def _named(self, request: Request | EmbedRequest) -> Replica | None:
         wanted = None if isinstance(request, EmbedRequest) else request.replica
@@ -67,18 +69,14 @@ class Routing:
             raise EngineRestartingError(replica.client.outage or "the engine sleeps")
         return replica
 
-    def _companion(self, request: Request | EmbedRequest) -> Replica | None:
+    def _companion(self, request: Request | EmbedRequest, usable: Sequence[Replica]) -> Replica | None:
         found = self._companions.replica_of(request)
-        return found if found is not None and found.is_usable else None
+        return found if found is not None and found in usable else None
 
 
 def num_tokens_of(request: Request | EmbedRequest) -> int:
     """Return the number of tokens of a request's prompt, or of all its prompts."""
     return sum(map(len, request.prompts)) if isinstance(request, EmbedRequest) else len(request.prompt)
-
-
-def _num_uncached(view: ReplicaView, num_tokens: int) -> int:
-    return num_tokens - view.match_tokens
 
 
 def _routed(request: Request | EmbedRequest, num_tokens: int) -> RoutedRequest:

@@ -14,6 +14,7 @@ from llmfw.core.base.errors import (
     EngineDeadError,
     EngineError,
     EngineRestartingError,
+    OverloadedError,
     RequestError,
     TenantLimitError,
 )
@@ -227,6 +228,46 @@ async def test_tenants_have_one_limit_for_all_engines() -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
     assert await run(mortal, request("c", 1, tenant="ann", tenant_is_key=True)) == [1, EOS]
     await mortal.pool.close()
+
+
+async def test_a_full_queue_sends_requests_elsewhere(mortal: MortalPool) -> None:
+    """Only if all are full, the client is told."""
+    accept = mortal.engine(0).add
+
+    def refuse(request: Request) -> None:
+        raise OverloadedError("the queue is full", retry_after_s=3.0)
+
+    mortal.engine(0).add = refuse  # type: ignore[method-assign]
+    for i in range(4):
+        assert await run(mortal, request(f"r{i}", 1)) == [1, EOS]
+    assert mortal.num_requests() == [0, 4]
+    with pytest.raises(OverloadedError):
+        await run(mortal, request("named", 1, replica=0))
+    mortal.engine(1).add = refuse  # type: ignore[method-assign]
+    with pytest.raises(OverloadedError) as caught:
+        await run(mortal, request("a", 1))
+    assert caught.value.retry_after_s == 3.0
+    mortal.engine(0).add = accept  # type: ignore[method-assign]
+    assert await run(mortal, request("b", 1)) == [1, EOS]
+    assert all(replica.load.num_running == 0 for replica in mortal.pool._replicas)
+
+
+async def test_live_requests_do_not_wait_for_deferrable_ones(mortal: MortalPool) -> None:
+    """What batches have queued does not count for them."""
+    batch = [
+        asyncio.create_task(run(mortal, request(f"d{i}", *([WAIT] * size), deferrable=True)))
+        for i, size in enumerate((500, 5))
+    ]
+    await until(lambda: mortal.num_requests() == [1, 1])
+    loads = [replica.load for replica in mortal.pool._replicas]
+    views = [replica.view([], 1, deferrable=False) for replica in mortal.pool._replicas]
+    assert [view.queued_tokens for view in views] == [0, 0]
+    views = [replica.view([], 1, deferrable=True) for replica in mortal.pool._replicas]
+    assert [view.queued_tokens for view in views] == [500, 5]
+    for task in batch:
+        task.cancel()
+    await asyncio.gather(*batch, return_exceptions=True)
+    assert [(load.queued_tokens, load.deferrable_tokens) for load in loads] == [(0, 0), (0, 0)]
 
 
 async def test_an_id_runs_once(mortal: MortalPool) -> None:
