@@ -41,6 +41,25 @@ class TestSession(RouterTests):
         return Session(OPTIONS)
 
 
+def test_only_prefix_needs_matches() -> None:
+    assert [kind.needs_matches for kind in (Prefix, Load, RoundRobin, Session)] == [True, False, False, False]
+
+
+def test_without_a_tenant_sessions_follow_load() -> None:
+    busy, idle = ReplicaView(0, queued_tokens=9), ReplicaView(1)
+    for request in (RoutedRequest(5), RoutedRequest(50)):
+        assert Session(OPTIONS).choose(request, [busy, idle]) is idle
+    salted = [RoutedRequest(5, "", f"salt {i}") for i in range(20)]
+    assert {Session(OPTIONS).choose(each, [busy, idle]).index for each in salted} == {0, 1}
+
+
+def test_waiting_and_running_requests_both_count() -> None:
+    """Among engines with as many queued tokens."""
+    both, running = ReplicaView(0, num_waiting=3, num_running=4), ReplicaView(1, num_running=5, last_chosen=9)
+    for router in (Load(OPTIONS), Prefix(OPTIONS)):
+        assert router.choose(RoutedRequest(10), [both, running]) is running
+
+
 def test_load_counts_tokens_before_requests() -> None:
     many, long = ReplicaView(0, num_waiting=5, queued_tokens=50), ReplicaView(1, 1, 0, 4000)
     assert Load(OPTIONS).choose(RoutedRequest(10), [many, long]) is many
@@ -78,6 +97,9 @@ def test_salts_are_sessions_too() -> None:
         ({"match_tokens": 800, "queued_tokens": 1_700}, {}, 1),
         ({"queued_tokens": 500, "tokens_per_s": 4000.0}, {"tokens_per_s": 1000.0}, 0),  # 0.625 s, 2 s
         ({"queued_tokens": 500}, {"tokens_per_s": 1000.0}, 1),  # not measured: as fast as the others
+        ({"queued_tokens": 400, "tokens_per_s": 0.5}, {"queued_tokens": 500, "tokens_per_s": 0.5}, 0),
+        ({"queued_tokens": 1_900}, {"queued_tokens": 0, "tokens_per_s": 500.0}, 1),  # 7.8 s, 4 s
+        ({"match_tokens": 500, "queued_tokens": 100, "tokens_per_s": 0.25}, {"tokens_per_s": 0.5}, 1),
         ({"last_chosen": 3}, {"last_chosen": 2}, 1),
         ({"num_running": 3}, {"last_chosen": 2}, 1),
     ],
@@ -87,3 +109,12 @@ def test_prefix_chooses_the_fewest_seconds(
 ) -> None:
     views = [ReplicaView(0, **first), ReplicaView(1, **second)]  # type: ignore[arg-type]
     assert Prefix(OPTIONS).choose(RoutedRequest(1000), views).index == chosen
+
+
+def test_unmeasured_engines_count_as_the_mean() -> None:
+    """(800 + 2 x 100) / 1000 s, against 1.3 s and 1.5 s."""
+    unmeasured = ReplicaView(0, queued_tokens=800)
+    measured = [ReplicaView(1, queued_tokens=450, tokens_per_s=500.0), ReplicaView(2, 0, 0, 2050, 0, 1500.0)]
+    assert Prefix(OPTIONS).choose(RoutedRequest(100), [unmeasured, *measured]) is unmeasured
+    busier = ReplicaView(0, queued_tokens=1400)
+    assert Prefix(OPTIONS).choose(RoutedRequest(100), [busier, *measured]) is measured[0]
