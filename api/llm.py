@@ -40,7 +40,7 @@ from .text.terms import Terms
 from .text.text_stream import TextStream
 
 DEFAULT_MODEL = "demo"
-_SETTINGS = frozenset(EngineConfig.__struct_fields__) - {"model"}
+_SETTINGS = frozenset(EngineConfig.__struct_fields__) - {"model", "place"}
 
 ResultT = TypeVar("ResultT")
 Prompts = str | Sequence[str] | Sequence[Sequence[int]]

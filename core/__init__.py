@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from .base.request import TokenLogprob as TokenLogprob
     from .base.request import Wait as Wait
     from .client.client import EngineClient as EngineClient
+    from .client.client import ReplicaState as ReplicaState
     from .client.client import RequestWatch as RequestWatch
     from .interfaces.attention import AttentionBackend as AttentionBackend
     from .interfaces.authenticator import Authenticator as Authenticator
@@ -162,6 +163,9 @@ if TYPE_CHECKING:
     from .interfaces.route_services import RouteServices as RouteServices
     from .interfaces.route_services import Scores as Scores
     from .interfaces.route_services import TextPiece as TextPiece
+    from .interfaces.router import ReplicaView as ReplicaView
+    from .interfaces.router import RoutedRequest as RoutedRequest
+    from .interfaces.router import Router as Router
     from .interfaces.scopes import SCOPES as SCOPES
     from .interfaces.server_api import Failure as Failure
     from .interfaces.server_api import ServedModel as ServedModel
@@ -265,7 +269,7 @@ _HOMES = {
         "TokenEvent",
         "TokenLogprob",
     ),
-    ".client.client": ("EngineClient", "RequestWatch"),
+    ".client.client": ("EngineClient", "ReplicaState", "RequestWatch"),
     ".interfaces.attention": ("AttentionBackend",),
     ".interfaces.authenticator": (
         "Authenticator",
@@ -283,25 +287,11 @@ _HOMES = {
         "ENDED",
         "LineResult",
     ),
-    ".interfaces.chat_template": (
-        "ChatTemplate",
-        "Message",
-    ),
-    ".interfaces.drafter": (
-        "DraftedRequest",
-        "Drafter",
-        "SequenceDrafter",
-    ),
-    ".interfaces.file_store": (
-        "Describe",
-        "FileRecord",
-        "FileStore",
-    ),
+    ".interfaces.chat_template": ("ChatTemplate", "Message"),
+    ".interfaces.drafter": ("DraftedRequest", "Drafter", "SequenceDrafter"),
+    ".interfaces.file_store": ("Describe", "FileRecord", "FileStore"),
     ".interfaces.forward_batch": ("ForwardBatch",),
-    ".interfaces.grammar": (
-        "Grammar",
-        "GrammarBackend",
-    ),
+    ".interfaces.grammar": ("Grammar", "GrammarBackend"),
     ".interfaces.kv_storage": ("KVStorage",),
     ".interfaces.layers": ("LayerSpec",),
     ".interfaces.lazy_command": ("LazyCommand",),
@@ -370,6 +360,7 @@ _HOMES = {
     ),
     ".interfaces.server_api": ("Failure", "ServedModel", "ServerAPI"),
     ".interfaces.tokenizer": ("IncrementalDetokenizer", "Tokenizer"),
+    ".interfaces.router": ("ReplicaView", "RoutedRequest", "Router"),
     ".interfaces.token_sampler": ("Filters", "RowNumbers", "TokenSampler"),
     ".interfaces.weight_loader": ("StoredTensor", "WeightLoader"),
     ".plugin.broken_plugin": ("BrokenPlugin",),

@@ -221,6 +221,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "middleware": ("llmfw.core:HTTPMiddleware",),
     "request_field": ("llmfw.core:RequestField",),
     "eviction": ("llmfw.core:EvictionRule", "llmfw.core:CacheLeaf"),
+    "router": ("llmfw.core:Router", "llmfw.core:RoutedRequest", "llmfw.core:ReplicaView"),
     "logits_processor": (
         "llmfw.core:LogitsProcessor",
         "llmfw.core:ProcessedRows",

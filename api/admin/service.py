@@ -5,6 +5,7 @@ Does not depend on HTTP, and does not check who is allowed to ask.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from typing import TypeVar
@@ -112,7 +113,7 @@ class AdminService:
         if not body.compute or pin.num_cached == pin.num_tokens:
             return pin
         try:
-            await self._compute(tokens, tenant, own)
+            await self._compute_everywhere(tokens, tenant, own)
         except BaseException:  # the client does not get the pin's id, so it could not unpin it
             await self._client.control(UnpinPrefix(pin.id))
             raise
@@ -172,7 +173,13 @@ class AdminService:
             traces.append(await self._ask(GetTrace(request_id), RequestTrace))
         return TraceReply(id=request_id, traces=traces)
 
-    async def _compute(self, tokens: list[int], tenant: str, salt: str) -> None:
+    async def _compute_everywhere(self, tokens: list[int], tenant: str, salt: str) -> None:
+        """Have each engine that runs compute and cache a prefix."""
+        states = self._client.replicas
+        running = [index for index, state in enumerate(states) if state.outage is None] if states else [None]
+        await asyncio.gather(*(self._compute(tokens, tenant, salt, index) for index in running))
+
+    async def _compute(self, tokens: list[int], tenant: str, salt: str, replica: int | None) -> None:
         """Run a request whose prompt is the prefix, so that the engine computes and caches it."""
         request = Request(
             id=sortable_id("pin-"),
@@ -181,6 +188,7 @@ class AdminService:
             tenant=tenant,
             tenant_is_key=bool(tenant),
             cache_salt=salt,
+            replica=replica,
         )
         async with contextlib.aclosing(self._client.generate(request)) as events:
             async for _ in events:
@@ -199,6 +207,8 @@ class AdminService:
         figures = msgspec.structs.asdict(prefix)
         first, last = figures.pop("first_ids"), figures.pop("last_ids")
         tenant, salt = parts_of(figures.pop("salt"))
+        if figures["replica"] is None:
+            del figures["replica"]
         return CachedPrefix(
             **figures | {"tenant": tenant, "cache_salt": salt},
             first_text=self._tokenizer.decode(first, skip_special_tokens=False),

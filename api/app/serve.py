@@ -26,9 +26,9 @@ from llmfw.api.services.stores import open_stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import PluginError
 from llmfw.core.base.log import LogTarget, setup_logging
+from llmfw.core.client.launched import LaunchedEngineClient
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.client.restarts import RestartPolicy
-from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.client.replicas.start import engine_client
 from llmfw.core.client.watchdog import WatchdogLimits
 from llmfw.core.plugin.plugins import Plugins
 from llmfw.core.plugin.preparation import begin_to_prepare
@@ -75,7 +75,7 @@ def serve(
         controls = ServerControls(keys, drain, certificate_of(server_config), manager)
         check_edge(server_config)
         with listening(server_config) as sock:
-            client = _supervised_client(engine_config, server_config, reports)
+            client = _client(engine_config, server_config, plugins.registry, reports)
             check_options(engine_config, server_config, plugins.registry)
             extensions = _extensions(server_config, plugins.registry)
             lingering = Lingering()
@@ -103,17 +103,17 @@ def serve(
             return signals.exit_code
 
 
-def _supervised_client(
-    engine: EngineConfig, server: ServerConfig, reports: CrashReports | None
-) -> SupervisedEngineClient:
-    """Return the client of the engine, whose crashes are reported."""
+def _client(
+    engine: EngineConfig, server: ServerConfig, registry: Registry, reports: CrashReports | None
+) -> LaunchedEngineClient:
+    """Return the client of the engines, whose crashes are reported."""
     limits = WatchdogLimits.of(server.watchdog_timeout)
 
-    def new_life() -> ProcessEngineClient:
+    def new_life(config: EngineConfig) -> ProcessEngineClient:
         recorder = None if reports is None else reports.new_recorder()
-        return ProcessEngineClient(engine, watchdog=limits, recorder=recorder)
+        return ProcessEngineClient(config, watchdog=limits, recorder=recorder)
 
-    return SupervisedEngineClient(new_life, RestartPolicy.of(server))
+    return engine_client(engine, server, registry, new_life)
 
 
 def _extensions(config: ServerConfig, registry: Registry) -> Extensions:

@@ -29,7 +29,7 @@ from llmfw.api.services.stores import Stores
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import PluginError
 from llmfw.core.base.log import SEVERAL_LINES, TIME_FORMAT, TIME_PREFIX, LogTarget
-from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.client.launched import LaunchedEngineClient
 from llmfw.core.imports import garbage
 from llmfw.core.plugin.plugins import Plugins
 
@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
         self,
         app: Startable,
         server_config: ServerConfig,
-        client: SupervisedEngineClient,
+        client: LaunchedEngineClient,
         url: str,
         ready: str,
         controls: ServerControls,
@@ -195,7 +195,7 @@ class Serving:
 
     def __init__(
         self,
-        client: SupervisedEngineClient,
+        client: LaunchedEngineClient,
         engine: EngineConfig,
         server: ServerConfig,
         plugins: Plugins,
@@ -320,7 +320,7 @@ class Serving:
             self._drain.hurry()
             self._server.hurry()
 
-    async def _start(self, client: SupervisedEngineClient, url: str) -> Server:
+    async def _start(self, client: LaunchedEngineClient, url: str) -> Server:
         """Start the engine, and build the application and its server."""
         registry, has_keys = self._plugins.registry, self._controls.keys.has_keys
         routes = usable_routes(self._plugins.routes)

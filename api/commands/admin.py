@@ -229,7 +229,11 @@ def _print_cache(reply: _Reply) -> None:
         ]
         print_table(("pin", _number("tokens"), _number("cached"), "expires in"), rows)
     if reply["prefixes"]:
-        print_table(_PREFIX_COLUMNS, map(_prefix_row, reply["prefixes"]))
+        if "replica" in reply["prefixes"][0]:
+            rows = [(prefix["replica"], *_prefix_row(prefix)) for prefix in reply["prefixes"]]
+            print_table((Column("engine"), *_PREFIX_COLUMNS), rows)
+        else:
+            print_table(_PREFIX_COLUMNS, map(_prefix_row, reply["prefixes"]))
 
 
 def _number(title: str, drop: int = 0) -> Column:

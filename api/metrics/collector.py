@@ -7,27 +7,27 @@ a collector from statistics that were fetched before. Does not depend on HTTP or
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from llmfw.core.base.engine_info import ComponentUse, EngineInfo, EngineStats
+from llmfw.core.base.engine_info import ComponentUse, EngineInfo
 
 from .batch_families import BatchProgress, batch_families
 from .component_families import component_families
-from .engine_families import engine_families
+from .engine_families import Engines, engine_families, restarts_family
 
 logger = logging.getLogger(__name__)
 
 
 class ServerCollector(Collector):
-    """Metrics of the API process and, if the engine answered, of the engine.
+    """Metrics of the API process and of the engines that answered.
 
     Args:
         uses: totals of the calls of plugins' components.
-        num_restarts: restarts of the engine since the server started.
-        engine: the engine's fixed properties and its statistics; None if it did not answer.
+        restarts: restarts of each engine since the server started, by its number; of the only one by "".
+        engines: the engines' fixed properties and the statistics of each; None if none answered.
         batches: the batch jobs; None: their store did not answer, or there is none.
         own: further families of the server.
         observers: families of observers. One whose name is taken is left out.
@@ -36,16 +36,16 @@ class ServerCollector(Collector):
     def __init__(
         self,
         uses: Sequence[ComponentUse],
-        num_restarts: int,
-        engine: tuple[EngineInfo, EngineStats] | None,
+        restarts: Mapping[str, int],
+        engines: tuple[EngineInfo, Engines] | None,
         batches: BatchProgress | None = None,
         *,
         own: Sequence[Metric] = (),
         observers: Sequence[Metric] = (),
     ) -> None:
         self._uses = uses
-        self._num_restarts = num_restarts
-        self._engine = engine
+        self._restarts = restarts
+        self._engines = engines
         self._batches = batches
         self._own = own
         self._observers = observers
@@ -66,12 +66,8 @@ class ServerCollector(Collector):
     def _server(self) -> Iterator[Metric]:
         yield from self._own
         yield from component_families(self._uses)
-        yield CounterMetricFamily(
-            "llmfw_engine_restarts_total",
-            "Times that the engine process was started again after it had died or hung.",
-            self._num_restarts,
-        )
-        if self._engine is not None:
-            yield from engine_families(*self._engine)
+        yield restarts_family(self._restarts)
+        if self._engines is not None:
+            yield from engine_families(*self._engines)
         if self._batches is not None:
             yield from batch_families(self._batches)

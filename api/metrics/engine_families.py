@@ -1,8 +1,9 @@
-"""Converts the statistics of an engine to metric families."""
+"""Converts the statistics of engines to metric families."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 from prometheus_client.core import (
@@ -17,13 +18,77 @@ from llmfw.core.base.engine_info import EngineInfo, EngineStats
 
 from .histogram_family import add_histogram
 
+FamilyT = TypeVar("FamilyT", GaugeMetricFamily, CounterMetricFamily)
 
-def engine_families(info: EngineInfo, stats: EngineStats) -> Iterator[Metric]:
-    """Yield the metric families of an engine, in the order in which they are shown."""
+Engines = Mapping[str, EngineStats]
+"""Number of an engine → its statistics. The key of the only engine is ""; its metrics have no label `engine`."""
+
+
+def engine_families(info: EngineInfo, engines: Engines) -> Iterator[Metric]:
+    """Yield the metric families of engines, in the order in which they are shown."""
     yield _info(info)
-    yield from _requests(stats)
-    yield from _tokens(stats)
-    yield from _steps(stats)
+    yield from _requests(engines)
+    yield from _tokens(engines)
+    yield from _steps(engines)
+
+
+def restarts_family(restarts: Mapping[str, int]) -> Metric:
+    """Return the family of restarts.
+
+    Args:
+        restarts: number of an engine, or "" for the only one → how often it was restarted.
+    """
+    family = CounterMetricFamily(
+        "llmfw_engine_restarts_total",
+        "Times that the engine process was started again after it had died or hung.",
+        labels=_labels(restarts),
+    )
+    for engine, count in restarts.items():
+        family.add_metric(_values(engine), count)
+    return family
+
+
+def _labels(engines: Mapping[str, object], *own: str) -> tuple[str, ...]:
+    """Return the names of a family's labels: its own ones, and first that of the engine if there are several."""
+    return own if "" in engines else ("engine", *own)
+
+
+def _values(engine: str, *own: str) -> tuple[str, ...]:
+    """Return the values of the labels of `_labels`."""
+    return (engine, *own) if engine else own
+
+
+def _one(
+    kind: Callable[..., FamilyT],
+    name: str,
+    help: str,
+    engines: Engines,
+    value: Callable[[EngineStats], float],
+) -> FamilyT:
+    """Return a family with one value for each engine."""
+    return _several(kind, name, help, engines, "", lambda stats: {"": value(stats)})
+
+
+def _several(
+    kind: Callable[..., FamilyT],
+    name: str,
+    help: str,
+    engines: Engines,
+    label: str,
+    values: Callable[[EngineStats], Mapping[str, float]],
+) -> FamilyT:
+    """Return a family with several values for each engine.
+
+    Args:
+        label: name of the label that tells the values apart; "": there is one value.
+        values: function that returns the values by the values of the label.
+    """
+    own = (label,) if label else ()
+    family = kind(name, help, labels=_labels(engines, *own))
+    for engine, stats in engines.items():
+        for which, value in values(stats).items():
+            family.add_metric(_values(engine, *((which,) if label else ())), value)
+    return family
 
 
 def _info(info: EngineInfo) -> Metric:
@@ -39,95 +104,147 @@ def _info(info: EngineInfo) -> Metric:
     )
 
 
-def _requests(stats: EngineStats) -> Iterator[Metric]:
-    for name, help, num, num_deferrable in (
-        (
-            "llmfw_running_requests",
-            "Requests that have a place in the engine's steps.",
-            stats.num_running,
-            stats.num_deferrable_running,
-        ),
-        (
-            "llmfw_waiting_requests",
-            "Requests that wait for a place.",
-            stats.num_waiting,
-            stats.num_deferrable_waiting,
-        ),
-    ):
-        family = GaugeMetricFamily(name, help, labels=("class",))
-        family.add_metric(("live",), num - num_deferrable)
-        family.add_metric(("deferrable",), num_deferrable)
-        yield family
+def _requests(engines: Engines) -> Iterator[Metric]:
+    yield _several(
+        GaugeMetricFamily,
+        "llmfw_running_requests",
+        "Requests that have a place in the engine's steps.",
+        engines,
+        "class",
+        lambda stats: {
+            "live": stats.num_running - stats.num_deferrable_running,
+            "deferrable": stats.num_deferrable_running,
+        },
+    )
+    yield _several(
+        GaugeMetricFamily,
+        "llmfw_waiting_requests",
+        "Requests that wait for a place.",
+        engines,
+        "class",
+        lambda stats: {
+            "live": stats.num_waiting - stats.num_deferrable_waiting,
+            "deferrable": stats.num_deferrable_waiting,
+        },
+    )
 
 
-def _tokens(stats: EngineStats) -> Iterator[Metric]:
-    yield GaugeMetricFamily("llmfw_kv_tokens", "Size of the KV storage in tokens.", stats.num_total_tokens)
-    yield GaugeMetricFamily(
+def _tokens(engines: Engines) -> Iterator[Metric]:
+    yield _one(
+        GaugeMetricFamily,
+        "llmfw_kv_tokens",
+        "Size of the KV storage in tokens.",
+        engines,
+        lambda stats: stats.num_total_tokens,
+    )
+    yield _one(
+        GaugeMetricFamily,
         "llmfw_kv_used_tokens",
         "Tokens of the KV storage that running requests hold, shared ones counted once.",
-        stats.num_used_tokens,
+        engines,
+        lambda stats: stats.num_used_tokens,
     )
-    yield GaugeMetricFamily(
+    yield _one(
+        GaugeMetricFamily,
         "llmfw_kv_cached_tokens",
         "Tokens of the KV storage that the prefix cache has, in use or not.",
-        stats.num_cached_tokens,
+        engines,
+        lambda stats: stats.num_cached_tokens,
     )
-    yield CounterMetricFamily(
+    yield _one(
+        CounterMetricFamily,
         "llmfw_kv_evicted_tokens_total",
         "Tokens that the prefix cache has evicted.",
-        stats.num_evicted_tokens,
+        engines,
+        lambda stats: stats.num_evicted_tokens,
     )
-    yield CounterMetricFamily(
-        "llmfw_generated_tokens_total", "Tokens that were generated.", stats.num_generated_tokens
+    yield _one(
+        CounterMetricFamily,
+        "llmfw_generated_tokens_total",
+        "Tokens that were generated.",
+        engines,
+        lambda stats: stats.num_generated_tokens,
     )
-    prompt = CounterMetricFamily(
-        "llmfw_prompt_tokens_total", "Tokens of prompts that were started, by source.", labels=("source",)
+    yield _several(
+        CounterMetricFamily,
+        "llmfw_prompt_tokens_total",
+        "Tokens of prompts that were started, by source.",
+        engines,
+        "source",
+        lambda stats: {
+            "computed": stats.num_prompt_tokens - stats.num_prompt_cached,
+            "cached": stats.num_prompt_cached,
+        },
     )
-    prompt.add_metric(("computed",), stats.num_prompt_tokens - stats.num_prompt_cached)
-    prompt.add_metric(("cached",), stats.num_prompt_cached)
-    yield prompt
-    output = CounterMetricFamily(
-        "llmfw_generation_tokens_total", "Tokens that were generated, by source.", labels=("source",)
+    yield _several(
+        CounterMetricFamily,
+        "llmfw_generation_tokens_total",
+        "Tokens that were generated, by source.",
+        engines,
+        "source",
+        lambda stats: {
+            "sampled": stats.num_generated_tokens - stats.num_drafted_output,
+            "drafted": stats.num_drafted_output,
+        },
     )
-    output.add_metric(("sampled",), stats.num_generated_tokens - stats.num_drafted_output)
-    output.add_metric(("drafted",), stats.num_drafted_output)
-    yield output
-    yield CounterMetricFamily(
+    yield from _counts(engines)
+
+
+def _counts(engines: Engines) -> Iterator[Metric]:
+    yield _one(
+        CounterMetricFamily,
         "llmfw_retractions_total",
         "Times that a running request gave its memory to others.",
-        stats.num_retractions,
+        engines,
+        lambda stats: stats.num_retractions,
     )
-    yield CounterMetricFamily(
+    yield _one(
+        CounterMetricFamily,
         "llmfw_drafted_tokens_total",
         "Tokens that a drafter guessed and the model checked.",
-        stats.num_drafted_tokens,
+        engines,
+        lambda stats: stats.num_drafted_tokens,
     )
-    yield CounterMetricFamily(
+    yield _one(
+        CounterMetricFamily,
         "llmfw_accepted_tokens_total",
         "Guessed tokens that the model would have sampled, too.",
-        stats.num_accepted_tokens,
+        engines,
+        lambda stats: stats.num_accepted_tokens,
     )
 
 
-def _steps(stats: EngineStats) -> Iterator[Metric]:
-    yield CounterMetricFamily("llmfw_steps_total", "Steps of the engine.", stats.num_steps)
-    seconds = CounterMetricFamily(
-        "llmfw_step_seconds_total", "Seconds of the engine's steps, by phase.", labels=("phase",)
+def _steps(engines: Engines) -> Iterator[Metric]:
+    yield _one(
+        CounterMetricFamily,
+        "llmfw_steps_total",
+        "Steps of the engine.",
+        engines,
+        lambda stats: stats.num_steps,
     )
-    for phase, value in msgspec.structs.asdict(stats.step_seconds).items():
-        seconds.add_metric((phase,), value)
-    yield seconds
-    yield CounterMetricFamily(
+    yield _several(
+        CounterMetricFamily,
+        "llmfw_step_seconds_total",
+        "Seconds of the engine's steps, by phase.",
+        engines,
+        "phase",
+        lambda stats: msgspec.structs.asdict(stats.step_seconds),
+    )
+    yield _one(
+        CounterMetricFamily,
         "llmfw_engine_idle_seconds_total",
         "Seconds in which the engine had nothing to do.",
-        stats.idle_seconds,
+        engines,
+        lambda stats: stats.idle_seconds,
     )
     gaps = HistogramMetricFamily(
         "llmfw_inter_token_latency_seconds",
         "Seconds between two tokens of a request, in the engine.",
-        labels=("class",),
+        labels=_labels(engines, "class"),
     )
-    if stats.live_gaps is not None and stats.deferrable_gaps is not None:
-        add_histogram(gaps, ("live",), stats.live_gaps)
-        add_histogram(gaps, ("deferrable",), stats.deferrable_gaps)
+    for engine, stats in engines.items():
+        if stats.live_gaps is not None and stats.deferrable_gaps is not None:
+            add_histogram(gaps, _values(engine, "live"), stats.live_gaps)
+            add_histogram(gaps, _values(engine, "deferrable"), stats.deferrable_gaps)
+    if gaps.samples:
         yield gaps

@@ -30,8 +30,7 @@ from llmfw.core.base.errors import ConfigError, EngineDeadError
 from llmfw.core.client.client import EngineClient
 from llmfw.core.client.observers import Observers
 from llmfw.core.client.process import ProcessEngineClient
-from llmfw.core.client.restarts import RestartPolicy
-from llmfw.core.client.supervisor import SupervisedEngineClient
+from llmfw.core.client.replicas.start import engine_client
 from llmfw.core.client.watchdog import WatchdogLimits
 from llmfw.core.interfaces.batch_store import ENDED, BatchRecord
 from llmfw.core.interfaces.file_store import FileRecord, FileStore
@@ -203,8 +202,8 @@ async def _answering(
     on_state(f"loading {config.served_model_name}", None)
     begin_to_prepare(engine, plugins.registry)
     limits = WatchdogLimits.of(config.watchdog_timeout)
-    client = SupervisedEngineClient(
-        lambda: ProcessEngineClient(engine, watchdog=limits), RestartPolicy.of(config)
+    client = engine_client(
+        engine, config, plugins.registry, lambda own: ProcessEngineClient(own, watchdog=limits)
     )
     try:
         components = await start_engine(client, engine, config, plugins.registry)

@@ -5,6 +5,7 @@ Liveness says whether a restart of the server would help, readiness whether the 
 
 from __future__ import annotations
 
+import msgspec
 from litestar import HttpMethod, get, route
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
@@ -41,7 +42,7 @@ def _probes(client: EngineClient, drain: Drain) -> list[HTTPRouteHandler]:
         if (refusal := drain.refusal or client.refusal) is not None:
             raise refusal
         _check(client)
-        return _ok()
+        return _ok(client)
 
     return [live, ready]
 
@@ -89,5 +90,13 @@ def _check(client: EngineClient) -> None:
         raise EngineRestartingError(client.outage)
 
 
-def _ok() -> ASGIResponse:
-    return ASGIResponse(body=b'{"status":"ok"}', media_type="application/json")
+def _ok(client: EngineClient | None = None) -> ASGIResponse:
+    """Return the reply of a probe that succeeds.
+
+    Args:
+        client: client of the engines, of which the reply says how many take requests if there are several.
+    """
+    found = {"status": "ok"}
+    if client is not None and (states := client.replicas):
+        found["engines"] = f"{sum(state.outage is None for state in states)} of {len(states)}"
+    return ASGIResponse(body=msgspec.json.encode(found), media_type="application/json")

@@ -60,23 +60,40 @@ def metrics_routes(
         stats, jobs, others = await asyncio.gather(
             _engine_stats(client), _batch_progress(batches), observers.metrics()
         )
-        uses = ledger.uses()
-        engine = None
-        if stats is not None:
-            uses, engine = uses + stats.component_uses, (client.info, stats)
+        uses = [*ledger.uses(), *(use for each in stats.values() for use in each.component_uses)]
         registry = CollectorRegistry()
         own = [build, http.family()]
-        registry.register(ServerCollector(uses, client.num_restarts, engine, jobs, own=own, observers=others))
+        registry.register(
+            ServerCollector(
+                uses,
+                _restarts(client),
+                (client.info, stats) if stats else None,
+                jobs,
+                own=own,
+                observers=others,
+            )
+        )
         # As a header, because ASGIResponse would add a second charset to a text media type.
         return ASGIResponse(body=encode(registry), headers={"content-type": content_type})
 
     return [metrics]
 
 
-async def _engine_stats(client: EngineClient) -> EngineStats | None:
+async def _engine_stats(client: EngineClient) -> dict[str, EngineStats]:
+    """Return the statistics of the engines that answer in time, by number; those of the only one by ""."""
     with contextlib.suppress(EngineError, NotReadyError, TimeoutError):
-        return await asyncio.wait_for(client.stats(), PATIENCE_S)
-    return None
+        async with asyncio.timeout(PATIENCE_S):
+            if not client.replicas:
+                return {"": await client.stats()}
+            found = await client.replica_stats()
+            return {str(index): stats for index, stats in enumerate(found) if stats is not None}
+    return {}
+
+
+def _restarts(client: EngineClient) -> dict[str, int]:
+    """Return how often each engine was restarted, by number; the only one by ""."""
+    several = {str(index): state.num_restarts for index, state in enumerate(client.replicas)}
+    return several or {"": client.num_restarts}
 
 
 async def _batch_progress(batches: BatchService) -> BatchProgress | None:

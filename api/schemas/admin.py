@@ -53,6 +53,7 @@ class CachedPrefix(msgspec.Struct, kw_only=True):
     Attributes:
         first_text: text of its first tokens, at most 64.
         last_text: text of its last tokens, at most 64; empty if `first_text` is the whole prefix.
+        replica: number of the engine that has it; missing if the server has one engine.
     """
 
     num_tokens: int
@@ -66,6 +67,7 @@ class CachedPrefix(msgspec.Struct, kw_only=True):
     cache_salt: str
     first_text: str
     last_text: str
+    replica: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class CacheReply(msgspec.Struct, kw_only=True):

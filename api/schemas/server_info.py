@@ -52,7 +52,7 @@ class ServerInfo(EngineSettings, kw_only=True):
     """Reply of GET /server_info: settings under SGLang's names, and the engine's counts.
 
     `model_path` and `tokenizer_path` are a hub id; for a folder they are the served name, because paths are
-    private. `internal_states` has one item, because a server has one engine.
+    private. `internal_states` has one item for each engine that runs.
     """
 
     version: str

@@ -12,7 +12,7 @@ from llmfw.api.schemas.models import ModelCard
 from llmfw.api.schemas.server_info import EngineSettings, EngineState, ModelInfo, ServerInfo
 from llmfw.api.text.generation import Generator
 from llmfw.core.base.about import version
-from llmfw.core.base.engine_info import EngineInfo
+from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.client.client import EngineClient
 
 
@@ -53,21 +53,14 @@ class ServerDescription:
 
     async def server_info(self) -> ServerInfo:
         """Return the settings of the model and the engine without paths, and the engine's counts."""
-        stats = await self._client.stats()
+        stats = [each for each in await self._client.replica_stats() if each is not None]
         return ServerInfo(
             version=version(),
             model_path=self._root,
             tokenizer_path=self._root,
             is_embedding=self._info.task == "embed",
             context_length=self._info.max_model_len,
-            internal_states=[
-                EngineState(
-                    num_running_reqs=stats.num_running,
-                    num_waiting_reqs=stats.num_waiting,
-                    num_used_tokens=stats.num_used_tokens,
-                    num_cached_tokens=stats.num_cached_tokens,
-                )
-            ],
+            internal_states=[_state(each) for each in stats or [await self._client.stats()]],
             **asdict(await self._settings()),
         )
 
@@ -94,6 +87,15 @@ class ServerDescription:
     @property
     def _root(self) -> str:
         return public_root(self._info.model, self._generator.served_name)
+
+
+def _state(stats: EngineStats) -> EngineState:
+    return EngineState(
+        num_running_reqs=stats.num_running,
+        num_waiting_reqs=stats.num_waiting,
+        num_used_tokens=stats.num_used_tokens,
+        num_cached_tokens=stats.num_cached_tokens,
+    )
 
 
 def public_root(model: str, served_name: str) -> str:

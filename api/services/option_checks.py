@@ -18,7 +18,7 @@ from .chosen_fields import chosen_fields
 
 
 def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry) -> None:
-    """Check the options of the policy, the eviction rule, the chat template, the parsers and the grammar backend, and check
+    """Check the options of the policy, the eviction rule, the router, the chat template, the parsers and the grammar backend, and check
     the request fields.
 
     Raises:
@@ -32,6 +32,8 @@ def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry
         registry.find("policy", engine.policy).build_options(server.options)
     if "eviction" in kinds:
         registry.find("eviction", engine.eviction).build_options(server.options)
+    if "router" in kinds:
+        registry.find("router", server.router).build_options(server.options)
     if "chat_template" in kinds:
         _template_entry(server.chat_template, registry).build_options(server.options)
     if chosen_fields(engine, server, registry):

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 PROGRAMS = ("vLLM", "SGLang", "llama-server")
-_ONE_GPU = "not supported: a server uses one GPU"
+_ONE_GPU = "not supported: an engine uses one GPU"
 _ADAPTERS = "not supported: merge the adapter into the weights"
 _FOLDER = "not supported: edit a copy of the model's folder"
 _IMAGES = "not supported: prompts are text"
@@ -39,7 +39,8 @@ _ROWS = (
     ("vLLM", "--generation-config", "--sampling-defaults"),
     ("vLLM", "--seed", "--random-seed"),
     ("vLLM", "--runner --convert", "--task, usually found by itself"),
-    ("vLLM", "--tensor-parallel-size -tp --pipeline-parallel-size -pp --data-parallel-size -dp", _ONE_GPU),
+    ("vLLM", "--tensor-parallel-size -tp --pipeline-parallel-size -pp", _ONE_GPU),
+    ("vLLM", "--data-parallel-size -dp", "--replicas"),
     ("vLLM", "--enable-expert-parallel --distributed-executor-backend", _ONE_GPU),
     ("vLLM", "--enable-lora --lora-modules --max-lora-rank", _ADAPTERS),
     ("vLLM", "--trust-remote-code", "not supported: llmfw never runs code of a checkpoint"),
@@ -62,7 +63,8 @@ _ROWS = (
     ("SGLang", "--speculative-algorithm --speculative-draft-model-path", _DRAFTER),
     ("SGLang", "--speculative-num-draft-tokens", "--draft-tokens"),
     ("SGLang", "--is-embedding", "--task embed, usually found by itself"),
-    ("SGLang", "--tp-size --tp --tensor-parallel-size --pp-size --dp-size --dp --ep-size --ep --nnodes", _ONE_GPU),
+    ("SGLang", "--tp-size --tp --tensor-parallel-size --pp-size --ep-size --ep --nnodes", _ONE_GPU),
+    ("SGLang", "--dp --data-parallel-size", "--replicas"),
     ("SGLang", "--enable-lora --lora-paths --max-loras-per-batch", _ADAPTERS),
     ("SGLang", "--trust-remote-code", "not supported: llmfw never runs code of a checkpoint"),
     ("SGLang", "--tokenizer-path --tokenizer-mode --revision --json-model-override-args", _FOLDER),

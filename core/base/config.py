@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from .errors import ConfigError
+from .replica_place import ReplicaPlace
 from .setting import Setting
 from .values import check_fields
 
@@ -51,7 +52,8 @@ DisabledPlugins = Annotated[tuple[str, ...], Setting(
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the engine process. `None` stands for the default that the help states.
 
-    `model` is a folder or a hub id. The name of a registered model has been resolved to its folder before.
+    `model` is a folder or a hub id. The name of a registered model has been resolved to its folder before. `place`
+    follows from `--replicas`, and cannot be set.
     """
 
     model: str
@@ -178,6 +180,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     decode_log_interval: Annotated[Positive, Setting("Decode steps from one line of the log to the next.")] = 40
     options: ComponentOptions = {}
     disabled_plugins: DisabledPlugins = ()
+    place: ReplicaPlace = ReplicaPlace()
 
     def __post_init__(self) -> None:
         """Raise ConfigError if any field is invalid."""
@@ -211,6 +214,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         unset="proxies on this machine alone", metavar="ADDRESS")] = ()
     served_model_name: Annotated[str, Setting(
         "Name of the model for clients.", unset="MODEL; for a folder, its last part")]
+    replicas: Annotated[Annotated[int, msgspec.Meta(ge=1, le=256)], Setting(
+        "Number of engines, each with a copy of the model. On a CPU they share cores and memory; on GPUs each has one.",
+        aliases=("--dp-size",))] = 1
+    router: Annotated[str, Setting(
+        "Component that chooses the engine of each request, with --replicas 2 or more.", kind="router")] = "prefix"
     strict_params: Annotated[bool, Setting(
         "Reject requests that have fields without effect.",
         unset="report them in the header llmfw-ignored-params")] = False

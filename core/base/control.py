@@ -69,6 +69,7 @@ class PrefixInfo(msgspec.Struct, frozen=True):
         pinned: whether a pin protects it from eviction.
         salt: `cache_salt` of the requests that may use it; "": requests without a salt.
         first_ids, last_ids: its first and its last token ids, at most 64 each, to be shown as text.
+        replica: number of the engine that has it; None: the server has one engine.
     """
 
     num_tokens: int
@@ -81,6 +82,7 @@ class PrefixInfo(msgspec.Struct, frozen=True):
     salt: str = ""
     first_ids: list[int] = []
     last_ids: list[int] = []
+    replica: int | None = None
 
 
 class PinInfo(msgspec.Struct, frozen=True, tag="pin"):

@@ -153,6 +153,26 @@ class EngineFailed(msgspec.Struct, tag="failed"):
     code: str | None = None
 
 
+class EngineReport(msgspec.Struct, tag="report"):
+    """What has changed in an engine's prefix cache, and how fast the engine computes, for a router.
+
+    Attributes:
+        number: number of the report, from 1.
+        is_whole: whether `added` is all that is cached; else it is what has come since the report before.
+        block: number of tokens of a block; 0 if the engine caches no prefixes.
+        added, removed: hashes of prefixes of whole blocks (see `core.schedule.cache.prefix_hash`), 8 bytes each in the order of
+            the machine.
+        tokens_per_s: prompt tokens computed per second, lately; 0.0: not measured yet.
+    """
+
+    number: int
+    is_whole: bool = False
+    block: int = 0
+    added: bytes = b""
+    removed: bytes = b""
+    tokens_per_s: float = 0.0
+
+
 class ControlAnswer(msgspec.Struct, tag="answer"):
     """Answer to a `Control`. If the command failed, `failure` is set instead of `answer`."""
 
@@ -161,4 +181,4 @@ class ControlAnswer(msgspec.Struct, tag="answer"):
     failure: EngineFailed | None = None
 
 
-FromEngine = EventBatch | EngineStats | EngineInfo | EngineFailed | ControlAnswer
+FromEngine = EventBatch | EngineStats | EngineInfo | EngineFailed | ControlAnswer | EngineReport

@@ -7,7 +7,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from .log import cut
+from .log import ENGINE, cut
 
 FIELDS = "llmfw_fields"
 """Name of the attribute of a record that holds further members of its object; see `with_fields`."""
@@ -29,6 +29,7 @@ class JSONFormatter(logging.Formatter):
     logger     name of the logger
     pid        id of the process
     message    the message; texts that are longer than `log.MAX_TEXT` lack their middle
+    engine     number of the engine that logs; only if the server has several
     traceback  the traceback of an exception; only if there is one
     and the members of `with_fields`
     """
@@ -42,6 +43,8 @@ class JSONFormatter(logging.Formatter):
             "pid": record.process,
             "message": cut(record.getMessage()),
         }
+        if hasattr(record, ENGINE):
+            found["engine"] = getattr(record, ENGINE)
         if record.exc_info and record.exc_info[0] is not None:
             found["traceback"] = cut(self.formatException(record.exc_info))
         found |= getattr(record, FIELDS, {})

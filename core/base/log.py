@@ -28,6 +28,10 @@ MAX_TEXT = 65_536
 """Characters of a message or of a traceback that are written. An exception may quote a whole request."""
 
 
+ENGINE = "llmfw_engine"
+"""Name of the attribute of a record that has the number of the engine that logs, if the server has several."""
+
+
 class LineHandler(logging.StreamHandler[TextIO]):
     """Writes log records to a stream, such that clients' text cannot forge lines or move the terminal's cursor.
 
@@ -39,7 +43,9 @@ class LineHandler(logging.StreamHandler[TextIO]):
         """Return the text of a record, with control characters escaped."""
         safe = copy.copy(record)
         controls = _CONTROLS_OF_A_LINE if hasattr(record, "several_lines") else _CONTROLS
-        safe.msg, safe.args = _escaped(controls, cut(record.getMessage())), ()
+        index = getattr(record, ENGINE, None)
+        whose = "" if index is None else f"[engine {index}] "
+        safe.msg, safe.args = whose + _escaped(controls, cut(record.getMessage())), ()
         if record.exc_info and record.exc_info[0] is not None:
             lines = cut(logging.Formatter().formatException(record.exc_info))
             safe.exc_text = "  " + _escaped(_CONTROLS_OF_A_LINE, lines).replace("\n", "\n  ")
@@ -79,15 +85,21 @@ class LogTarget:
         form: "text" or "json" (see `json_log`).
         path: path of the log file; None: stderr.
         also: further handlers of llmfw's own lines, which are not those of each HTTP request.
+        engine: number of the engine that this process is, for its lines; None: the server has one engine.
 
     Raises:
         ConfigError: the file cannot be written.
     """
 
     def __init__(
-        self, form: str = "text", path: str | None = None, also: Sequence[logging.Handler] = ()
+        self,
+        form: str = "text",
+        path: str | None = None,
+        also: Sequence[logging.Handler] = (),
+        engine: int | None = None,
     ) -> None:
         self._is_json = form == "json"
+        self._engine = engine
         self.also = also
         self._stream: Any = sys.stderr if path is None else LogFile(path)
 
@@ -105,7 +117,13 @@ class LogTarget:
         else:
             found = LineHandler(self._stream)
             found.setFormatter(text or LineFormatter())
+        if self._engine is not None:
+            found.addFilter(self._add_engine)
         return found
+
+    def _add_engine(self, record: logging.LogRecord) -> bool:
+        setattr(record, ENGINE, self._engine)
+        return True
 
 
 def setup_logging(level: str, target: LogTarget | None = None) -> None:

@@ -208,6 +208,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         tenant_max_requests: maximum number of the tenant's requests that wait or run, of which this would be one;
             None: the engine's `max_tenant_requests`.
         tenant_max_queued: the same for those that wait, if the tenant is an API key; None: no limit.
+        replica: number of the engine that has to run the request, if there are several; None: a router chooses. An engine
+            ignores this field.
     """
 
     id: str
@@ -234,6 +236,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     fields: dict[str, Any] = {}
     tenant_max_requests: int | None = None
     tenant_max_queued: int | None = None
+    replica: int | None = None
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):
@@ -273,6 +276,10 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats"):
     """Asks for one `EngineStats`."""
 
 
+class ReportQuery(msgspec.Struct, frozen=True, tag="report"):
+    """Asks for one `EngineReport` of all that is cached."""
+
+
 class Control(msgspec.Struct, frozen=True, tag="control"):
     """Carries an administrator's command.
 
@@ -284,7 +291,7 @@ class Control(msgspec.Struct, frozen=True, tag="control"):
     command: Command
 
 
-ToEngine = Request | EmbedRequest | Abort | StatsQuery | Control
+ToEngine = Request | EmbedRequest | Abort | StatsQuery | ReportQuery | Control
 
 
 class TokenLogprob(msgspec.Struct, array_like=True):

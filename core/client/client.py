@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
@@ -19,6 +19,18 @@ class RequestWatch(AbstractContextManager[Any], Protocol):
 
     def note(self, event: TokenEvent) -> None:
         """Take an event into account, before the request's reader does. Called for each token; must return at once."""
+
+
+class ReplicaState(NamedTuple):
+    """State of one of several engines.
+
+    Attributes:
+        outage: reason why the engine cannot serve now; None: it can.
+        num_restarts: number of times that it was restarted.
+    """
+
+    outage: str | None
+    num_restarts: int
 
 
 class EngineClient(ABC):
@@ -57,6 +69,11 @@ class EngineClient(ABC):
     def num_restarts(self) -> int:
         """Number of times that the engine was restarted."""
         return 0
+
+    @property
+    def replicas(self) -> Sequence[ReplicaState]:
+        """State of each engine, if there are several; else empty."""
+        return ()
 
     @abstractmethod
     async def start(self) -> None:
@@ -109,6 +126,13 @@ class EngineClient(ABC):
     @abstractmethod
     async def stats(self) -> EngineStats:
         """Return the engine's statistics. Raises EngineDeadError if the engine has ended."""
+
+    async def replica_stats(self) -> Sequence[EngineStats | None]:
+        """Return the statistics of each of several engines, in the order of `replicas`; None: it does not answer.
+
+        Empty if there is one engine.
+        """
+        return ()
 
     @abstractmethod
     async def control(self, command: Command) -> Answer:

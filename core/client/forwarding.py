@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from llmfw.core.base.control import Answer, Command
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import NotReadyError
 from llmfw.core.base.request import EmbedRequest, FinishReason, Request, TokenEvent
 
-from .client import EngineClient
+from .client import EngineClient, ReplicaState
 
 
 class ForwardingEngineClient(EngineClient):
@@ -42,6 +42,10 @@ class ForwardingEngineClient(EngineClient):
     def num_restarts(self) -> int:
         return self._client.num_restarts
 
+    @property
+    def replicas(self) -> Sequence[ReplicaState]:
+        return self._client.replicas
+
     async def start(self) -> None:
         """Do nothing: the other client's owner starts it."""
 
@@ -59,6 +63,9 @@ class ForwardingEngineClient(EngineClient):
 
     async def stats(self) -> EngineStats:
         return await self._client.stats()
+
+    async def replica_stats(self) -> Sequence[EngineStats | None]:
+        return await self._client.replica_stats()
 
     async def control(self, command: Command) -> Answer:
         return await self._client.control(command)

@@ -19,9 +19,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.control import Answer, Command
-from llmfw.core.base.engine_info import ControlAnswer, EngineFailed, EngineInfo, EngineStats
+from llmfw.core.base.engine_info import ControlAnswer, EngineFailed, EngineInfo, EngineReport, EngineStats
 from llmfw.core.base.errors import EngineDeadError, EngineError
-from llmfw.core.base.request import EmbedRequest, EventBatch, Request, ToEngine, TokenEvent
+from llmfw.core.base.request import EmbedRequest, EventBatch, ReportQuery, Request, ToEngine, TokenEvent
 from llmfw.core.engine.process.heartbeat import HeartbeatReader, Reading, new_page
 from llmfw.core.ipc.child import start_child
 from llmfw.core.ipc.environment import child_environment
@@ -37,6 +37,7 @@ from llmfw.core.ipc.wire import (
 )
 
 from .answers import ControlAnswers, StatsAnswers
+from .cache_mirror import CacheMirror
 from .client import EngineClient
 from .end_recorder import EndRecorder
 from .streams import EventStreams
@@ -79,6 +80,7 @@ class ProcessEngineClient(EngineClient):
     Attributes:
         was_ended_from_outside: whether the process ended because of SIGKILL, SIGTERM or SIGSTOP. These
             signals come from outside; a request causes one at most by taking too much memory.
+        mirror: what the engine has reported of its prefix cache; empty if it is the only engine of its server.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class ProcessEngineClient(EngineClient):
         self._command = command
         self._limits = watchdog
         self.was_ended_from_outside = False
+        self.mirror = CacheMirror(lambda: self._send(ReportQuery()))
         self._streams = EventStreams(self._send)
         self._stats = StatsAnswers(self._send)
         self._answers = ControlAnswers(self._send)
@@ -314,6 +317,8 @@ class ProcessEngineClient(EngineClient):
             self._stats.take(message)
         elif isinstance(message, ControlAnswer):
             self._answers.take(message)
+        elif isinstance(message, EngineReport):
+            self.mirror.take(message)
         elif isinstance(message, EngineInfo):
             if not self._ready.done():
                 self._ready.set_result(message)

@@ -5,7 +5,8 @@ time, live requests first: the next request is sent once the previous one has it
 without a token at the crash are sent before requests with one.
 
 - A request that crashes the engine before its first token is convicted at the second crash: by then, the
-  other requests in flight have their first token, so they did not cause the crash.
+  other requests in flight have their first token, so they did not cause the crash. Some of them may be no suspects, if
+  several engines share the requests and the suspect was sent to another one.
 - A request that crashes the engine after its first token leaves several suspects again. From the second crash
   on, each suspect runs alone until it ends, or for `ALONE_S`. A request that crashes the engine while it runs
   alone is convicted.
@@ -68,6 +69,11 @@ class Attempt:
         return self.suspicion >= (SUSPECT if self.deferrable else STRICT)
 
 
+def _is_cleared(other: Attempt) -> bool:
+    """Return whether a request did not cause a crash that hit an early suspect, too."""
+    return not other.had_token if other.suspicion else other.has_token
+
+
 class Quarantine:
     """Decides when requests may be sent, so that suspects are sent one at a time.
 
@@ -128,7 +134,7 @@ class Quarantine:
         if suspect.deferrable and all(other.has_token and not other.suspicion for other in others):
             return suspect
         is_early = not (suspect.has_token or suspect.had_token)
-        if is_early and all(other.suspicion and not other.had_token for other in others):
+        if is_early and all(_is_cleared(other) for other in others):
             return suspect
         return suspect if not others or suspect.suspicion + weight >= HOPELESS else None
 

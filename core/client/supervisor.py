@@ -25,18 +25,19 @@ from llmfw.core.base.control import (
 from llmfw.core.base.described import described
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.errors import (
-    CrashingRequestError,
     EngineDeadError,
     EngineError,
     EngineLostError,
     EngineRestartingError,
     LLMFWError,
     NotReadyError,
-    OverloadedError,
 )
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 
-from .client import EngineClient, RequestWatch
+from .cache_mirror import CacheMirror
+from .client import RequestWatch
+from .engine_wait import WAIT_S, EngineWait, check_rerun
+from .launched import LaunchedEngineClient
 from .policy_memory import PolicyMemory
 from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine
@@ -47,15 +48,8 @@ from .whole_request import WholeRequest
 
 logger = logging.getLogger(__name__)
 
-WAIT_S = 60.0
-"""Seconds that a new request waits for an engine that is being restarted. Deferrable requests, and requests
-that were already sent to an engine, wait until the restart succeeds or is given up."""
-MAX_WAITING = 1000
-"""Maximum number of new requests that wait for an engine that is being restarted, not counting deferrable
-ones."""
 
-
-class SupervisedEngineClient(EngineClient):
+class SupervisedEngineClient(LaunchedEngineClient):
     """Starts an engine process, and replaces it whenever it ends.
 
     After the end of a process, requests without output run again. Requests with output end with an
@@ -75,12 +69,10 @@ class SupervisedEngineClient(EngineClient):
         wait_s: float = WAIT_S,
     ) -> None:
         self._new_life = new_life
-        self._wait_s = wait_s
         self._life = self._created()
         self._restarts = Restarts(policy or RestartPolicy())
         self._quarantine = Quarantine()
         self._in_flight: dict[Attempt, WholeRequest | None] = {}
-        self._num_waiting = 0
         self._info: EngineInfo | None = None
         self._policy_set = PolicyMemory()
         self._log_level: SetLogLevel | None = None
@@ -89,7 +81,7 @@ class SupervisedEngineClient(EngineClient):
         self._failure: str | None = None
         self._sleep = EngineSleep()
         self._lost = asyncio.Event()
-        self._settled = asyncio.Event()  # the engine is usable, or given up
+        self._wait = EngineWait(lambda: self._outage, wait_s)
         self._keeping: asyncio.Task[None] | None = None
 
     @property
@@ -115,42 +107,43 @@ class SupervisedEngineClient(EngineClient):
         return self._restarts.total
 
     @property
+    def is_usable(self) -> bool:
+        """Whether the engine takes requests now, except for a sleep that has begun."""
+        return self._wait.is_over and self._failure is None
+
+    @property
+    def mirror(self) -> CacheMirror:
+        """What the current engine has reported of its prefix cache."""
+        return self._life.mirror
+
+    def call_on_change(self, function: Callable[[], None]) -> None:
+        """Have a function called whenever `is_usable` or `failure` changes."""
+        self._wait.call_on_change(function)
+
+    @property
     def pid(self) -> int | None:
         """Process id of the current engine process."""
         return self._life.pid
 
     @contextlib.contextmanager
     def launched(self) -> Iterator[None]:
-        """Start the first process; see `ProcessEngineClient.launched`.
-
-        Later processes are ended by `close`.
-        """
         with self._life.launched():
             yield
 
     async def start(self) -> None:
         await self._life.start()
         self._info = self._life.info
-        self._settled.set()
+        self._wait.end()
         self._keeping = asyncio.create_task(self._keep_running())
 
     async def wait_lost(self) -> EngineLostError:
-        """Wait until the supervisor gives up restarting the engine; return the reason as an error.
-
-        Never returns if restarts are off: with `--restart never`, or after `stop_restarting`.
-        """
         await self._lost.wait()
         return EngineLostError(self._failure)
 
     def stop_restarting(self) -> None:
-        """Turn restarts off, because the server is ending.
-
-        The engine may end first: systemd, for example, stops both processes of a server at once.
-        """
         self._restarts.stop()
 
     def show_stacks(self) -> None:
-        """Make the engine process log the stacks of its threads."""
         self._life.show_stacks()
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
@@ -171,12 +164,16 @@ class SupervisedEngineClient(EngineClient):
             async with self._sleep.changing:
                 return await (self._wake() if isinstance(command, Wake) else self._fall_asleep(command))
         answer = await self._life_now().control(command)
+        self.remember(command)
+        self._has_pins = self._has_pins or isinstance(command, PinPrefix)
+        return answer
+
+    def remember(self, command: Command) -> None:
+        """Apply a policy or a log level to the engines that are started from now on."""
         if isinstance(command, SetPolicy):
             self._policy_set.remember(command)
         elif isinstance(command, SetLogLevel):
             self._log_level = command
-        self._has_pins = self._has_pins or isinstance(command, PinPrefix)
-        return answer
 
     async def close(self) -> None:
         self._fail("the engine was closed")
@@ -185,17 +182,41 @@ class SupervisedEngineClient(EngineClient):
             await asyncio.wait({self._keeping})
         await self._life.close()
 
-    async def _events(
-        self, request: Request | EmbedRequest, may_restart: bool, watch: RequestWatch | None = None
+    def once(
+        self, request: Request | EmbedRequest, attempt: Attempt, begun_at: float
     ) -> AsyncGenerator[TokenEvent, None]:
-        """Yield the events of a request, across restarts of the engine."""
-        attempt, begun_at = Attempt(request.deferrable), time.monotonic()
+        """Send a request, and yield its events until the end of the request or of the engine.
+
+        Neither waits for a restart nor runs the request again: the caller may have another engine for it.
+
+        Args:
+            attempt: state of the request, from its arrival to its end.
+            begun_at: time of the request's arrival, by the clock of `time.monotonic`.
+
+        Raises:
+            EngineDeadError: the engine cannot take the request, or ended while it ran it. Else as in `generate`.
+        """
+        return self._events(request, False, None, (attempt, begun_at))
+
+    async def _events(
+        self,
+        request: Request | EmbedRequest,
+        may_restart: bool,
+        watch: RequestWatch | None = None,
+        pooled: tuple[Attempt, float] | None = None,
+    ) -> AsyncGenerator[TokenEvent, None]:
+        """Yield the events of a request, across restarts of the engine.
+
+        Args:
+            pooled: arguments of `once`; None: the request was not sent by a pool.
+        """
+        attempt, begun_at = pooled or (Attempt(request.deferrable), time.monotonic())
         with contextlib.ExitStack() as at_end:
             if watch is not None:
                 at_end.enter_context(watch)
             at_end.callback(self._quarantine.leave, attempt)
             while True:
-                life = await self._turn(attempt, request, begun_at)
+                life = await self._turn(attempt, request, begun_at, waits=pooled is None)
                 has_begun = False
                 try:
                     async with contextlib.aclosing(life.events(in_time(request, begun_at))) as events:
@@ -211,7 +232,10 @@ class SupervisedEngineClient(EngineClient):
                             yield event
                     return
                 except EngineDeadError as error:
-                    self._check_rerun(attempt, error, has_begun and not may_restart)
+                    if pooled is not None:
+                        raise
+                    has_answered = has_begun and not may_restart
+                    check_rerun(attempt, error, is_lost=self._failure is not None, has_answered=has_answered)
                 finally:
                     self._in_flight.pop(attempt, None)
                     self._sleep.note_end()
@@ -222,55 +246,28 @@ class SupervisedEngineClient(EngineClient):
                     yield restarted
 
     async def _turn(
-        self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float
+        self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float, *, waits: bool
     ) -> ProcessEngineClient:
-        """Wait until the engine is usable and the request may be sent; return the client of the engine
-        process.
+        """Wait until the request may be sent; count it as in flight, and return the client of the engine process.
 
-        Counts the request as in flight.
+        Args:
+            waits: whether to wait for a restart; else that raises EngineRestartingError.
         """
         while True:
             refusal = self._sleep.refusal_of_part
-            if refusal is not None and not (request.deferrable or attempt.was_sent):
+            if waits and refusal is not None and not (request.deferrable or attempt.was_sent):
                 raise refusal
-            if not self._settled.is_set():
-                await self._wait_settled(attempt, request, begun_at)
+            if not self._wait.is_over:
+                if not waits:
+                    raise EngineRestartingError(self._outage or "the engine sleeps")
+                await self._wait.wait(attempt, request, begun_at)
             if self._failure is not None:
                 raise EngineDeadError(self._failure)
             await self._quarantine.wait_turn(attempt)
-            if self._settled.is_set() and self._failure is None:
+            if self._wait.is_over and self._failure is None:
                 self._in_flight[attempt] = None if request.deferrable else self._sleep.note_start()
                 attempt.was_sent = True
                 return self._life
-
-    async def _wait_settled(self, attempt: Attempt, request: Request | EmbedRequest, begun_at: float) -> None:
-        is_patient = request.deferrable or attempt.was_sent
-        if not is_patient and self._num_waiting >= MAX_WAITING:
-            raise OverloadedError(f"{self._outage}; {self._num_waiting} requests wait for it already")
-        limits = [] if is_patient else [self._wait_s]
-        if request.timeout_s is not None:
-            limits.append(request.timeout_s - (time.monotonic() - begun_at))
-        self._num_waiting += not is_patient
-        try:
-            async with asyncio.timeout(min(limits, default=None)):
-                await self._settled.wait()
-        except TimeoutError:
-            in_time(request, begun_at)
-            waited = f"the request waited {self._wait_s:.0f} s for it"
-            raise EngineRestartingError(f"{self._outage}; {waited}") from None
-        finally:
-            self._num_waiting -= not is_patient
-
-    def _check_rerun(self, attempt: Attempt, error: EngineDeadError, has_answered: bool) -> None:
-        """Raise the error for a request whose engine died, unless the request may run again."""
-        if self._failure is not None:
-            raise error
-        if attempt.is_convicted:
-            raise CrashingRequestError(
-                f"the engine ended again while it ran this request alone, which is not tried again: {error}"
-            ) from error
-        if has_answered:
-            raise error
 
     def _life_now(self) -> ProcessEngineClient:
         if self._failure is not None:
@@ -285,7 +282,7 @@ class SupervisedEngineClient(EngineClient):
         """End the process once no live request runs (see `EngineSleep.enter`)."""
         life = self._life_now()
         memory = await self._sleep.enter(life, self._num_live, command.timeout_s)
-        self._settled.clear()
+        self._wait.begin()
         await life.close()
         logger.info("The engine sleeps; its process has ended")
         return memory
@@ -299,7 +296,7 @@ class SupervisedEngineClient(EngineClient):
         if self._sleep.is_asleep:
             self._outage = "the engine wakes up"
             self._sleep.end()
-            await self._settled.wait()
+            await self._wait.ended()
         return await self._life_now().control(GetMemory())
 
     def _created(self) -> ProcessEngineClient:
@@ -308,19 +305,15 @@ class SupervisedEngineClient(EngineClient):
         return life
 
     def _note_death(self, life: ProcessEngineClient) -> None:
-        """Handle the death of an engine: give up, or judge the requests in flight and mark the engine as
-        restarting.
-
-        Further calls for the same death do nothing.
-        """
-        is_known = life is not self._life or not self._settled.is_set() or self._failure is not None
+        """Handle the first report of an engine's death: give up, or judge the requests in flight and restart."""
+        is_known = life is not self._life or not self._wait.is_over or self._failure is not None
         if is_known or life.failure is None:
             return
         if (reason := self._restarts.reason_against()) is not None:
             self._give_up(f"{life.failure}; it is not started again: {reason}")
             return
-        self._settled.clear()
         self._outage = f"{life.failure}; the engine is being restarted"
+        self._wait.begin()
         if not life.was_ended_from_outside:
             self._policy_set.note_death()
         self._quarantine.judge(self._in_flight, KILL if life.was_ended_from_outside else CRASH)
@@ -331,7 +324,7 @@ class SupervisedEngineClient(EngineClient):
             while self._failure is None:
                 await self._life.wait_dead()
                 self._note_death(self._life)
-                while self._failure is None and not self._settled.is_set():
+                while self._failure is None and not self._wait.is_over:
                     await self._life.close()
                     if self._sleep.is_asleep:
                         await self._sleep.wait_awake()
@@ -370,7 +363,7 @@ class SupervisedEngineClient(EngineClient):
             )
             return
         self._outage = None
-        self._settled.set()
+        self._wait.end()
         logger.info(
             "The engine runs again after %.1f s (restarts: %d)", time.monotonic() - begun, self.num_restarts
         )
@@ -380,10 +373,14 @@ class SupervisedEngineClient(EngineClient):
 
         Pinned prefixes are lost.
         """
-        if self._log_level is not None:
-            await life.control(self._log_level)
-        if (command := self._policy_set.command) is not None:
-            await life.control(command)
+        applied: tuple[Command | None, ...] = ()
+        while applied != (
+            wanted := (self._log_level, self._policy_set.command)
+        ):  # `remember` may come meanwhile
+            for command in wanted:
+                if command is not None:
+                    await life.control(command)
+            applied = wanted
         if self._has_pins:
             logger.warning("The pinned prefixes of the engine that ended are lost; pin them again")
             self._has_pins = False
@@ -397,4 +394,4 @@ class SupervisedEngineClient(EngineClient):
     def _fail(self, reason: str) -> None:
         if self._failure is None:
             self._failure = reason
-        self._settled.set()
+        self._wait.end()

@@ -15,6 +15,7 @@ from llmfw.core.base.request import (
     Abort,
     Control,
     EmbedRequest,
+    ReportQuery,
     Request,
     SamplingParams,
     StatsQuery,
@@ -43,7 +44,9 @@ class RequestDecoder:
         self._kept: dict[str, OrderedDict[bytes, Any]] = {name: OrderedDict() for name in LONG_FIELDS}
         sampling = _with_types(SamplingParams, dict.fromkeys(LONG_FIELDS, msgspec.Raw))
         self._request = _with_types(Request, {"sampling": sampling})
-        self._decoder = msgspec.msgpack.Decoder(self._request | EmbedRequest | Abort | StatsQuery | Control)
+        self._decoder = msgspec.msgpack.Decoder(
+            self._request | EmbedRequest | Abort | StatsQuery | ReportQuery | Control
+        )
 
     def decode(self, payload: bytes) -> ToEngine:
         """Decode a message.

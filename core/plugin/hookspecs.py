@@ -166,6 +166,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.TokenSampler` (`--token-sampler NAME`)."""
 
     @hookspec
+    def register_routers(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.Router` (`--router NAME`)."""
+
+    @hookspec
     def register_commands(self, cli: click.Group) -> None:
         """Add commands to the `llmfw` command line, with click's own decorators: `@cli.command()`."""
 
@@ -198,6 +202,7 @@ HOOK_NAMES: dict[str, str] = {
     "quantized_format": "register_quantized_formats",
     "model_adapter": "register_model_adapters",
     "token_sampler": "register_token_samplers",
+    "router": "register_routers",
 }
 """Kind of component → the hook that registers it. The kind is also the prefix of the component's options."""
 

@@ -30,6 +30,7 @@ INTERFACES: Mapping[str, str] = {
     "quantized_format": "llmfw.core:QuantizedFormat",
     "model_adapter": "llmfw.core:ModelAdapter",
     "token_sampler": "llmfw.core:TokenSampler",
+    "router": "llmfw.core:Router",
 }
 """Kind of component → the interface that its classes implement."""
 

@@ -48,6 +48,7 @@ pytest.register_assert_rewrite(
             "quantized_formats",
             "response_stores",
             "response_model",
+            "routers",
             "token_samplers",
             "weight_loaders",
         )
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from .reasoning_parsers import ReasoningParserTests
     from .request_fields import RequestFieldTests
     from .response_stores import ResponseStoreTests
+    from .routers import RouterTests
     from .token_samplers import TokenSamplerTests
     from .tool_parsers import ToolParserTests
     from .weight_loaders import WeightLoaderTests
@@ -106,6 +108,7 @@ _HOMES = {
     "RequestFieldTests": "request_fields",
     "RequestObserverTests": "observers",
     "ResponseStoreTests": "response_stores",
+    "RouterTests": "routers",
     "SchedulePolicyTests": "policies",
     "TokenSamplerTests": "token_samplers",
     "ToolExample": "parsing",
@@ -144,6 +147,7 @@ __all__ = [
     "RequestFieldTests",
     "RequestObserverTests",
     "ResponseStoreTests",
+    "RouterTests",
     "SchedulePolicyTests",
     "TokenSamplerTests",
     "ToolExample",

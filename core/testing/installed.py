@@ -47,6 +47,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "quantized_format": ("quantized_formats:QuantizedFormatTests", "quantized_format"),
     "model_adapter": ("model_adapters:ModelAdapterTests", "adapter"),
     "token_sampler": ("token_samplers:TokenSamplerTests", "token_sampler"),
+    "router": ("routers:RouterTests", "router"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 
@@ -119,7 +120,7 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
     """Return a function that returns the value of the component's fixture.
 
     The value is an instance with these options if the component is a policy, a drafter, an observer, middleware,
-    an authenticator, a request field, an eviction rule, a logits processor, a quantization
+    an authenticator, a request field, an eviction rule, a router, a logits processor, a quantization
     scheme or a model. Otherwise, it is a class.
     """
     built = entry.build_options(options)
@@ -131,6 +132,7 @@ def _fixture_of(entry: Entry, component: type[Any], options: Mapping[str, Option
         "authenticator",
         "request_field",
         "eviction",
+        "router",
         "quantization_scheme",
     ):
         return lambda: component(built)

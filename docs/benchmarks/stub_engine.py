@@ -59,6 +59,8 @@ class StubEngine:
     def call_when_ready(self, wake: Any) -> None:
         """Take note of nothing: this engine has no work that another thread could bring."""
 
+    cache_journal = None
+
     def call_before_steps(self, report: Any) -> None:
         """Take note of nothing: the time of this engine's steps is not watched."""
 

@@ -63,6 +63,9 @@ FLAGS = {
     "--reasoning-field both": ("reasoning_field", "both"),
     "--sampling-defaults openai": ("sampling_defaults", "openai"),
     "--strict-params": ("strict_params", True),
+    "--replicas 4": ("replicas", 4),
+    "--dp-size 4": ("replicas", 4),
+    "--router session": ("router", "session"),
     "--allow-host a.example --allow-host b": ("allow_host", ("a.example", "b")),
     "--allow-origin https://a.example": ("allow_origin", ("https://a.example",)),
     "--max-connections 9": ("max_connections", 9),
@@ -221,7 +224,7 @@ def test_each_flag_reaches_its_field(line, expected):
 
 def test_every_setting_has_a_flag() -> None:
     fields = {*EngineConfig.__struct_fields__, *ServerConfig.__struct_fields__}
-    assert fields == {field for field, _ in FLAGS.values()} | {"model"}  # which is the command's argument
+    assert fields == {field for field, _ in FLAGS.values()} | {"model", "place"}  # an argument, and derived
 
 
 def test_a_command_may_omit_settings():

@@ -59,8 +59,8 @@ STATS = EngineStats(
 
 def scrape(accept: str, uses: list[ComponentUse], stats: EngineStats | None = None) -> str:
     registry = CollectorRegistry()
-    engine = None if stats is None else (EchoEngine().info, stats)
-    registry.register(ServerCollector(uses, 4, engine))
+    engines = None if stats is None else (EchoEngine().info, {"": stats})
+    registry.register(ServerCollector(uses, {"": 4}, engines))
     return encoder_for(accept)[0](registry).decode()
 
 
@@ -138,7 +138,7 @@ def test_observers_hide_no_metric_of_the_server() -> None:
         GaugeMetricFamily("theirs", "", 1),
     )
     registry = CollectorRegistry()
-    registry.register(ServerCollector([], 4, None, observers=[forged, own, own]))
+    registry.register(ServerCollector([], {"": 4}, None, observers=[forged, own, own]))
     text = encoder_for("")[0](registry).decode()
     assert "llmfw_engine_restarts_total 4.0" in text
     assert "llmfw_engine_restarts 9" not in text
@@ -151,7 +151,7 @@ def test_batches_are_counted_by_state() -> None:
     counts.note_results([LineResult(1, False, b""), LineResult(2, True, b""), LineResult(3, True, b"")])
     progress = BatchProgress([record("in_progress", 10, 3, 2), record("validating")], counts)
     registry = CollectorRegistry()
-    registry.register(ServerCollector([], 0, None, progress))
+    registry.register(ServerCollector([], {"": 0}, None, progress))
     found = samples(parse_text(encoder_for("")[0](registry).decode()))
     assert found[of("llmfw_batch_jobs", state="in_progress")] == 1
     assert found[of("llmfw_batch_jobs", state="cancelling")] == 0

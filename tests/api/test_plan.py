@@ -142,6 +142,14 @@ def test_a_table_shows_how_many_requests_fit(llama_8b):
     assert ["20", "512"] in rows  # more would fit, but not into one step
 
 
+def test_several_engines_need_several_gpus(llama_8b):
+    one = run(llama_8b, "--device", "a100-40", "--json")
+    several = run(llama_8b, "--device", "a100-40", "--json", "--replicas", 4)
+    assert json.loads(several.output)["tokens"] == (tokens := json.loads(one.output)["tokens"])
+    text = run(llama_8b, "--device", "a100-40", "--replicas", 4).output
+    assert f"4 engines need 4 such GPUs, and have room for {4 * tokens:,} tokens in all" in text
+
+
 def test_an_impossible_plan_suggests_help(llama_8b):
     result = run(llama_8b, "--device", "mine=12")
     assert result.exit_code == 1

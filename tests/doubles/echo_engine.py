@@ -100,6 +100,8 @@ class EchoEngine:
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
+    cache_journal = None
+
     def call_before_steps(self, report: Callable[[StepSizes], None]) -> None:
         self._report_step = report
 

@@ -35,6 +35,10 @@ TARGETS: Mapping[str, Target] = {
         ["policies/test_kit.py", "policies/test_edf.py::TestEDF", "policies/test_edf.py::TestDeadline"],
         ["policies"],
     ),
+    "routers": Target(
+        [f"routers/test_routers.py::Test{name}" for name in ("Load", "Prefix", "RoundRobin", "Session")],
+        ["routers"],
+    ),
     "eviction": Target(
         ["eviction/test_eviction.py::TestBundled", "eviction/test_eviction.py::TestSinceCreation"],
         ["eviction"],

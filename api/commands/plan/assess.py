@@ -37,6 +37,7 @@ class Settings:
     graphs: int = MAX_RUNNING
     context: int | None = None
     quantization: str | None = None
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,7 @@ def _describe_settings(settings: Settings, context: int | None) -> dict[str, Any
         "chunked_prefill_size": settings.chunk,
         "cuda_graph_max_bs": settings.graphs,
         "context_length": context,
+        "replicas": settings.replicas,
     }
 
 

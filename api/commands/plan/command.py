@@ -81,6 +81,13 @@ def _scheme_options(
 @like("cuda_graph_max_bs", "graphs", default=MAX_RUNNING)
 @like("context_length", "context")
 @click.option(
+    "--replicas",
+    type=WholeNumber(min=1, max=256),
+    default=1,
+    help="Number of engines, each on a GPU of its own.",
+    show_default=True,
+)
+@click.option(
     "--request-tokens",
     "lengths",
     type=WholeNumber(min=1),
@@ -183,6 +190,11 @@ def show(found: dict[str, Any]) -> None:
             ("what", Column("GiB", right=True)), [*rows, ("free", f"{found['free_bytes'] / GIB:.2f}")]
         )
         click.echo(f"{found['tokens']:,} tokens fit.")
+        if (count := settings["replicas"]) > 1:
+            click.echo(
+                f"{count} engines need {count} such GPUs, and have room for {count * found['tokens']:,} tokens in all. The other "
+                "figures are those of one engine."
+            )
         if found["requests"]:
             titles = ("tokens of a request", "at once")
             requests = [(each["tokens"], each["at_once"]) for each in found["requests"]]

@@ -143,6 +143,12 @@ KINDS: Mapping[str, Kind] = {
             "llmfw serve --token-sampler {name}",
             "Sampler",
         ),
+        Kind(
+            "router",
+            "each tenant's requests to one engine, unless that has much more to do",
+            "llmfw serve --replicas 2 --router {name}",
+            "Router",
+        ),
         Kind("observer", "how many requests ended, and why", "llmfw serve --observers {name}", "Observer"),
         Kind(
             "request_field",

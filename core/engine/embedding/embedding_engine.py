@@ -106,7 +106,7 @@ class EmbeddingEngine:
             ComponentError: the weight loader or the quantization scheme is faulty.
         """
         _check_settings(config)
-        device = choose_device(config.device)
+        device = choose_device(config.device, config.place)
         scheme = choose_scheme(config, registry)
         with on_device(device):
             encoder = (Classifier if classifies else Encoder).load(config, device, registry, scheme)
@@ -146,6 +146,10 @@ class EmbeddingEngine:
 
     def call_when_ready(self, wake: Callable[[], None]) -> None:
         """Do nothing, because only `add` gives this engine work, and its caller knows of that."""
+
+    @property
+    def cache_journal(self) -> None:
+        """None: there is no prefix cache."""
 
     def call_before_steps(self, report: Callable[[StepSizes], None]) -> None:
         """Register a function to call with each batch's sizes, before the batch is computed."""

@@ -69,7 +69,7 @@ def build_generation_engine(
     """
     # What can be wrong without a model comes first: to read the weights takes minutes.
     recorder, step_writer = _recorder(config), _step_writer(config)
-    device = choose_device(config.device)
+    device = choose_device(config.device, config.place)
     components = find_components(config, registry)
     with on_device(device):
         model = load_model(config, device, registry)

@@ -239,7 +239,21 @@ def _max_graph_size(config: EngineConfig, max_running: int) -> int:
 
 
 def _fraction(config: EngineConfig, device: torch.device) -> float:
-    return config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
+    """Return the share of the device's memory for weights and KV cache of this engine; engines share that of a CPU."""
+    fraction = config.mem_fraction_static or DEFAULT_MEM_FRACTION[device.type]
+    return fraction if device.type == "cuda" else fraction / config.place.count
+
+
+def _free_memory(config: EngineConfig, model: LoadedModel, device: torch.device) -> int:
+    """Return the free memory that this engine may use, in bytes, after its weights were loaded.
+
+    On a CPU this is a share of what is left once all engines have their weights. Others may not have loaded theirs yet, so
+    theirs are subtracted in any case.
+    """
+    free, count = available_memory(device), config.place.count
+    if device.type == "cuda" or count == 1:
+        return free
+    return max(0, free - (count - 1) * model.num_bytes) // count
 
 
 def _kv_bytes(config: EngineConfig, model: LoadedModel, num_tokens: int) -> int:
@@ -256,7 +270,7 @@ def missing_memory(
     The reason is a relative clause for an error message. It states the memory that they need, and the free
     memory.
     """
-    needed, free = _kv_bytes(config, model, num_tokens), available_memory(device)
+    needed, free = _kv_bytes(config, model, num_tokens), _free_memory(config, model, device)
     states = num_states * state_bytes(model.states)
     if needed + states <= free:
         return None
@@ -286,7 +300,11 @@ def _snapshots_that_fit(
     """
     if num_snapshots is None:
         num_bytes = state_bytes(model.states)
-        room = available_memory(device) - _kv_bytes(config, model, num_tokens) - max_running * num_bytes
+        room = (
+            _free_memory(config, model, device)
+            - _kv_bytes(config, model, num_tokens)
+            - max_running * num_bytes
+        )
         num_snapshots = default_snapshots(room, num_bytes, max_running)
     if lack := missing_memory(config, model, device, num_tokens, max_running + num_snapshots):
         raise ConfigError(f"--max-total-tokens is {num_tokens}, {lack}; lower it")
@@ -307,7 +325,7 @@ def _sizes_that_fit(
         num_snapshots: number of snapshots; None: chosen by `default_snapshots`.
     """
     fraction, most = _fraction(config, device), max_running * model.context_length
-    room = min(fraction * total_memory(device) - model.num_bytes, available_memory(device))
+    room = min(fraction * total_memory(device) - model.num_bytes, _free_memory(config, model, device))
     states = max_running * state_bytes(model.states)
     if states > room:
         raise ConfigError(

@@ -22,6 +22,7 @@ from llmfw.core.interfaces.grammar import Grammar
 from llmfw.core.model.device.devices import on_device
 from llmfw.core.plugin.calls import ComponentLedger
 from llmfw.core.plugin.containment import contained
+from llmfw.core.schedule.cache.cache_journal import CacheJournal
 from llmfw.core.schedule.constraint import Constraint, constraint_of
 from llmfw.core.schedule.plan import BatchPlan
 from llmfw.core.step.processors.isolated_processor import IsolatedProcessor
@@ -77,6 +78,7 @@ class Engine:
         self._meter = context.meter
         self._loop = loop
         self._pages = planning.pages
+        self._journal = planning.journal
         self._grammars = grammars
         self._keeper = planning.keeper
         self._administration = planning.administration
@@ -89,6 +91,11 @@ class Engine:
         self._num_added = 0
         self._num_generated = 0
         self._report_step: Callable[[StepSizes], None] = lambda sizes: None
+
+    @property
+    def cache_journal(self) -> CacheJournal | None:
+        """Changes of the prefix cache; None if they are not recorded."""
+        return self._journal
 
     @property
     def has_own_threads(self) -> bool:

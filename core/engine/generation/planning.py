@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.schedule.cache.cache_journal import CacheJournal
 from llmfw.core.schedule.cache.isolated_rule import IsolatedRule
 from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.cache.kv_pool import KVPool
@@ -36,6 +37,7 @@ class Planning:
         speculation: source of drafts; None: no drafts.
         keeper: keeper of the prefix cache.
         administration: carries out administrators' commands.
+        journal: changes of the prefix cache; None if they are not recorded.
     """
 
     scheduler: Scheduler
@@ -43,6 +45,7 @@ class Planning:
     speculation: Speculation | None
     keeper: CacheKeeper
     administration: Administration
+    journal: CacheJournal | None = None
 
 
 def build_planning(
@@ -72,7 +75,7 @@ def build_planning(
     )
     keeper = _keeper(config, capacity, pages)
     administration = Administration(scheduler, components.policies, keeper, decisions)
-    return Planning(scheduler, pages, speculation, keeper, administration)
+    return Planning(scheduler, pages, speculation, keeper, administration, _journal(config, pages))
 
 
 def _pages(
@@ -88,6 +91,13 @@ def _pages(
     else:
         cache = RadixCache(pool, rule)
     return SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
+
+
+def _journal(config: EngineConfig, pages: SequencePages) -> CacheJournal | None:
+    """Start a journal of the prefix cache if a router needs it."""
+    if config.place.count == 1 or not isinstance(pages.cache, RadixCache):
+        return None
+    return pages.cache.start_journal()
 
 
 def _keeper(config: EngineConfig, capacity: Capacity, pages: SequencePages) -> CacheKeeper:

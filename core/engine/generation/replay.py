@@ -133,7 +133,7 @@ def _capacity(path: Path, header: RecordingHeader, config: EngineConfig) -> Capa
 
 
 def _config(header: RecordingHeader, changes: dict[str, object]) -> EngineConfig:
-    settings = header.config | changes | {"record_steps": None, "record_requests": None}
+    settings = header.config | changes | {"record_steps": None, "record_requests": None, "place": {}}
     try:
         return msgspec.convert(settings, EngineConfig)
     except msgspec.ValidationError as error:

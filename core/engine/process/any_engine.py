@@ -9,6 +9,7 @@ from llmfw.core.base.control import Answer, EngineCommand
 from llmfw.core.base.engine_info import EngineInfo, EngineStats
 from llmfw.core.base.request import TokenEvent
 from llmfw.core.base.step_sizes import StepSizes
+from llmfw.core.schedule.cache.cache_journal import CacheJournal
 
 
 class AnyEngine(Protocol):
@@ -18,6 +19,10 @@ class AnyEngine(Protocol):
     """
 
     info: EngineInfo
+
+    @property
+    def cache_journal(self) -> CacheJournal | None:
+        """Changes of the prefix cache; None if they are not recorded."""
 
     @property
     def has_own_threads(self) -> bool:

@@ -21,7 +21,7 @@ def build_engine(config: EngineConfig, registry: Registry) -> AnyEngine:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     else:
-        limit_threads()
+        limit_threads(place=config.place)
     task = choose_task(config)
     if task != "generate":
         from ..embedding.embedding_engine import EmbeddingEngine

@@ -22,7 +22,7 @@ from llmfw.core.base.control import (
 from llmfw.core.base.engine_info import ControlAnswer, EngineStats
 from llmfw.core.base.errors import LLMFWError, RequestError
 from llmfw.core.base.memory import resident_bytes
-from llmfw.core.base.request import Abort, Control, EmbedRequest, Request, ToEngine, TokenEvent
+from llmfw.core.base.request import Abort, Control, EmbedRequest, ReportQuery, Request, ToEngine, TokenEvent
 from llmfw.core.ipc.wire import failure_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def take_in(engine: AnyEngine, message: ToEngine) -> TokenEvent | EngineStats | 
         return None
     if isinstance(message, Control):
         return _control(engine, message)
+    if isinstance(message, ReportQuery):
+        return None  # an engine without a process of its own makes no reports
     return engine.stats()
 
 

@@ -22,7 +22,7 @@ from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import EngineStats, FromEngine
 from llmfw.core.base.errors import LLMFWError, UnreadableRequestError
 from llmfw.core.base.log import LogTarget, setup_logging
-from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, Request, TokenEvent
+from llmfw.core.base.request import Abort, EmbedRequest, EventBatch, ReportQuery, Request, TokenEvent
 from llmfw.core.base.step_sizes import StepSizes
 from llmfw.core.imports import garbage
 from llmfw.core.ipc.child import settle
@@ -35,6 +35,7 @@ from ..generation.stream_interval import StreamInterval
 from .connections import Client, Connections
 from .heartbeat import Heartbeat
 from .intake import take_in
+from .reporter import EngineReporter
 from .waker import Waker
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class EngineServer:
         stream_interval: number of tokens in one event, unless a request sets its own.
         heartbeat: reports progress to the client; None: progress is not reported.
         recorder: records the steps; None: they are not recorded.
+        reporter: makes reports for a router; None: the engine is the only one of its server.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class EngineServer:
         stream_interval: int = 1,
         heartbeat: Heartbeat | None = None,
         recorder: FlightRecorder | None = None,
+        reporter: EngineReporter | None = None,
     ) -> None:
         self._engine = engine
         self._connections = connections
@@ -77,6 +80,8 @@ class EngineServer:
         self._idle_seconds = 0.0
         engine.call_when_ready(alarm.ring)
         self._recorder = recorder
+        self._reporter = reporter
+        self._sizes = StepSizes(0)
         engine.call_before_steps(self._note_step)
 
     def run(self) -> None:
@@ -90,17 +95,30 @@ class EngineServer:
                     if client.is_gone:
                         self._forget(client)
                 if self._engine.has_work:
-                    self._send_events(self._interval.pass_on(self._engine.step()))
+                    self._step()
                 elif self._engine.has_background_work:
                     self._engine.do_background_work()
+                if self._reporter is not None and (report := self._reporter.take()) is not None:
+                    _say_to_all(self._connections, report)
         except Exception as error:
             logger.exception("the engine failed; it ends, and with it every open request")
             _say_to_all(self._connections, failure_of(error), last=True)
             raise SystemExit(1) from error
 
+    def _step(self) -> None:
+        """Run a step, and send its events; before them, what has changed in the prefix cache."""
+        begun = time.perf_counter()
+        events = self._engine.step()
+        if self._reporter is not None:
+            self._reporter.meter.note(self._sizes, time.perf_counter() - begun)
+            if (report := self._reporter.take()) is not None:
+                _say_to_all(self._connections, report)
+        self._send_events(self._interval.pass_on(events))
+
     def _note_step(self, sizes: StepSizes) -> None:
         """Report that a step starts, and record its sizes."""
         self._heartbeat.step(sizes.num_tokens)
+        self._sizes = sizes
         if self._recorder is not None:
             self._recorder.note_step(sizes)
 
@@ -133,6 +151,10 @@ class EngineServer:
             self._owners[message.id] = client
         elif isinstance(message, Abort):
             self._interval.forget(message.ids)
+        if isinstance(message, ReportQuery):
+            if self._reporter is not None:
+                self._send(client, self._reporter.take_whole())
+            return
         answer = take_in(self._engine, message)
         if isinstance(answer, TokenEvent):
             self._send_events([answer])
@@ -231,7 +253,7 @@ def main(build: Callable[[EngineConfig], AnyEngine] | None = None) -> None:
 
 def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End) -> None:
     _watch_parent()
-    setup_logging(launch.config.log_level, LogTarget(launch.config.log_format, launch.config.log_file))
+    setup_logging(launch.config.log_level, _log_target(launch.config))
     recorder = None if launch.flight is None else FlightRecorder(launch.flight)
     if recorder is not None:
         recorder.take_log()
@@ -249,7 +271,15 @@ def _serve(launch: Launch, build: Callable[[EngineConfig], AnyEngine], end: _End
         raise SystemExit(1) from error
     garbage.settle()
     end.engine_is_up()
-    EngineServer(engine, connections, alarm, launch.config.stream_interval, heartbeat, recorder).run()
+    reporter = EngineReporter(engine.cache_journal) if launch.config.place.count > 1 else None
+    interval = launch.config.stream_interval
+    EngineServer(engine, connections, alarm, interval, heartbeat, recorder, reporter).run()
+
+
+def _log_target(config: EngineConfig) -> LogTarget:
+    """Return where this process logs; its lines have its number if the server has several engines."""
+    number = config.place.index if config.place.count > 1 else None
+    return LogTarget(config.log_format, config.log_file, engine=number)
 
 
 def _build(config: EngineConfig) -> AnyEngine:
@@ -270,7 +300,9 @@ def _build(config: EngineConfig) -> AnyEngine:
 
         from .build import build_engine
 
-    use_device(choose_device(config.device))  # for all that this thread does, not only for steps
+    use_device(
+        choose_device(config.device, config.place)
+    )  # for all that this thread does, not only for steps
     engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
     if (
         engine.has_own_threads

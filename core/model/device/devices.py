@@ -10,16 +10,25 @@ import torch
 
 from llmfw.core.base.cgroup import memory_limit, num_cpus
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.replica_place import ReplicaPlace
+
+ALONE = ReplicaPlace()
 
 
-def choose_device(asked: str) -> torch.device:
+def choose_device(asked: str, place: ReplicaPlace = ALONE) -> torch.device:
     """Return the device to serve on; "auto" is a GPU if there is one, else the CPU.
 
-    A GPU always has an index: "auto" and "cuda" are torch's current GPU, which other threads may not share.
+    A GPU always has an index: "auto" and "cuda" are torch's current GPU, which other threads may not share. Of several
+    engines, each has a GPU of its own; the CPU is shared by all.
 
     Raises:
-        ConfigError: the name is invalid, or the device does not exist on this machine.
+        ConfigError: the name is invalid, the device does not exist on this machine, or there are fewer GPUs than engines.
     """
+    device = _device(asked)
+    return device if place.count == 1 or device.type == "cpu" else _gpu_of(place, asked)
+
+
+def _device(asked: str) -> torch.device:
     if asked == "auto":
         asked = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -39,6 +48,18 @@ def choose_device(asked: str) -> torch.device:
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device
+
+
+def _gpu_of(place: ReplicaPlace, asked: str) -> torch.device:
+    if ":" in asked:
+        raise ConfigError(
+            f"--device is {asked}, one GPU, and --replicas is {place.count}; give cuda: each engine then has a GPU of its own"
+        )
+    if (found := torch.cuda.device_count()) < place.count:
+        raise ConfigError(
+            f"--replicas is {place.count}, and there are {found} GPUs; lower it, or give --device cpu"
+        )
+    return torch.device("cuda", place.index)
 
 
 def use_device(device: torch.device) -> None:
@@ -97,16 +118,17 @@ def total_memory(device: torch.device, root: Path = Path("/")) -> int:
     return size if limit is None else min(size, limit.total)
 
 
-def limit_threads(root: Path = Path("/")) -> None:
-    """Limit torch's threads to the number of CPUs of the container, unless OMP_NUM_THREADS is set.
+def limit_threads(root: Path = Path("/"), place: ReplicaPlace = ALONE) -> None:
+    """Limit torch's threads to this engine's share of the container's CPUs, unless OMP_NUM_THREADS is set.
 
     By default, torch starts one thread per core of the machine. If a limit on CPU time lets fewer threads
     run, the others are paused in the middle of a matrix product, and the running threads wait for them.
 
     Args:
         root: the folder that holds proc and sys.
+        place: place among the engines that share the CPUs.
     """
-    count = num_cpus(root)
+    count = place.share(num_cpus(root))
     if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > count:
         torch.set_num_threads(count)
 

@@ -42,6 +42,8 @@ class CacheNode(CacheLeaf):
         groups: groups of subscriptions whose match ends at this node, by next page (see `subscriptions`);
             None: no groups.
         snapshot: snapshot of the states after the node's last token; None: there is none (see `snapshot_cache`).
+        start, start_hash: position of the node's first token, and the hash of the tokens before it, if the cache has a
+            journal (see `cache_journal`).
     """
 
     __slots__ = (
@@ -54,6 +56,8 @@ class CacheNode(CacheLeaf):
         "pages",
         "parent",
         "snapshot",
+        "start",
+        "start_hash",
     )
 
     def __init__(self, key: bytes, pages: Pages, parent: CacheNode | None, last_use: int = 0) -> None:
@@ -71,6 +75,7 @@ class CacheNode(CacheLeaf):
         self.is_timed = False
         self.groups: dict[bytes, Group] | None = None
         self.snapshot: Snapshot | None = None
+        self.start = self.start_hash = 0
 
     @property
     def num_pages(self) -> int:
@@ -335,6 +340,16 @@ class NoPrefixCache(PrefixCache):
     def evict(self, count: int) -> int:
         """Return 0."""
         return 0
+
+
+def common_bytes(key: bytes, data: bytes, position: int, page_bytes: int) -> int:
+    """Return how many leading bytes of `key`, in whole pages, equal `data` from `position` on."""
+    size = min(len(key), len(data) - position)
+    theirs = np.frombuffer(data, np.int32, size // TOKEN_BYTES, position)
+    differ = np.frombuffer(key, np.int32, size // TOKEN_BYTES) != theirs
+    index = int(differ.argmax())
+    first = index * TOKEN_BYTES if differ[index] else size
+    return first - first % page_bytes
 
 
 def concatenate(path: list[Pages]) -> Pages:

@@ -17,8 +17,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from .cache_journal import CacheJournal
 from .eviction import EvictionHeap
 from .isolated_rule import IsolatedRule
 from .prefix_cache import (
@@ -29,6 +28,7 @@ from .prefix_cache import (
     Root,
     Subscription,
     TokenIds,
+    common_bytes,
     concatenate,
 )
 from .subscriptions import Subscriptions
@@ -73,6 +73,12 @@ class RadixCache(PrefixCache):
         self._leaves = EvictionHeap(rule or IsolatedRule())
         self._parked = Subscriptions(pool.page_size)
         self._kept: dict[Subscription, None] = {}
+        self._journal: CacheJournal | None = None
+
+    def start_journal(self) -> CacheJournal:
+        """Record all changes from now on in a journal; return it. Call while the cache is empty."""
+        self._journal = CacheJournal(self._pool.page_size, self.nodes)
+        return self._journal
 
     @property
     def num_pages(self) -> int:
@@ -112,7 +118,7 @@ class RadixCache(PrefixCache):
             if child is None:
                 break
             if not data.startswith(child.key, position):
-                position += self._common_bytes(child.key, data, position)
+                position += common_bytes(child.key, data, position, self._page_bytes)
                 break
             position += len(child.key)
             node = child
@@ -194,10 +200,7 @@ class RadixCache(PrefixCache):
         return found[len(self.roots) :]
 
     def subscribe(self, token_ids: TokenIds, salt: str, index: int) -> Subscription:
-        """Start to track how much of a prompt is cached.
-
-        The returned subscription's `num_tokens` is already correct.
-        """
+        """Start to track how much of a prompt is cached; see `PrefixCache.subscribe`."""
         subscription = Subscription(token_ids, salt, index)
         root = self.roots.get(salt)
         if root is None:
@@ -264,7 +267,7 @@ class RadixCache(PrefixCache):
             if child is None:
                 break
             if not data.startswith(child.key, position):
-                child = self._split(child, self._common_bytes(child.key, data, position))
+                child = self._split(child, common_bytes(child.key, data, position, self._page_bytes))
             child.last_use = clock
             child.used_at = now
             child.floor = floor
@@ -272,15 +275,6 @@ class RadixCache(PrefixCache):
             position += len(child.key)
             node = child
         return node, path, position
-
-    def _common_bytes(self, key: bytes, data: bytes, position: int) -> int:
-        """Return how many leading bytes of `key`, in whole pages, equal `data` from `position` on."""
-        size = min(len(key), len(data) - position)
-        theirs = np.frombuffer(data, np.int32, size // TOKEN_BYTES, position)
-        differ = np.frombuffer(key, np.int32, size // TOKEN_BYTES) != theirs
-        index = int(differ.argmax())
-        first = index * TOKEN_BYTES if differ[index] else size
-        return first - first % self._page_bytes
 
     def _add_leaf(self, node: CacheNode, key: bytes, pages: Pages, salt: str) -> CacheNode:
         """Add a child to `node`, and move the subscriptions that match the new child down to it.
@@ -295,6 +289,8 @@ class RadixCache(PrefixCache):
         first = key[: self._page_bytes]
         node.children[first] = leaf
         self._num_pages += len(pages)
+        if self._journal is not None:
+            self._journal.add(leaf)
         self._leaves.add(leaf)
         if node.groups is not None:
             group = self._parked.take_waiting(node, first)
@@ -319,7 +315,7 @@ class RadixCache(PrefixCache):
         while child := node.children.get(token_ids[num_tokens : num_tokens + page_size].tobytes()):
             data = token_ids[num_tokens : num_tokens + len(child.key) // TOKEN_BYTES].tobytes()
             if data != child.key:
-                child = self._split(child, self._common_bytes(child.key, data, 0))
+                child = self._split(child, common_bytes(child.key, data, 0, self._page_bytes))
             num_tokens += len(child.key) // TOKEN_BYTES
             node = child
         return self._parked.park(subscription, node, num_tokens)
@@ -335,6 +331,8 @@ class RadixCache(PrefixCache):
         parent.children[upper.key[: self._page_bytes]] = upper
         node.key, node.pages, node.parent = node.key[at:], node.pages[num_upper:].copy(), upper
         upper.children[node.key[: self._page_bytes]] = node
+        if self._journal is not None:
+            self._journal.split(upper, node)
         return upper
 
     def _shorten(self, leaf: CacheNode, count: int) -> Pages:
@@ -343,6 +341,8 @@ class RadixCache(PrefixCache):
             self._split(leaf, len(leaf.key) - LONG * self._page_bytes)
         keep = len(leaf.pages) - count
         at = keep * self._page_bytes
+        if self._journal is not None:
+            self._journal.cut(leaf, at // TOKEN_BYTES)
         lost, first = leaf.pages[keep:], leaf.key[at : at + self._page_bytes]
         leaf.key, leaf.pages = leaf.key[:at], leaf.pages[:keep]
         if leaf.groups is not None:
@@ -380,6 +380,8 @@ class RadixCache(PrefixCache):
         """Remove a leaf from the tree; return its parent."""
         parent, first = leaf.parent, leaf.key[: self._page_bytes]
         assert parent is not None
+        if self._journal is not None:
+            self._journal.cut(leaf, 0)
         leaf.parent = None
         del parent.children[first]
         if leaf.groups is not None:

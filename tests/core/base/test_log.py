@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from llmfw.core.base.log import MAX_TEXT, LineFormatter, LineHandler
+from llmfw.core.base.log import MAX_TEXT, LineFormatter, LineHandler, LogTarget
 
 HOSTILE = "a\n[2025-01-01 00:00:00] forged\r\t\x1b[2J\x9b1A\u2028\u202e\ud800"
 
@@ -55,3 +55,14 @@ def test_a_traceback_starts_no_line(written: tuple[logging.Logger, io.StringIO])
     assert "it failed" in lines[0]
     assert all(line.startswith("  ") for line in lines[1:])
     assert not {"\x1b", "\x9b", "\r", "\u202e"} & set(stream.getvalue())
+
+
+def test_lines_of_one_of_several_engines_say_which(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.Logger("test of engines")  # noqa: LOG001
+    for form, said in (("text", "] [engine 3] a\\nb"), ("json", '"engine": 3')):
+        logger.handlers = [LogTarget(form, engine=3).handler()]
+        logger.info("a\nb")
+        assert said in capsys.readouterr().err
+    logger.handlers = [LogTarget().handler()]
+    logger.info("a")
+    assert "engine" not in capsys.readouterr().err

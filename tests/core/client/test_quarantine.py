@@ -87,6 +87,22 @@ async def test_a_crash_before_the_first_token_convicts() -> None:
     assert first.suspicion == second.suspicion == 0
 
 
+async def test_an_early_crash_elsewhere_convicts_no_runner() -> None:
+    """After a crash, the suspect was sent to another engine, where others run that were in no crash."""
+    guilty, runner = some(2)
+    Quarantine().judge([guilty], CRASH)
+    rig = Rig(runner)
+    await rig.run_again()
+    await rig.token(runner)
+    rig.ask(guilty)
+    await asyncio.sleep(0.01)
+    assert rig.in_flight == [runner, guilty]
+    rig.quarantine.judge(rig.in_flight, CRASH)
+    assert guilty.is_convicted
+    assert not runner.is_convicted
+    assert runner.suspicion == 0
+
+
 async def test_requests_without_a_token_are_tried_first() -> None:
     late, early = some(2)
     rig = Rig(late, early)

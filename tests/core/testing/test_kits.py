@@ -452,6 +452,18 @@ TOKEN_SAMPLERS = {
     "FailsWithNaN": "test_rows_without_probabilities_get_valid_tokens",
 }
 
+ROUTERS = {
+    "ReturnsTheNumber": "test_the_choice_is_one_of_the_engines",
+    "TakesNumbersForPlaces": "test_missing_engines_are_not_chosen",
+    "SticksToItsFirstChoice": "test_missing_engines_are_not_chosen",
+    "DividesBySpeed": "test_engines_not_measured_yet_are_no_fault",
+    "PrefersTheFirst": "test_idle_engines_all_get_requests",
+    "SortsInPlace": "test_the_engines_are_not_changed",
+    "CountsInBytes": "test_extreme_numbers_are_no_fault",
+    "KeepsEverySession": "test_nothing_is_kept_of_ended_requests",
+    "Ponders": "test_a_choice_costs_little",
+}
+
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -476,6 +488,7 @@ BROKEN = {
     "broken_quantized_formats": QUANTIZED_FORMATS,
     "broken_model_adapters": MODEL_ADAPTERS,
     "broken_token_samplers": TOKEN_SAMPLERS,
+    "broken_routers": ROUTERS,
 }
 NUM_TRIED = of_length(2, 100)  # of each kit
 NUM_PROCESSES = of_length(1, len(BROKEN))  # all together may take longer than a test may

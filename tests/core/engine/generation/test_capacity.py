@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from transformers import LlamaConfig
 
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.replica_place import ReplicaPlace
 from llmfw.core.engine.generation import capacity
 from llmfw.core.engine.generation.capacity import Capacity, decide_capacity, shape_of
 from llmfw.core.model.models import LoadedModel
@@ -75,6 +77,26 @@ def test_too_many_tokens_are_refused_before_allocation(
         decide_capacity(config, llama, torch.device("cpu"))
     fitting = EngineConfig(model="m", max_total_tokens=131072)
     assert decide_capacity(fitting, llama, torch.device("cpu")).num_pages == 131072
+
+
+def test_engines_share_a_cpu_s_memory(monkeypatch: pytest.MonkeyPatch, llama: LoadedModel) -> None:
+    """Also if they are measured before the other engine has its weights."""
+    monkeypatch.setattr(capacity, "total_memory", lambda _: 200 * GIB)
+    monkeypatch.setattr(capacity, "available_memory", lambda _: 100 * GIB - 16 * 10**9)
+    cpu, token_bytes = torch.device("cpu"), 131072
+    config = EngineConfig(model="m", mem_fraction_static=1.0)
+    alone = decide_capacity(config, llama, cpu).num_pages * token_bytes
+    assert alone == pytest.approx(100 * GIB - 16 * 10**9, rel=0.001)
+    half = msgspec.structs.replace(config, place=ReplicaPlace(1, 2))
+    shared = decide_capacity(half, llama, cpu).num_pages * token_bytes
+    assert 2 * shared == pytest.approx(100 * GIB - 2 * 16 * 10**9, rel=0.001)
+    narrow = msgspec.structs.replace(half, mem_fraction_static=0.2)
+    assert decide_capacity(narrow, llama, cpu).num_pages * token_bytes == pytest.approx(
+        0.1 * 200 * GIB - 16 * 10**9, rel=0.001
+    )
+    tight = msgspec.structs.replace(half, max_total_tokens=int(shared / token_bytes) + 1000)
+    with pytest.raises(ConfigError, match="lower it"):
+        decide_capacity(tight, llama, cpu)
 
 
 def test_page_tables_are_refused_before_they_are_allocated(

@@ -82,7 +82,7 @@ def test_the_engine_process_uses_its_device(monkeypatch: pytest.MonkeyPatch) -> 
     """The device stays current after the engine is built, and is chosen before."""
     calls: list[object] = []
     devices = "llmfw.core.model.device.devices"
-    monkeypatch.setattr(f"{devices}.choose_device", lambda asked: torch.device(asked))
+    monkeypatch.setattr(f"{devices}.choose_device", lambda asked, place: torch.device(asked))
     monkeypatch.setattr(f"{devices}.use_device", calls.append)
 
     def build_fails(*_: object) -> None:

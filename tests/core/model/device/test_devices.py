@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from llmfw.core.model.device.devices import available_memory, limit_threads, total_memory
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.replica_place import ReplicaPlace
+from llmfw.core.model.device import devices
+from llmfw.core.model.device.devices import available_memory, choose_device, limit_threads, total_memory
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -62,3 +65,28 @@ def test_threads_follow_the_container_s_limit(root: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("OMP_NUM_THREADS")
     limit_threads(root)
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.usefixtures("threads")
+def test_engines_share_the_container_s_threads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(devices, "num_cpus", lambda root: 5)
+    found = []
+    for index in range(2):
+        torch.set_num_threads(6)
+        limit_threads(root, ReplicaPlace(index, 2))
+        found.append(torch.get_num_threads())
+    assert found == [2, 3]
+
+
+def test_each_engine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    places = [ReplicaPlace(index, 2) for index in range(2)]
+    assert [str(choose_device("auto", place)) for place in places] == ["cuda:0", "cuda:1"]
+    assert choose_device("cpu", places[1]) == CPU
+    with pytest.raises(ConfigError, match="--replicas is 3, and there are 2 GPUs"):
+        choose_device("cuda", ReplicaPlace(0, 3))
+    with pytest.raises(ConfigError, match="--device is cuda:1, one GPU, and --replicas is 2"):
+        choose_device("cuda:1", places[0])

@@ -1,0 +1,80 @@
+"""What an engine has reported of its prefix cache and its speed."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Container, Sequence
+
+from llmfw.core.base.engine_info import EngineReport
+
+logger = logging.getLogger(__name__)
+
+
+class CacheMirror:
+    """Holds the hashes of the prefixes that an engine has cached, as of its last report.
+
+    It has as many entries as the engine has blocks of tokens in its cache. If a report is missing, it forgets all, and asks for a
+    whole report; until that comes, it knows of no prefix.
+
+    Args:
+        ask: function that asks the engine for a whole report; must not block.
+
+    Attributes:
+        block: number of tokens of a block; 0: nothing has been reported, or the engine caches no prefixes.
+        tokens_per_s: prompt tokens that the engine computes per second; 0.0: not measured yet.
+        num_gaps: number of times that a report was missing.
+    """
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self.block = 0
+        self.tokens_per_s = 0.0
+        self.num_gaps = 0
+        self._ask = ask
+        self._held: set[int] = set()
+        self._number = 0
+        self._waits = False
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def take(self, report: EngineReport) -> None:
+        """Apply a report."""
+        self.tokens_per_s = report.tokens_per_s
+        if report.is_whole:
+            self._held = set(array("Q", report.added))
+            self._waits = False
+        elif self._waits:
+            return
+        elif report.number != self._number + 1:
+            self._note_gap(report)
+            return
+        else:
+            self._held.difference_update(array("Q", report.removed))
+            self._held.update(array("Q", report.added))
+        self.block, self._number = report.block, report.number
+
+    def num_matched(self, hashes: Sequence[int]) -> int:
+        """Return how many leading blocks of a prompt are cached.
+
+        Args:
+            hashes: hash of each prefix of the prompt that ends with a block.
+        """
+        return num_held(hashes, self._held)
+
+    def _note_gap(self, report: EngineReport) -> None:
+        logger.warning(
+            "Report %d of an engine came after report %d; all is asked for again", report.number, self._number
+        )
+        self.num_gaps += 1
+        self._held = set()
+        self._waits = True
+        self._ask()
+
+
+def num_held(hashes: Sequence[int], held: Container[int]) -> int:
+    """Return how many leading hashes are held, if with each hash all before it are held, too. Looks at few of them."""
+    if not hashes or hashes[0] not in held:  # most engines have nothing of most prompts
+        return 0
+    return bisect_left(hashes, True, key=lambda each: each not in held)

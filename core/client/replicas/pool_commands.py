@@ -1,0 +1,186 @@
+"""Administrators' commands to several engines: which engines get them, and what their answers are together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from llmfw.core.base.control import (
+    Answer,
+    CacheView,
+    Command,
+    FlushCache,
+    GetMemory,
+    GetPolicy,
+    GetTrace,
+    LogLevelInfo,
+    MemoryInfo,
+    PinInfo,
+    PinPrefix,
+    PolicyInfo,
+    RequestTrace,
+    SetLogLevel,
+    SetPolicy,
+    UnpinPrefix,
+    ViewCache,
+)
+from llmfw.core.base.errors import EngineDeadError, LLMFWError, NotFoundError, RequestError
+
+from .merged import merged_memory, merged_policy, merged_view
+from .pool_pins import PoolPins
+from .replica import Replica
+
+AnswerT = TypeVar("AnswerT")
+SHOWN_PREFIXES = 50
+
+
+class PoolCommands:
+    """Carries out commands on all engines that run.
+
+    Policy and log level are also set on engines that are being restarted, once they run. A command that an engine
+    refuses is undone on the others.
+
+    Args:
+        replicas: all engines.
+    """
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        self._replicas = replicas
+        self._pins = PoolPins()
+        self._changing = asyncio.Lock()
+
+    async def carry_out(self, command: Command) -> Answer:
+        """Carry out a command other than `Sleep` and `Wake`; raises as `EngineClient.control` does."""
+        match command:
+            case GetPolicy():
+                return merged_policy(list((await self._all(command, PolicyInfo)).values()))
+            case SetPolicy():
+                async with self._changing:
+                    return await self._set_policy(command)
+            case SetLogLevel():
+                await self._all(command, LogLevelInfo)
+                self._remember(command)
+                return LogLevelInfo(command.level)
+            case ViewCache():
+                return self._view(await self._all(command, CacheView), command.most)
+            case FlushCache():
+                if command.only_idle:
+                    self._check_idle()
+                return self._view(await self._all(command, CacheView), SHOWN_PREFIXES)
+            case PinPrefix():
+                return self._pins.add(await self._pin(command))
+            case UnpinPrefix():
+                return await self._unpin(command)
+            case GetTrace():
+                return await self._trace(command)
+            case GetMemory():
+                return merged_memory(list((await self._all(command, MemoryInfo)).values()))
+            case _:
+                raise AssertionError(f"{command} is not for the engines")
+
+    async def _set_policy(self, command: SetPolicy) -> PolicyInfo:
+        before = await self._all(GetPolicy(), PolicyInfo)
+        try:
+            after = await self._all(command, PolicyInfo)
+        except LLMFWError:
+            for index, policy in before.items():
+                await self._undo(index, SetPolicy(policy.name, policy.options))
+            raise
+        self._remember(command)
+        return merged_policy(list(after.values()))
+
+    def _remember(self, command: Command) -> None:
+        for replica in self._replicas:
+            replica.client.remember(command)
+
+    async def _pin(self, command: PinPrefix) -> dict[int, PinInfo]:
+        done: dict[int, PinInfo] = {}
+        try:
+            for replica in self._running():
+                done |= await self._each([replica.index], command, PinInfo)
+        except LLMFWError:
+            for index, pin in done.items():
+                await self._undo(index, UnpinPrefix(pin.id))
+            raise
+        if not done:
+            raise EngineDeadError("all engines ended meanwhile")
+        return done
+
+    async def _unpin(self, command: UnpinPrefix) -> PinInfo:
+        pins: list[PinInfo] = []
+        for index, pin_id in self._pins.take(command.id).items():
+            try:
+                pins += (await self._each([index], UnpinPrefix(pin_id), PinInfo)).values()
+            except NotFoundError:  # the engine has been restarted, or the time is over there
+                continue
+        if not pins:
+            raise NotFoundError(f"no prefix is pinned as {command.id!r}; its time may be over", param="id")
+        return PinInfo(command.id, pins[0].num_tokens, min(pin.num_cached for pin in pins), 0.0)
+
+    async def _trace(self, command: GetTrace) -> RequestTrace:
+        """Return the latest trace of a request, which may have been sent to one engine after the other."""
+        found: list[RequestTrace] = []
+        missing: NotFoundError | None = None
+        for replica in self._running():
+            try:
+                found += (await self._each([replica.index], command, RequestTrace)).values()
+            except NotFoundError as error:
+                missing = error
+        if not found:
+            raise missing or EngineDeadError("all engines ended meanwhile")
+        return max(found, key=lambda trace: trace.arrived_at)
+
+    def _view(self, views: Mapping[int, CacheView], most: int) -> CacheView:
+        pins = self._pins.of(views, are_all=len(views) == len(self._replicas))
+        return merged_view(views, pins, most)
+
+    def _check_idle(self) -> None:
+        waiting = sum(replica.load.num_waiting for replica in self._replicas)
+        running = sum(replica.load.num_running for replica in self._replicas)
+        if running or waiting:
+            raise RequestError(
+                f"{running} requests run and {waiting} wait; the whole cache can be emptied once they have ended: try again "
+                "then, or use POST /admin/cache/flush, which leaves what they hold",
+                code="requests_running",
+            )
+
+    async def _all(self, command: Command, kind: type[AnswerT]) -> dict[int, AnswerT]:
+        """Return the answers of all engines that run, by number; raise the first refusal."""
+        answers = await self._each([replica.index for replica in self._running()], command, kind)
+        if not answers:
+            raise EngineDeadError("all engines ended meanwhile")
+        return answers
+
+    def _running(self) -> list[Replica]:
+        """Return the engines that take commands now; if there is none, the first one, whose error tells why."""
+        return [replica for replica in self._replicas if replica.is_usable] or [self._replicas[0]]
+
+    async def _each(
+        self, indexes: Iterable[int], command: Command, kind: type[AnswerT]
+    ) -> dict[int, AnswerT]:
+        """Return the answers of these engines, without those that end meanwhile if there are others."""
+        indexes = list(indexes)
+        found = await asyncio.gather(
+            *(self._replicas[index].client.control(command) for index in indexes), return_exceptions=True
+        )
+        answers: dict[int, AnswerT] = {}
+        for index, answer in zip(indexes, found, strict=True):
+            if isinstance(answer, BaseException):
+                if not isinstance(answer, EngineDeadError) or len(self._running_others(index)) == 0:
+                    raise answer
+            else:
+                assert isinstance(answer, kind), f"engine {index} answered {command!r} by {answer!r}"
+                answers[index] = answer
+        return answers
+
+    def _running_others(self, index: int) -> list[Replica]:
+        return [each for each in self._replicas if each.is_usable and each.index != index]
+
+    async def _undo(self, index: int, command: Command) -> None:
+        """Send a command that undoes another. An engine that has ended needs no undoing."""
+        try:
+            await self._replicas[index].client.control(command)
+        except LLMFWError as error:
+            if not isinstance(error, EngineDeadError):
+                raise

@@ -1,0 +1,67 @@
+"""The sleep of all engines of a pool at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from llmfw.core.base.control import Answer, GetMemory, Sleep, Wake
+from llmfw.core.base.errors import ConflictError, EngineError
+
+from ..client import EngineClient
+from ..sleeping import EngineSleep
+from .replica import Replica
+
+NOW_S = 5.0
+"""Seconds that an engine without live requests may take to fall asleep."""
+
+
+class PoolSleep:
+    """Lets all engines fall asleep, or none.
+
+    Args:
+        replicas: all engines.
+
+    Attributes:
+        gate: refuses new requests, and knows which requests a sleep waits for.
+    """
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        self._replicas = replicas
+        self.gate = EngineSleep()
+
+    async def enter(self, pool: EngineClient, num_live: Callable[[], int], command: Sleep) -> Answer:
+        """Wait until no live request runs on any engine; then end all processes; return their memory.
+
+        Raises:
+            ConflictError: requests still run, or an engine is being restarted; all engines stay awake.
+            NotReadyError: the engines sleep already.
+        """
+        async with self.gate.changing:
+            if self.gate.is_asleep and self.gate.refusal is not None:
+                raise self.gate.refusal
+            running = [replica for replica in self._replicas if replica.client.failure is None]
+            if any(not replica.is_usable for replica in running):
+                raise ConflictError(
+                    "an engine is being restarted, and all stay awake; try again later",
+                    code="engine_restarting",
+                    passing=True,
+                )
+            memory = await self.gate.enter(pool, num_live, command.timeout_s)
+            try:
+                await asyncio.gather(*(replica.client.control(Sleep(NOW_S)) for replica in running))
+            except EngineError:
+                await self._wake_all()
+                raise
+            return memory
+
+    async def leave(self, pool: EngineClient) -> Answer:
+        """Start all processes that sleep, and wait until they are ready; return their memory."""
+        async with self.gate.changing:
+            await self._wake_all()
+            return await pool.control(GetMemory())
+
+    async def _wake_all(self) -> None:
+        running = [replica for replica in self._replicas if replica.client.failure is None]
+        await asyncio.gather(*(replica.client.control(Wake()) for replica in running))
+        self.gate.end()

@@ -1,0 +1,31 @@
+"""The hashes of a request's prompt by which engines report what they have cached."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from llmfw.core.base.request import EmbedRequest, Request
+
+
+def prompt_hashes(request: Request | EmbedRequest, block: int) -> Sequence[int]:
+    """Return the hash of each prefix of a request's prompt that ends with a block.
+
+    Empty for requests that take nothing from the prefix cache, and for prompts that the engine will refuse.
+
+    Args:
+        block: number of tokens of a block; 0: the engines cache no prefixes.
+    """
+    if isinstance(request, EmbedRequest) or request.prompt_logprobs is not None:
+        return ()
+    if block == 0 or len(request.prompt) < block:
+        return ()
+    import numpy as np  # a server with one engine does not need it
+
+    from llmfw.core.schedule.cache.prefix_hash import block_hashes
+
+    try:
+        tokens = np.frombuffer(array("i", request.prompt), np.int32)
+    except (OverflowError, TypeError):  # no token ids; a plugin's route may send anything
+        return ()
+    return block_hashes(tokens, request.cache_salt, block)

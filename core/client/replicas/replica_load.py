@@ -1,0 +1,77 @@
+"""The requests that one of several engines has now, as the process that sends them knows it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+
+class Place:
+    """A request that was sent to an engine.
+
+    Args:
+        num_tokens: number of tokens of its prompt that the engine has to compute.
+        hashes: hash of each prefix of its prompt that ends with a block.
+        deferrable: whether the engine prefers other requests.
+
+    Attributes:
+        is_waiting: whether the engine has not answered yet.
+    """
+
+    __slots__ = ("deferrable", "hashes", "is_waiting", "num_tokens")
+
+    def __init__(self, num_tokens: int, hashes: Sequence[int] = (), *, deferrable: bool = False) -> None:
+        self.num_tokens = num_tokens
+        self.hashes = hashes
+        self.deferrable = deferrable
+        self.is_waiting = True
+
+
+class ReplicaLoad:
+    """Counts the requests of one engine.
+
+    Attributes:
+        num_waiting: number of requests without output.
+        num_running: number of requests with output.
+        queued_tokens: number of prompt tokens that the waiting ones need computed.
+        deferrable_tokens: number of these that deferrable requests need.
+        last_chosen: turn in which the engine was chosen last.
+        awaited: prefixes of the prompts of the waiting requests, with how many of these have each. The engine computes each of
+            them once.
+    """
+
+    def __init__(self) -> None:
+        self.num_waiting = 0
+        self.num_running = 0
+        self.queued_tokens = self.deferrable_tokens = 0
+        self.last_chosen = 0
+        self.awaited: Counter[int] = Counter()
+
+    def enter(self, place: Place) -> None:
+        """Count a request that is sent to the engine."""
+        self.num_waiting += 1
+        self._count(place, place.num_tokens)
+        self.awaited.update(place.hashes)
+
+    def answered(self, place: Place) -> None:
+        """Record that a request has output. Further calls do nothing."""
+        if place.is_waiting:
+            place.is_waiting = False
+            self.num_waiting -= 1
+            self.num_running += 1
+            self._count(place, -place.num_tokens)
+            for each in place.hashes:
+                if self.awaited[each] == 1:
+                    del self.awaited[each]
+                else:
+                    self.awaited[each] -= 1
+
+    def leave(self, place: Place) -> None:
+        """Forget a request that has ended. Call once."""
+        self.answered(place)
+        self.num_running -= 1
+
+    def _count(self, place: Place, num_tokens: int) -> None:
+        self.queued_tokens += num_tokens
+        if place.deferrable:
+            self.deferrable_tokens += num_tokens

@@ -1,0 +1,84 @@
+"""Sends each request to an engine: the one that it names, the one of its companions, or the one that the router chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core.base.errors import EngineRestartingError, RequestError
+from llmfw.core.base.request import EmbedRequest, Request
+from llmfw.core.interfaces.router import RoutedRequest
+
+from .companions import Companions
+from .isolated_router import IsolatedRouter
+from .prompt_hashes import prompt_hashes
+from .replica import Replica
+from .replica_load import Place
+
+
+class Routing:
+    """Chooses engines, and counts the requests that go to each.
+
+    Args:
+        replicas: all engines.
+        router: chooses the engine of a request.
+    """
+
+    def __init__(self, replicas: Sequence[Replica], router: IsolatedRouter) -> None:
+        self._replicas = replicas
+        self._router = router
+        self._companions = Companions()
+        self._turns = 0
+
+    def enter(self, request: Request | EmbedRequest, usable: Sequence[Replica]) -> tuple[Replica, Place]:
+        """Return the engine for a request, and the request's place there.
+
+        Args:
+            usable: engines that take requests now, at least one.
+
+        Raises:
+            RequestError: the request names an engine that does not exist.
+            EngineRestartingError: the request names an engine that does not take requests now.
+        """
+        num_tokens = num_tokens_of(request)
+        block = max(replica.client.mirror.block for replica in usable) if self._router.needs_matches else 0
+        hashes = prompt_hashes(request, block)
+        replica = self._named(request) or self._companion(request, usable)
+        if replica is None:
+            views = [each.view(hashes, num_tokens, deferrable=request.deferrable) for each in usable]
+            view = self._router.choose(_routed(request, num_tokens), views)
+            replica = self._replicas[view.index]
+            self._companions.note(request, replica)
+        else:
+            view = replica.view(hashes, num_tokens, deferrable=request.deferrable)
+        self._turns += 1
+        replica.load.last_chosen = self._turns
+        place = Place(num_tokens - view.match_tokens, hashes, deferrable=request.deferrable)
+        replica.load.enter(place)
+        return replica, place
+
+    def _named(self, request: Request | EmbedRequest) -> Replica | None:
+        wanted = None if isinstance(request, EmbedRequest) else request.replica
+        if wanted is None:
+            return None
+        if not 0 <= wanted < len(self._replicas):
+            raise RequestError(
+                f"replica is {wanted}; this server has engines from 0 to {len(self._replicas) - 1}",
+                param="replica",
+            )
+        if not (replica := self._replicas[wanted]).is_usable:
+            raise EngineRestartingError(replica.client.outage or "the engine sleeps")
+        return replica
+
+    def _companion(self, request: Request | EmbedRequest, usable: Sequence[Replica]) -> Replica | None:
+        found = self._companions.replica_of(request)
+        return found if found is not None and found in usable else None
+
+
+def num_tokens_of(request: Request | EmbedRequest) -> int:
+    """Return the number of tokens of a request's prompt, or of all its prompts."""
+    return sum(map(len, request.prompts)) if isinstance(request, EmbedRequest) else len(request.prompt)
+
+
+def _routed(request: Request | EmbedRequest, num_tokens: int) -> RoutedRequest:
+    salt = "" if isinstance(request, EmbedRequest) else request.cache_salt
+    return RoutedRequest(num_tokens, request.tenant, salt, request.deferrable)

@@ -1,0 +1,57 @@
+"""Creates the client of a server's engines, one or several, from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.replica_place import ReplicaPlace
+from llmfw.core.plugin.registry import Registry
+
+from ..launched import LaunchedEngineClient
+from ..process import ProcessEngineClient
+from ..restarts import RestartPolicy
+from ..supervisor import SupervisedEngineClient
+from .isolated_router import build_router
+from .pool import EnginePool
+
+NewLife = Callable[[EngineConfig], ProcessEngineClient]
+"""Creates the client of one engine process."""
+
+SEED_STEP = 0x9E3779B97F4A7C15
+"""Distance between the seeds of two engines; odd, so that no two of 2**63 are the same."""
+
+
+def engine_client(
+    engine: EngineConfig, server: ServerConfig, registry: Registry, new_life: NewLife
+) -> LaunchedEngineClient:
+    """Return the client of `--replicas` engines. One engine has no pool around it.
+
+    Raises:
+        ConfigError, ComponentError: as in `build_router`.
+    """
+    policy, count = RestartPolicy.of(server), server.replicas
+    if count == 1:
+        return SupervisedEngineClient(partial(new_life, engine), policy)
+    router = build_router(registry, server.router, server.options)
+    configs = [config_of(engine, ReplicaPlace(index, count)) for index in range(count)]
+    clients = [SupervisedEngineClient(partial(new_life, config), policy) for config in configs]
+    return EnginePool(clients, router, engine.max_tenant_requests)
+
+
+def config_of(engine: EngineConfig, place: ReplicaPlace) -> EngineConfig:
+    """Return the settings of one of several engines: a place, a seed and recordings of its own."""
+    return msgspec.structs.replace(
+        engine,
+        place=place,
+        random_seed=(engine.random_seed + place.index * SEED_STEP) % 2**63,
+        record_requests=_file_of(engine.record_requests, place),
+        record_steps=_file_of(engine.record_steps, place),
+    )
+
+
+def _file_of(path: str | None, place: ReplicaPlace) -> str | None:
+    return None if path is None else f"{path}.{place.index}"

@@ -1,0 +1,61 @@
+"""Hashes of prompts' prefixes, by which engines tell routers what their prefix caches hold.
+
+The hash of a prefix is the sum, modulo 2**64, of a number for each of its tokens and their positions, and of one for the cache salt. So
+the hashes of all prefixes of a prompt come from one pass. They are not cryptographic: a collision, whether by chance or on purpose,
+makes a router misjudge the length of a match. It shares no cached prefix, since the cache itself compares tokens.
+
+The mixing function is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+MIN_BLOCK = 16
+"""Least number of tokens of a block. Prefixes are reported in whole blocks, so a match is known to this many tokens."""
+
+Hashes = npt.NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def block_size(page_size: int) -> int:
+    """Return the number of tokens of a block: whole pages, and at least MIN_BLOCK tokens."""
+    return -(-MIN_BLOCK // page_size) * page_size
+
+
+def hash_of_salt(salt: str) -> int:
+    """Return the hash of the empty prefix of prompts with this cache salt."""
+    return int.from_bytes(blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def prefix_hashes(token_ids: npt.NDArray[np.int32], start: int, start_hash: int) -> Hashes:
+    """Return the hash of the prefix that ends after each of some tokens: [n].
+
+    Args:
+        token_ids: tokens of a prompt from position `start` on: [n].
+        start_hash: hash of the tokens before them.
+    """
+    count = len(token_ids)
+    mixed = np.arange(start + 1, start + 1 + count, dtype=np.uint64)
+    mixed *= _GOLDEN
+    mixed += token_ids.view(np.uint32)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= _FIRST
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _SECOND
+    mixed ^= mixed >> np.uint64(31)
+    sums: Hashes = np.cumsum(mixed, dtype=np.uint64)
+    sums += np.uint64(start_hash)
+    return sums
+
+
+def block_hashes(token_ids: npt.NDArray[np.int32], salt: str, block: int) -> list[int]:
+    """Return the hash of each prefix of a prompt that ends with a block."""
+    whole = token_ids[: len(token_ids) - len(token_ids) % block]
+    found: list[int] = prefix_hashes(whole, 0, hash_of_salt(salt))[block - 1 :: block].tolist()
+    return found

@@ -1,0 +1,14 @@
+"""The router `round-robin`: one engine after the other, whatever they have to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core import ReplicaView, RoutedRequest, Router
+
+
+class RoundRobin(Router):
+    """Chooses the engine that was not chosen for the longest time. For comparisons, and requests that are all alike."""
+
+    def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
+        return min(replicas, key=lambda replica: replica.last_chosen)

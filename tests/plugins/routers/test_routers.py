@@ -1,0 +1,120 @@
+"""The bundled routers, held to the promises of the interface, and to what each is for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from llmfw.core import ReplicaView, RoutedRequest, Router
+from llmfw.core.testing import RouterTests
+from llmfw.core.testing.routers import play
+from llmfw.plugins.routers.load import Load
+from llmfw.plugins.routers.prefix import Prefix
+from llmfw.plugins.routers.round_robin import RoundRobin
+from llmfw.plugins.routers.session import Session
+
+OPTIONS = Router.Options()
+
+
+class TestLoad(RouterTests):
+    @pytest.fixture
+    def router(self) -> Router:
+        return Load(OPTIONS)
+
+
+class TestPrefix(RouterTests):
+    @pytest.fixture
+    def router(self) -> Router:
+        return Prefix(OPTIONS)
+
+
+class TestRoundRobin(RouterTests):
+    @pytest.fixture
+    def router(self) -> Router:
+        return RoundRobin(OPTIONS)
+
+
+class TestSession(RouterTests):
+    @pytest.fixture
+    def router(self) -> Router:
+        return Session(OPTIONS)
+
+
+def test_only_prefix_needs_matches() -> None:
+    assert [kind.needs_matches for kind in (Prefix, Load, RoundRobin, Session)] == [True, False, False, False]
+
+
+def test_without_a_tenant_sessions_follow_load() -> None:
+    busy, idle = ReplicaView(0, queued_tokens=9), ReplicaView(1)
+    for request in (RoutedRequest(5), RoutedRequest(50)):
+        assert Session(OPTIONS).choose(request, [busy, idle]) is idle
+    salted = [RoutedRequest(5, "", f"salt {i}") for i in range(20)]
+    assert {Session(OPTIONS).choose(each, [busy, idle]).index for each in salted} == {0, 1}
+
+
+def test_waiting_and_running_requests_both_count() -> None:
+    """Among engines with as many queued tokens."""
+    both, running = ReplicaView(0, num_waiting=3, num_running=4), ReplicaView(1, num_running=5, last_chosen=9)
+    for router in (Load(OPTIONS), Prefix(OPTIONS)):
+        assert router.choose(RoutedRequest(10), [both, running]) is running
+
+
+def test_load_counts_tokens_before_requests() -> None:
+    many, long = ReplicaView(0, num_waiting=5, queued_tokens=50), ReplicaView(1, 1, 0, 4000)
+    assert Load(OPTIONS).choose(RoutedRequest(10), [many, long]) is many
+    decoding = ReplicaView(0, num_running=9)
+    idle = ReplicaView(1)
+    assert Load(OPTIONS).choose(RoutedRequest(10), [decoding, idle]) is idle
+
+
+def test_round_robin_takes_each_in_turn() -> None:
+    assert play(RoundRobin(OPTIONS), [RoutedRequest(5)] * 7, num_replicas=3) == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_sessions_stay_and_are_spread() -> None:
+    router, views = Session(OPTIONS), [ReplicaView(index) for index in range(4)]
+    requests = [RoutedRequest(5, f"tenant {i}") for i in range(400)]
+    homes = [router.choose(request, views).index for request in requests]
+    assert [router.choose(request, views[::-1]).index for request in requests] == homes
+    assert min(Counter(homes).values()) > 60
+    without_last = [router.choose(request, views[:3]).index for request in requests]
+    assert all(after == home for home, after in zip(homes, without_last, strict=True) if home != 3)
+    assert len({after for home, after in zip(homes, without_last, strict=True) if home == 3}) == 3
+
+
+def test_salts_are_sessions_too() -> None:
+    router, views = Session(OPTIONS), [ReplicaView(index) for index in range(8)]
+    homes = {router.choose(RoutedRequest(5, "one", f"salt {i}"), views).index for i in range(40)}
+    assert len(homes) > 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "chosen"),
+    [
+        ({"match_tokens": 800}, {}, 0),  # a match, both idle
+        ({"match_tokens": 800, "queued_tokens": 1_500}, {}, 0),  # 1500 + 2 * 200 < 2 * 1000
+        ({"match_tokens": 800, "queued_tokens": 1_700}, {}, 1),
+        ({"queued_tokens": 500, "tokens_per_s": 4000.0}, {"tokens_per_s": 1000.0}, 0),  # 0.625 s, 2 s
+        ({"queued_tokens": 500}, {"tokens_per_s": 1000.0}, 1),  # not measured: as fast as the others
+        ({"queued_tokens": 400, "tokens_per_s": 0.5}, {"queued_tokens": 500, "tokens_per_s": 0.5}, 0),
+        ({"queued_tokens": 1_900}, {"queued_tokens": 0, "tokens_per_s": 500.0}, 1),  # 7.8 s, 4 s
+        ({"match_tokens": 500, "queued_tokens": 100, "tokens_per_s": 0.25}, {"tokens_per_s": 0.5}, 1),
+        ({"last_chosen": 3}, {"last_chosen": 2}, 1),
+        ({"num_running": 3}, {"last_chosen": 2}, 1),
+    ],
+)
+def test_prefix_chooses_the_fewest_seconds(
+    first: dict[str, float], second: dict[str, float], chosen: int
+) -> None:
+    views = [ReplicaView(0, **first), ReplicaView(1, **second)]  # type: ignore[arg-type]
+    assert Prefix(OPTIONS).choose(RoutedRequest(1000), views).index == chosen
+
+
+def test_unmeasured_engines_count_as_the_mean() -> None:
+    """(800 + 2 x 100) / 1000 s, against 1.3 s and 1.5 s."""
+    unmeasured = ReplicaView(0, queued_tokens=800)
+    measured = [ReplicaView(1, queued_tokens=450, tokens_per_s=500.0), ReplicaView(2, 0, 0, 2050, 0, 1500.0)]
+    assert Prefix(OPTIONS).choose(RoutedRequest(100), [unmeasured, *measured]) is unmeasured
+    busier = ReplicaView(0, queued_tokens=1400)
+    assert Prefix(OPTIONS).choose(RoutedRequest(100), [busier, *measured]) is measured[0]
