@@ -12,6 +12,8 @@ import pluggy
 
 if TYPE_CHECKING:
     from .base.config import ServerConfig as ServerConfig
+    from .base.control import AdapterInfo as AdapterInfo
+    from .base.control import AdapterList as AdapterList
     from .base.control import Answer as Answer
     from .base.control import CacheView as CacheView
     from .base.control import Command as Command
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from .base.control import GetMemory as GetMemory
     from .base.control import GetPolicy as GetPolicy
     from .base.control import GetTrace as GetTrace
+    from .base.control import ListAdapters as ListAdapters
+    from .base.control import LoadAdapter as LoadAdapter
     from .base.control import LogLevelInfo as LogLevelInfo
     from .base.control import MemoryInfo as MemoryInfo
     from .base.control import PinInfo as PinInfo
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from .base.control import SetPolicy as SetPolicy
     from .base.control import Sleep as Sleep
     from .base.control import TraceEntry as TraceEntry
+    from .base.control import UnloadAdapter as UnloadAdapter
     from .base.control import UnpinPrefix as UnpinPrefix
     from .base.control import ViewCache as ViewCache
     from .base.control import Wake as Wake
@@ -184,6 +189,8 @@ hookimpl = pluggy.HookimplMarker("llmfw")
 
 _HOMES = {
     ".base.control": (
+        "AdapterInfo",
+        "AdapterList",
         "Answer",
         "CacheView",
         "Command",
@@ -191,17 +198,20 @@ _HOMES = {
         "GetMemory",
         "GetPolicy",
         "GetTrace",
+        "ListAdapters",
+        "LoadAdapter",
         "LogLevelInfo",
         "MemoryInfo",
         "PinInfo",
         "PinPrefix",
         "PolicyInfo",
-        "RequestTrace",
-        "TraceEntry",
         "PrefixInfo",
+        "RequestTrace",
         "SetLogLevel",
         "SetPolicy",
         "Sleep",
+        "TraceEntry",
+        "UnloadAdapter",
         "UnpinPrefix",
         "ViewCache",
         "Wake",
@@ -275,25 +285,11 @@ _HOMES = {
         "ENDED",
         "LineResult",
     ),
-    ".interfaces.chat_template": (
-        "ChatTemplate",
-        "Message",
-    ),
-    ".interfaces.drafter": (
-        "DraftedRequest",
-        "Drafter",
-        "SequenceDrafter",
-    ),
-    ".interfaces.file_store": (
-        "Describe",
-        "FileRecord",
-        "FileStore",
-    ),
+    ".interfaces.chat_template": ("ChatTemplate", "Message"),
+    ".interfaces.drafter": ("DraftedRequest", "Drafter", "SequenceDrafter"),
+    ".interfaces.file_store": ("Describe", "FileRecord", "FileStore"),
     ".interfaces.forward_batch": ("ForwardBatch",),
-    ".interfaces.grammar": (
-        "Grammar",
-        "GrammarBackend",
-    ),
+    ".interfaces.grammar": ("Grammar", "GrammarBackend"),
     ".interfaces.kv_storage": ("KVStorage",),
     ".interfaces.layers": ("LayerSpec",),
     ".interfaces.lazy_command": ("LazyCommand",),
@@ -334,10 +330,7 @@ _HOMES = {
     ".interfaces.quantization_scheme": ("LinearLayer", "QuantizationScheme"),
     ".interfaces.quantized_format": ("QuantizedFormat", "StoredLayer"),
     ".interfaces.request_field": ("RequestField",),
-    ".interfaces.response_store": (
-        "ResponseRecord",
-        "ResponseStore",
-    ),
+    ".interfaces.response_store": ("ResponseRecord", "ResponseStore"),
     ".interfaces.observer": (
         "RequestEnded",
         "RequestEvent",
@@ -360,32 +353,14 @@ _HOMES = {
         "Scores",
         "TextPiece",
     ),
-    ".interfaces.server_api": (
-        "Failure",
-        "ServedModel",
-        "ServerAPI",
-    ),
-    ".interfaces.tokenizer": (
-        "IncrementalDetokenizer",
-        "Tokenizer",
-    ),
+    ".interfaces.server_api": ("Failure", "ServedModel", "ServerAPI"),
+    ".interfaces.tokenizer": ("IncrementalDetokenizer", "Tokenizer"),
     ".interfaces.token_sampler": ("Filters", "RowNumbers", "TokenSampler"),
     ".interfaces.weight_loader": ("StoredTensor", "WeightLoader"),
     ".plugin.broken_plugin": ("BrokenPlugin",),
-    ".plugin.hookspecs": (
-        "HookSpecs",
-        "Register",
-        "RegisterRoute",
-    ),
-    ".plugin.plugins": (
-        "LoadedPlugin",
-        "Plugins",
-        "load_plugins",
-    ),
-    ".plugin.registry": (
-        "Entry",
-        "Registry",
-    ),
+    ".plugin.hookspecs": ("HookSpecs", "Register", "RegisterRoute"),
+    ".plugin.plugins": ("LoadedPlugin", "Plugins", "load_plugins"),
+    ".plugin.registry": ("Entry", "Registry"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

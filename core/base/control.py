@@ -213,6 +213,68 @@ class RequestTrace(msgspec.Struct, frozen=True, tag="trace"):
     num_left_out: int = 0
 
 
+class ListAdapters(msgspec.Struct, frozen=True, tag="list_adapters"):
+    """Ask which adapters the engine has. The answer is an `AdapterList`."""
+
+
+class LoadAdapter(msgspec.Struct, frozen=True, tag="load_adapter"):
+    """Load an adapter in the background. The answer is an `AdapterList` in which it is loading.
+
+    If an adapter of this name is loaded already, requests that come later use the new version.
+
+    Attributes:
+        name: name by which requests ask for it.
+        path: folder with the adapter, on the engine's machine.
+    """
+
+    name: str
+    path: str
+
+
+class UnloadAdapter(msgspec.Struct, frozen=True, tag="unload_adapter"):
+    """Let an adapter take no new requests. Those that it has run to their end. The answer is an `AdapterList`."""
+
+    name: str
+
+
+class AdapterInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One adapter.
+
+    Attributes:
+        name: name by which requests ask for it.
+        path: folder from which it was read.
+        version: number of its load, unique in the engine's process.
+        state: whether it is being loaded, takes requests, ends its last requests, or could not be loaded.
+        rank: its highest rank.
+        digest: hash of its files.
+        num_requests: number of open requests that use it.
+        error: why it could not be loaded.
+    """
+
+    name: str
+    path: str
+    version: int
+    state: Literal["loading", "ready", "unloading", "failed"]
+    rank: int = 0
+    digest: str = ""
+    num_requests: int = 0
+    error: str = ""
+
+
+class AdapterList(msgspec.Struct, frozen=True, tag="adapters"):
+    """The adapters of an engine.
+
+    Attributes:
+        adapters: loaded adapters, those that are being loaded, and the last ones that could not be loaded.
+        max_adapters: number of adapters that have room at once.
+        max_rank: highest rank of an adapter; 0: there is no room for any.
+    """
+
+    adapters: list[AdapterInfo] = []
+    max_adapters: int = 0
+    max_rank: int = 0
+
+
 class SetLogLevel(msgspec.Struct, frozen=True, tag="set_log_level"):
     """Log messages of this level and of more severe ones from now on. The answer is a `LogLevelInfo`.
 
@@ -262,10 +324,13 @@ class Wake(msgspec.Struct, frozen=True, tag="wake"):
     """Start the process of an engine that sleeps. The answer is the `MemoryInfo` of the new process."""
 
 
-EngineCommand = GetPolicy | SetPolicy | ViewCache | FlushCache | PinPrefix | UnpinPrefix | GetTrace
+AdapterCommand = ListAdapters | LoadAdapter | UnloadAdapter
+EngineCommand = (
+    GetPolicy | SetPolicy | ViewCache | FlushCache | PinPrefix | UnpinPrefix | GetTrace | AdapterCommand
+)
 """Commands that an engine carries out."""
 
 Command = EngineCommand | SetLogLevel | GetMemory | Sleep | Wake
 """All commands. Those that are no `EngineCommand` concern the process of the engine."""
 
-Answer = PolicyInfo | CacheView | PinInfo | RequestTrace | LogLevelInfo | MemoryInfo
+Answer = PolicyInfo | CacheView | PinInfo | RequestTrace | AdapterList | LogLevelInfo | MemoryInfo

@@ -208,6 +208,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         tenant_max_requests: maximum number of the tenant's requests that wait or run, of which this would be one;
             None: the engine's `max_tenant_requests`.
         tenant_max_queued: the same for those that wait, if the tenant is an API key; None: no limit.
+        adapter: name of the loaded adapter to generate with; empty: the model alone.
     """
 
     id: str
@@ -234,6 +235,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     fields: dict[str, Any] = {}
     tenant_max_requests: int | None = None
     tenant_max_queued: int | None = None
+    adapter: str = ""
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):

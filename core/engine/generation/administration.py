@@ -8,8 +8,11 @@ from llmfw.core.base.control import (
     FlushCache,
     GetPolicy,
     GetTrace,
+    ListAdapters,
+    LoadAdapter,
     PinPrefix,
     SetPolicy,
+    UnloadAdapter,
     UnpinPrefix,
     ViewCache,
 )
@@ -18,6 +21,7 @@ from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.decision_log import DecisionLog
 from llmfw.core.schedule.scheduler import Scheduler
 
+from .adapters import EngineAdapters
 from .policy_choice import PolicyChoice
 
 
@@ -29,6 +33,7 @@ class Administration:
         policies: the current policy, and the available ones.
         keeper: keeper of the prefix cache.
         decisions: traced scheduling decisions; None: none are traced.
+        adapters: the engine's adapters.
     """
 
     def __init__(
@@ -37,7 +42,9 @@ class Administration:
         policies: PolicyChoice,
         keeper: CacheKeeper,
         decisions: DecisionLog | None,
+        adapters: EngineAdapters,
     ) -> None:
+        self._adapters = adapters
         self._scheduler = scheduler
         self._policies = policies
         self._keeper = keeper
@@ -50,6 +57,7 @@ class Administration:
             RequestError: the command cannot be carried out; nothing has changed.
         """
         self._keeper.tick()  # pins expire by the clock, even while no step runs
+        self._adapters.tick()
         match command:
             case GetPolicy():
                 return self._policies.info()
@@ -68,6 +76,13 @@ class Administration:
                 return self._keeper.unpin(command.id)
             case GetTrace():
                 return self._traced().find(command.id)
+            case LoadAdapter():
+                self._adapters.load(command.name, command.path)
+            case UnloadAdapter():
+                self._adapters.unload(command.name)
+            case ListAdapters():
+                pass
+        return self._adapters.list()
 
     def _check_idle(self) -> None:
         running, waiting = self._scheduler.num_running, self._scheduler.num_waiting
