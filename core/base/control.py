@@ -151,11 +151,13 @@ class PinPrefix(msgspec.Struct, frozen=True, tag="pin_prefix"):
         token_ids: token ids of the prefix; only its whole pages are pinned.
         ttl_s: seconds until the pin expires.
         salt: `cache_salt` of the requests that may use it.
+        adapter: name of their adapter; "": they have none.
     """
 
     token_ids: list[int]
     ttl_s: float
     salt: str = ""
+    adapter: str = ""
 
 
 class UnpinPrefix(msgspec.Struct, frozen=True, tag="unpin_prefix"):

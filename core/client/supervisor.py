@@ -16,9 +16,6 @@ from llmfw.core.base.control import (
     Answer,
     Command,
     GetMemory,
-    PinPrefix,
-    SetLogLevel,
-    SetPolicy,
     Sleep,
     Wake,
 )
@@ -37,10 +34,10 @@ from llmfw.core.base.errors import (
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 
 from .client import EngineClient, RequestWatch
-from .policy_memory import PolicyMemory
 from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine
 from .restarts import RestartPolicy, Restarts, essence_of
+from .run_time_settings import RunTimeSettings
 from .sleeping import EngineSleep
 from .time_left import in_time
 from .whole_request import WholeRequest
@@ -82,9 +79,7 @@ class SupervisedEngineClient(EngineClient):
         self._in_flight: dict[Attempt, WholeRequest | None] = {}
         self._num_waiting = 0
         self._info: EngineInfo | None = None
-        self._policy_set = PolicyMemory()
-        self._log_level: SetLogLevel | None = None
-        self._has_pins = False
+        self._settings = RunTimeSettings()
         self._outage: str | None = None
         self._failure: str | None = None
         self._sleep = EngineSleep()
@@ -171,11 +166,7 @@ class SupervisedEngineClient(EngineClient):
             async with self._sleep.changing:
                 return await (self._wake() if isinstance(command, Wake) else self._fall_asleep(command))
         answer = await self._life_now().control(command)
-        if isinstance(command, SetPolicy):
-            self._policy_set.remember(command)
-        elif isinstance(command, SetLogLevel):
-            self._log_level = command
-        self._has_pins = self._has_pins or isinstance(command, PinPrefix)
+        self._settings.note(command, answer)
         return answer
 
     async def close(self) -> None:
@@ -322,7 +313,7 @@ class SupervisedEngineClient(EngineClient):
         self._settled.clear()
         self._outage = f"{life.failure}; the engine is being restarted"
         if not life.was_ended_from_outside:
-            self._policy_set.note_death()
+            self._settings.note_death()
         self._quarantine.judge(self._in_flight, KILL if life.was_ended_from_outside else CRASH)
 
     async def _keep_running(self) -> None:
@@ -355,7 +346,7 @@ class SupervisedEngineClient(EngineClient):
         self._life = life = self._created()
         try:
             await life.start()
-            await self._restore(life)
+            await self._settings.restore(life.control)
         except (LLMFWError, OSError) as error:
             logger.error("The engine could not be restarted: %s", error)
             self._restarts.note_start(failed=True)
@@ -374,19 +365,6 @@ class SupervisedEngineClient(EngineClient):
         logger.info(
             "The engine runs again after %.1f s (restarts: %d)", time.monotonic() - begun, self.num_restarts
         )
-
-    async def _restore(self, life: ProcessEngineClient) -> None:
-        """Apply what an administrator set on an earlier engine to a new one: log level and policy (see `PolicyMemory`).
-
-        Pinned prefixes are lost.
-        """
-        if self._log_level is not None:
-            await life.control(self._log_level)
-        if (command := self._policy_set.command) is not None:
-            await life.control(command)
-        if self._has_pins:
-            logger.warning("The pinned prefixes of the engine that ended are lost; pin them again")
-            self._has_pins = False
 
     def _give_up(self, reason: str) -> None:
         self._fail(reason)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from llmfw.core.base.control import (
     Answer,
     EngineCommand,
@@ -71,7 +73,8 @@ class Administration:
                     self._check_idle()
                 return self._keeper.flush()
             case PinPrefix():
-                return self._keeper.pin(command)
+                salt = self._adapters.salt_of(command.adapter, command.salt)
+                return self._keeper.pin(msgspec.structs.replace(command, salt=salt))
             case UnpinPrefix():
                 return self._keeper.unpin(command.id)
             case GetTrace():

@@ -93,7 +93,7 @@ def build_generation_engine(
         overlaps = _overlaps(config, device, planning.speculation)
         context = _loop_context(foundation, planning, grammars, executor, built.faults, overlaps=overlaps)
         return Engine(
-            _info(foundation, built),
+            _info(foundation, built, adapters),
             context,
             OverlappedLoop(context) if overlaps else PlainLoop(context),
             planning,
@@ -164,7 +164,7 @@ def _loop_context(
     )
 
 
-def _info(foundation: Foundation, built: BuiltExecutor) -> EngineInfo:
+def _info(foundation: Foundation, built: BuiltExecutor, adapters: EngineAdapters) -> EngineInfo:
     """Return the description of the engine, and log its capacity."""
     config, model, capacity = foundation.config, foundation.model, foundation.capacity
     info = EngineInfo(
@@ -183,7 +183,7 @@ def _info(foundation: Foundation, built: BuiltExecutor) -> EngineInfo:
         quantization=config.quantization,
         kv_cache_dtype=dtype_name(choose_kv_dtype(config.kv_cache_dtype, model.dtype)),
         logits_processors=tuple(each.name for each in built.processors),
-        adapters=tuple(name for name, _ in split_adapters(config.adapters)),
+        adapters=tuple(adapters.list().adapters),
         max_adapters=0 if model.adapters is None else model.adapters.num_slots,
     )
     logger.info(
