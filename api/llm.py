@@ -31,10 +31,11 @@ from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Registry
 
+from .admin.adapters import AdapterService
 from .services.components import build_chat_template
 from .services.request_fields import build_request_fields
 from .text.generation import Generator
-from .text.generation import Output as Asked
+from .text.generation_prompt import Output as Asked
 from .text.request_fields import RequestFields
 from .text.terms import Terms
 from .text.text_stream import TextStream
@@ -78,6 +79,7 @@ class LLM:
             ignored.
         request_fields: names of plugins' request fields for `fields`, separated by commas, in addition to those
             that the chosen components need; None: the config file's.
+        adapters: name → folder of each LoRA adapter to load.
         settings: settings of the engine: the fields of `llmfw.core.base.config.EngineConfig`. They override
             the config file's settings; `options` overrides the file's component options one by one.
 
@@ -92,8 +94,11 @@ class LLM:
         chat_template: str | None = None,
         config: str | PathLike[str] | None = None,
         request_fields: str | None = None,
+        adapters: Mapping[str, str | PathLike[str]] | None = None,
         **settings: Any,
     ) -> None:
+        if adapters is not None:
+            settings["adapters"] = tuple(f"{name}={fspath(path)}" for name, path in adapters.items())
         if config is None:
             self._load(model, chat_template, request_fields, settings)
         else:
@@ -152,6 +157,7 @@ class LLM:
         self._client = InprocEngineClient(build_engine(config, plugins.registry))
         check_fit(tokenizer, config.model, self._client.info.vocab_size)
         self._generator = Generator(self._client, tokenizer, model, fields=self._fields)
+        self._adapters = AdapterService(self._client, self._generator.names)
 
     def generate(
         self,
@@ -162,6 +168,7 @@ class LLM:
         prompt_logprobs: int | None = None,
         logprob_token_ids: Sequence[int] = (),
         fields: Mapping[str, Any] | None = None,
+        adapter: str | None = None,
     ) -> list[Output]:
         """Continue all prompts concurrently; return one output per prompt, in order.
 
@@ -173,9 +180,11 @@ class LLM:
             logprob_token_ids: tokens whose log probabilities to report, too, for the position of each new
                 token; at most 128. Needs `logprobs`.
             fields: values of plugins' request fields, such as `{"dry_multiplier": 0.8}`.
+            adapter: name of the adapter to generate with; None: the model alone.
 
         Raises:
             RequestError: a prompt is empty or does not fit; or logprob_token_ids or a field is wrong.
+            ModelNotFoundError: there is no such adapter.
         """
         texts = [prompts] if isinstance(prompts, str) else prompts
         encode = self._generator.tokenizer.encode
@@ -183,7 +192,8 @@ class LLM:
         asked = Asked(
             logprobs=logprobs, prompt_logprobs=prompt_logprobs, logprob_token_ids=tuple(logprob_token_ids)
         )
-        return self._run(self._generate(token_ids, sampling or SamplingParams(), asked, fields, primed=True))
+        terms = self._terms(fields, adapter)
+        return self._run(self._generate(token_ids, sampling or SamplingParams(), asked, terms, primed=True))
 
     def chat(
         self,
@@ -192,6 +202,7 @@ class LLM:
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         fields: Mapping[str, Any] | None = None,
+        adapter: str | None = None,
         **template_kwargs: Any,
     ) -> list[Output]:
         """Answer one conversation or several at once; return one output for each, in order.
@@ -199,10 +210,12 @@ class LLM:
         Args:
             tools: tool definitions for the template; calls are part of the text.
             fields: values of plugins' request fields.
+            adapter: name of the adapter to generate with; None: the model alone.
             template_kwargs: arguments for the chat template, such as `enable_thinking`.
 
         Raises:
             RequestError: the template refuses the messages, or they do not fit; or a field is wrong.
+            ModelNotFoundError: there is no such adapter.
         """
         if not messages:
             raise RequestError("messages is empty; at least one is needed", param="messages")
@@ -213,9 +226,26 @@ class LLM:
             encode(self._template.render(each, tools=tools, **template_kwargs), add_special_tokens=False)
             for each in conversations
         ]
+        terms = self._terms(fields, adapter)
         return self._run(
-            self._generate(token_ids, sampling or SamplingParams(), Asked(), fields, primed=False)
+            self._generate(token_ids, sampling or SamplingParams(), Asked(), terms, primed=False)
         )
+
+    def load_adapter(self, name: str, path: str | PathLike[str]) -> None:
+        """Load an adapter, in place of an earlier one of its name. Needs the setting `max_adapters`.
+
+        Raises:
+            RequestError: the adapter cannot be loaded.
+        """
+        self._run(self._adapters.load(name, fspath(path)))
+
+    def unload_adapter(self, name: str) -> None:
+        """Unload an adapter.
+
+        Raises:
+            ModelNotFoundError: there is no such adapter.
+        """
+        self._run(self._adapters.unload(name))
 
     def close(self) -> None:
         """Free the model. The object cannot be used afterwards."""
@@ -238,7 +268,7 @@ class LLM:
         prompts: list[list[int]],
         sampling: SamplingParams,
         asked: Asked,
-        fields: Mapping[str, Any] | None,
+        terms: Terms,
         *,
         primed: bool,
     ) -> list[Output]:
@@ -249,7 +279,6 @@ class LLM:
             detokenizer = self._generator.tokenizer.detokenizer(prompt if primed else ())
             return TextStream(detokenizer, stop=sampling.stop, min_tokens=sampling.min_tokens)
 
-        terms = Terms(fields=self._fields.values(fields or {}))
         generation = self._generator.start("llm-", prompts, sampling, make_text, terms=terms, output=asked)
         deltas = await generation.finish()
         return [
@@ -264,6 +293,9 @@ class LLM:
             )
             for choice in generation.choices
         ]
+
+    def _terms(self, fields: Mapping[str, Any] | None, adapter: str | None) -> Terms:
+        return Terms(fields=self._fields.values(fields or {}), model=adapter)
 
     def _run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         result = asyncio.run_coroutine_threadsafe(work, self._loop)

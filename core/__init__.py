@@ -12,6 +12,8 @@ import pluggy
 
 if TYPE_CHECKING:
     from .base.config import ServerConfig as ServerConfig
+    from .base.control import AdapterInfo as AdapterInfo
+    from .base.control import AdapterList as AdapterList
     from .base.control import Answer as Answer
     from .base.control import CacheView as CacheView
     from .base.control import Command as Command
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from .base.control import GetMemory as GetMemory
     from .base.control import GetPolicy as GetPolicy
     from .base.control import GetTrace as GetTrace
+    from .base.control import ListAdapters as ListAdapters
+    from .base.control import LoadAdapter as LoadAdapter
     from .base.control import LogLevelInfo as LogLevelInfo
     from .base.control import MemoryInfo as MemoryInfo
     from .base.control import PinInfo as PinInfo
@@ -26,16 +30,13 @@ if TYPE_CHECKING:
     from .base.control import PolicyInfo as PolicyInfo
     from .base.control import PrefixInfo as PrefixInfo
     from .base.control import RequestTrace as RequestTrace
-    from .base.control import RequestView as RequestView
     from .base.control import SetLogLevel as SetLogLevel
     from .base.control import SetPolicy as SetPolicy
     from .base.control import Sleep as Sleep
-    from .base.control import StepsView as StepsView
-    from .base.control import StepView as StepView
     from .base.control import TraceEntry as TraceEntry
+    from .base.control import UnloadAdapter as UnloadAdapter
     from .base.control import UnpinPrefix as UnpinPrefix
     from .base.control import ViewCache as ViewCache
-    from .base.control import ViewSteps as ViewSteps
     from .base.control import Wake as Wake
     from .base.engine_info import ComponentUse as ComponentUse
     from .base.engine_info import EngineInfo as EngineInfo
@@ -81,6 +82,10 @@ if TYPE_CHECKING:
     from .base.request import TokenEvent as TokenEvent
     from .base.request import TokenLogprob as TokenLogprob
     from .base.request import Wait as Wait
+    from .base.steps_view import RequestView as RequestView
+    from .base.steps_view import StepsView as StepsView
+    from .base.steps_view import StepView as StepView
+    from .base.steps_view import ViewSteps as ViewSteps
     from .client.client import EngineClient as EngineClient
     from .client.client import ReplicaState as ReplicaState
     from .client.client import RequestWatch as RequestWatch
@@ -192,6 +197,8 @@ hookimpl = pluggy.HookimplMarker("llmfw")
 
 _HOMES = {
     ".base.control": (
+        "AdapterInfo",
+        "AdapterList",
         "Answer",
         "CacheView",
         "Command",
@@ -199,23 +206,22 @@ _HOMES = {
         "GetMemory",
         "GetPolicy",
         "GetTrace",
+        "ListAdapters",
+        "LoadAdapter",
         "LogLevelInfo",
         "MemoryInfo",
         "PinInfo",
         "PinPrefix",
         "PolicyInfo",
-        "RequestTrace",
-        "RequestView",
-        "TraceEntry",
         "PrefixInfo",
+        "RequestTrace",
         "SetLogLevel",
         "SetPolicy",
         "Sleep",
-        "StepView",
-        "StepsView",
+        "TraceEntry",
+        "UnloadAdapter",
         "UnpinPrefix",
         "ViewCache",
-        "ViewSteps",
         "Wake",
     ),
     ".base.config": ("ServerConfig",),
@@ -258,6 +264,7 @@ _HOMES = {
         "StepSeconds",
     ),
     ".base.histogram": ("Histogram",),
+    ".base.steps_view": ("RequestView", "StepView", "StepsView", "ViewSteps"),
     ".base.request": (
         "EmbedRequest",
         "Wait",
@@ -332,10 +339,7 @@ _HOMES = {
     ".interfaces.quantization_scheme": ("LinearLayer", "QuantizationScheme"),
     ".interfaces.quantized_format": ("QuantizedFormat", "StoredLayer"),
     ".interfaces.request_field": ("RequestField",),
-    ".interfaces.response_store": (
-        "ResponseRecord",
-        "ResponseStore",
-    ),
+    ".interfaces.response_store": ("ResponseRecord", "ResponseStore"),
     ".interfaces.observer": (
         "RequestEnded",
         "RequestEvent",

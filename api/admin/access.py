@@ -18,6 +18,8 @@ from llmfw.api.text.terms import serving_client
 
 PREFIXES = frozenset({"admin", "flush_cache"})
 """First segments of the paths that are for administrators."""
+PATHS = frozenset({("v1", "load_lora_adapter"), ("v1", "unload_lora_adapter")})
+"""First two segments of further ones."""
 
 
 class AdminPaths:
@@ -25,7 +27,7 @@ class AdminPaths:
 
     Args:
         others: application for all other paths.
-        admin: application for the paths that start with one of `PREFIXES`.
+        admin: application for the paths that start with one of `PREFIXES` or of `PATHS`.
     """
 
     def __init__(self, others: ASGIApp, admin: ASGIApp) -> None:
@@ -35,7 +37,7 @@ class AdminPaths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
         kind: str = scope["type"]
-        is_admin = kind != "lifespan" and first_part(scope["path"]) in PREFIXES
+        is_admin = kind != "lifespan" and is_for_admins(scope["path"])
         await (self._admin if is_admin else self._others)(scope, receive, send)
 
 
@@ -62,6 +64,12 @@ class FromThisMachine:
             await send(
                 {"type": "websocket.close", "code": 1008, "reason": f"/{first_part(scope['path'])} {problem}"}
             )
+
+
+def is_for_admins(path: str) -> bool:
+    """Return whether a path is for administrators. Empty segments are skipped, as in routing."""
+    parts = [part for part in path.split("/") if part]
+    return bool(parts) and (parts[0] in PREFIXES or tuple(parts[:2]) in PATHS)
 
 
 def first_part(path: str) -> str:

@@ -17,6 +17,7 @@ from llmfw.api.access.keyring import Keyring
 from llmfw.api.chat.service import ChatService
 from llmfw.api.schemas.admin import CachedPrefix, CacheReply, PinRequest, PolicyRequest, TraceReply
 from llmfw.api.text.generation import Generator
+from llmfw.core.base.adapter_salt import salt_parts
 from llmfw.core.base.control import (
     CacheView,
     Command,
@@ -68,6 +69,7 @@ class AdminService:
         self._client = client
         self._keys = keys
         self._tokenizer = generator.tokenizer
+        self._names = generator.names
         self._pinned = PinnedTokens(generator, chat)
 
     async def policy(self) -> PolicyInfo:
@@ -104,16 +106,17 @@ class AdminService:
         """
         ttl_s, tenant, own = ttl_of(body), self._tenant_of(body), body.cache_salt or ""
         salt = salt_of_key(tenant, own) if tenant else own
+        adapter = self._names.adapter_of(body.model)
         tokens = await self._pinned.of(body)
         try:
-            pin = await self._ask(PinPrefix(tokens, ttl_s, salt), PinInfo)
+            pin = await self._ask(PinPrefix(tokens, ttl_s, salt, adapter), PinInfo)
         except RequestError as error:
             error.param = source_of(body) if error.param == "token_ids" else error.param
             raise
         if not body.compute or pin.num_cached == pin.num_tokens:
             return pin
         try:
-            await self._compute_everywhere(tokens, tenant, own)
+            await self._compute_everywhere(tokens, tenant, own, adapter)
         except BaseException:  # the client does not get the pin's id, so it could not unpin it
             await self._client.control(UnpinPrefix(pin.id))
             raise
@@ -173,13 +176,15 @@ class AdminService:
             traces.append(await self._ask(GetTrace(request_id), RequestTrace))
         return TraceReply(id=request_id, traces=traces)
 
-    async def _compute_everywhere(self, tokens: list[int], tenant: str, salt: str) -> None:
+    async def _compute_everywhere(self, tokens: list[int], tenant: str, salt: str, adapter: str) -> None:
         """Have each engine that runs compute and cache a prefix."""
         states = self._client.replicas
         running = [index for index, state in enumerate(states) if state.outage is None] if states else [None]
-        await asyncio.gather(*(self._compute(tokens, tenant, salt, index) for index in running))
+        await asyncio.gather(*(self._compute(tokens, tenant, salt, adapter, index) for index in running))
 
-    async def _compute(self, tokens: list[int], tenant: str, salt: str, replica: int | None) -> None:
+    async def _compute(
+        self, tokens: list[int], tenant: str, salt: str, adapter: str, replica: int | None
+    ) -> None:
         """Run a request whose prompt is the prefix, so that the engine computes and caches it."""
         request = Request(
             id=sortable_id("pin-"),
@@ -189,6 +194,7 @@ class AdminService:
             tenant_is_key=bool(tenant),
             cache_salt=salt,
             replica=replica,
+            adapter=adapter,
         )
         async with contextlib.aclosing(self._client.generate(request)) as events:
             async for _ in events:
@@ -206,11 +212,12 @@ class AdminService:
     def _prefix(self, prefix: PrefixInfo) -> CachedPrefix:
         figures = msgspec.structs.asdict(prefix)
         first, last = figures.pop("first_ids"), figures.pop("last_ids")
-        tenant, salt = parts_of(figures.pop("salt"))
+        adapter, salt = salt_parts(figures.pop("salt"))
+        tenant, salt = parts_of(salt)
         if figures["replica"] is None:
             del figures["replica"]
         return CachedPrefix(
-            **figures | {"tenant": tenant, "cache_salt": salt},
+            **figures | {"tenant": tenant, "cache_salt": salt, "adapter": adapter},
             first_text=self._tokenizer.decode(first, skip_special_tokens=False),
             last_text=self._tokenizer.decode(last, skip_special_tokens=False)
             if prefix.num_tokens > len(first)

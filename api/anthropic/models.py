@@ -1,9 +1,9 @@
-"""Anthropic's form of the list of models: one model, on at most one page."""
+"""Anthropic's form of the list of models, in pages."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -52,8 +52,8 @@ def anthropic_model(name: str, created: int, max_model_len: int) -> AnthropicMod
     )
 
 
-def model_page(model: AnthropicModel, query: Mapping[str, str]) -> AnthropicModelPage:
-    """Return the page of the list that `limit`, `after_id` and `before_id` request.
+def model_page(models: Sequence[AnthropicModel], query: Mapping[str, str]) -> AnthropicModelPage:
+    """Return the page of a list of models that `limit`, `after_id` and `before_id` request.
 
     Raises:
         RequestError: a parameter is wrong; names the parameter.
@@ -61,12 +61,20 @@ def model_page(model: AnthropicModel, query: Mapping[str, str]) -> AnthropicMode
     limit = query.get("limit", "20")
     if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and 1 <= int(limit) <= _MOST):
         raise RequestError(f"limit is {limit[:100]!r}; it must be a number from 1 to {_MOST}", param="limit")
-    given = [name for name in _CURSORS if name in query]
-    for name in given:
-        if query[name] != model.id:
+    ids = [model.id for model in models]
+    for name in _CURSORS:
+        if name in query and query[name] not in ids:
             raise RequestError(
-                f"{name} is {query[name][:100]!r}, which is not in the list; it has {model.id!r}", param=name
+                f"{name} is {query[name][:100]!r}, which is not in the list; it has {', '.join(map(repr, ids))}",
+                param=name,
             )
-    if given:
+    first = ids.index(query["after_id"]) + 1 if "after_id" in query else 0
+    last = ids.index(query["before_id"]) if "before_id" in query else len(ids)
+    found = models[first:last]
+    # What is before an id is wanted from its end.
+    page = found[-int(limit) :] if "before_id" in query and "after_id" not in query else found[: int(limit)]
+    if not page:
         return AnthropicModelPage(data=[], first_id=None, last_id=None)
-    return AnthropicModelPage(data=[model], first_id=model.id, last_id=model.id)
+    return AnthropicModelPage(
+        data=[*page], has_more=len(page) < len(found), first_id=page[0].id, last_id=page[-1].id
+    )

@@ -58,7 +58,7 @@ class MessageService:
         stop = stop_of(generation, called=any(isinstance(block, ToolUseBlock) for block in content))
         return Message(
             id=message_id(generation),
-            model=self._generator.served_name,
+            model=generation.model,
             content=content,
             stop_reason=stop.stop_reason,
             stop_sequence=stop.stop_sequence,
@@ -72,7 +72,7 @@ class MessageService:
         tokens. If the generation fails before the engine has answered or reported a wait, the exception is
         raised. A later failure ends the stream with an error event.
         """
-        events = MessageEvents(generation, self._generator.served_name)
+        events = MessageEvents(generation, generation.model)
         begun = started = False
         try:
             async with contextlib.aclosing(generation.events()) as source:

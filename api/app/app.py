@@ -32,6 +32,7 @@ from llmfw.api.lifecycle.gate import Gate
 from llmfw.api.lifecycle.reloading import Reloading
 from llmfw.api.metrics.http_requests import HTTPRequests
 from llmfw.api.routes.about import about_routes
+from llmfw.api.routes.adapters import adapter_routes
 from llmfw.api.routes.admin import admin_routes
 from llmfw.api.routes.anthropic import anthropic_routes
 from llmfw.api.routes.batches import batch_routes
@@ -195,7 +196,8 @@ def _routes(
         *server_info_routes(services.description),
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
-        *model_routes(services.description.card(), live.generator.is_named),
+        *adapter_routes(services.adapters, strict=strict),
+        *model_routes(services.description),
         *lifecycle_routes(controls.drain, reloading, services.admin, strict=strict),
         *health_routes(client, controls.drain),
         *about_routes(config.served_model_name, needs_key=needs_key, root_path=root_path),

@@ -26,7 +26,8 @@ from llmfw.api.text.choice import Choice, MakeText
 from llmfw.api.text.encoder import PromptEncoder
 from llmfw.api.text.endings import ending_of
 from llmfw.api.text.extras import extras_of, prompt_logprobs_of
-from llmfw.api.text.generation import Generation, Generator, Output
+from llmfw.api.text.generation import Generation, Generator
+from llmfw.api.text.generation_prompt import Output
 from llmfw.api.text.given_ids import given_ids, is_constrained
 from llmfw.api.text.logprobs import whole_chat_logprobs
 from llmfw.api.text.reply_extras import Extras
@@ -188,10 +189,10 @@ class ChatService:
         reply = ChatCompletion(
             id=generation.id,
             created=generation.created,
-            model=self._generator.served_name,
+            model=generation.model,
             choices=choices,
             usage=self._usage(generation),
-            system_fingerprint=self._fingerprint,
+            system_fingerprint=self._generator.fingerprint(self._fingerprint, generation),
         )
         if extras.token_ids:
             reply.prompt_token_ids = first.request.prompt
@@ -205,8 +206,8 @@ class ChatService:
         """Run a generation, and yield its server-sent events (see `Generation.events` for the first one)."""
         chunks = ChatChunks(
             generation,
-            self._generator.served_name,
-            self._fingerprint,
+            generation.model,
+            self._generator.fingerprint(self._fingerprint, generation),
             include_usage,
             self._reasoning_fields,
             self._usage,

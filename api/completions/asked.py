@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llmfw.api.schemas.completions import CompletionRequest
-from llmfw.api.text.generation import Generator, Output
+from llmfw.api.text.generation import Generator
+from llmfw.api.text.generation_prompt import Output
 from llmfw.api.text.given_ids import given_ids, is_constrained
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.request import GrammarSpec

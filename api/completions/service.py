@@ -191,8 +191,8 @@ class CompletionService:
         return Completion(
             id=running.generation.id,
             created=running.generation.created,
-            model=self._generator.served_name,
-            system_fingerprint=self._fingerprint,
+            model=running.generation.model,
+            system_fingerprint=self._generator.fingerprint(self._fingerprint, running.generation),
             choices=[],
             usage=UNSET,
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llmfw.api.completions.service import MAX_TOGETHER
-from llmfw.api.text.generation import GenerationPrompt, Generator, Output
+from llmfw.api.text.generation import Generator
+from llmfw.api.text.generation_prompt import GenerationPrompt, Output
 from llmfw.api.text.prompt_fit import check_token_ids
 from llmfw.api.text.terms import Terms
 from llmfw.core.base.errors import EngineError, RequestError

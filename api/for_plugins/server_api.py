@@ -69,7 +69,8 @@ class InProcessAPI(ServerAPI):
     @property
     def model(self) -> ServedModel:
         """The server's model."""
-        return self._model
+        adapters = self._answering.generator.names.adapters
+        return msgspec.structs.replace(self._model, adapters=adapters) if adapters else self._model
 
     async def read(self, request: Any, kind: type[BodyT]) -> tuple[BodyT, list[str]]:
         """Read the JSON body of a request; return it with the names of unknown fields."""

@@ -13,7 +13,8 @@ from llmfw.api.schemas.chat import ChatRequest
 from llmfw.api.schemas.embeddings import EmbeddingRequest
 from llmfw.api.schemas.tokenize import DetokenizeRequest
 from llmfw.api.services.services import Answering
-from llmfw.api.text.generation import Generation, Output
+from llmfw.api.text.generation import Generation
+from llmfw.api.text.generation_prompt import Output
 from llmfw.api.text.sampling import check_sizes
 from llmfw.api.text.terms import Terms, key_name, key_scopes
 from llmfw.api.tokenize.tokenization import TokenizationService

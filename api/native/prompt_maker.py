@@ -10,7 +10,8 @@ from msgspec import UNSET
 from llmfw.api.chat.thinking import is_thinking
 from llmfw.api.schemas.native import GenerateRequest, NativeSampling
 from llmfw.api.text.choice import MakeText
-from llmfw.api.text.generation import GenerationPrompt, Generator, Output
+from llmfw.api.text.generation import Generator
+from llmfw.api.text.generation_prompt import GenerationPrompt, Output
 from llmfw.api.text.stops import Stops, stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import Terms

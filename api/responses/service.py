@@ -49,7 +49,6 @@ class ResponseService:
     Args:
         chat: chat service that runs the prompts.
         memory: memory of stored responses, already started.
-        model: served name of the model.
         max_running: number of sequences that the engine runs at once.
 
     Attributes:
@@ -57,11 +56,10 @@ class ResponseService:
             plugins.
     """
 
-    def __init__(self, chat: ChatService, memory: ResponseMemory, model: str, max_running: int) -> None:
+    def __init__(self, chat: ChatService, memory: ResponseMemory, max_running: int) -> None:
         self._chat = chat
         self.body_type = chat.fields.body_type(ResponsesRequest, "/v1/responses")
         self._memory = memory
-        self._model = model
         self._background = Background(max_running)
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._logs = EventLogs()
@@ -87,7 +85,7 @@ class ResponseService:
         """
         response_id = new_response_id()
         own, generation = await self._generation(body, response_id)
-        response = _response(body, response_id, self._model, generation)
+        response = _response(body, response_id, generation.model, generation)
         return Job(response, own, generation, key_name.get())
 
     async def reply(self, job: Job) -> Response:

@@ -5,7 +5,6 @@ Replies in Anthropic's format if the request has the header `anthropic-version`,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from litestar import Request, Response, get
@@ -14,23 +13,18 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp, ExceptionHandlersMap
 
 from llmfw.api.anthropic.errors import handle_as_anthropic
-from llmfw.api.anthropic.models import VERSION_HEADER, anthropic_model, model_page
+from llmfw.api.anthropic.models import VERSION_HEADER, AnthropicModel, anthropic_model, model_page
 from llmfw.api.http.errors import handle
 from llmfw.api.schemas.models import ModelCard, ModelList
+from llmfw.api.services.description import ServerDescription
 from llmfw.core.base.errors import ModelNotFoundError
 from llmfw.core.interfaces.operation import describe
 
 from .respond import json_response
 
 
-def model_routes(card: ModelCard, is_named: Callable[[str], bool]) -> list[HTTPRouteHandler]:
-    """Return the route handlers of `/v1/models`.
-
-    Args:
-        card: card of the served model.
-        is_named: function that returns whether clients may call the model by a name.
-    """
-    theirs = anthropic_model(card.id, card.created, card.max_model_len)
+def model_routes(description: ServerDescription) -> list[HTTPRouteHandler]:
+    """Return the route handlers of `/v1/models`."""
 
     @get(
         "/v1/models",
@@ -38,9 +32,10 @@ def model_routes(card: ModelCard, is_named: Callable[[str], bool]) -> list[HTTPR
         opt=describe("List the served models.", scope="models", reply=ModelList),
     )
     async def list_models(request: Request[Any, Any, Any]) -> ASGIApp:
+        cards = description.cards()
         if VERSION_HEADER in request.headers:
-            return json_response(model_page(theirs, request.query_params))
-        return json_response(ModelList(data=[card]))
+            return json_response(model_page([*map(_theirs, cards)], request.query_params))
+        return json_response(ModelList(data=cards))
 
     @get(
         "/v1/models/{model_id:path}",
@@ -49,12 +44,17 @@ def model_routes(card: ModelCard, is_named: Callable[[str], bool]) -> list[HTTPR
     )
     async def retrieve_model(request: Request[Any, Any, Any], model_id: str) -> ASGIApp:
         # An id may contain slashes (also as %2F), so it is the rest of the path. Litestar adds a leading one.
-        if not is_named(model_id.removeprefix("/")) and not is_named(model_id):
-            wrong = model_id.removeprefix("/")
-            raise ModelNotFoundError(f"there is no model {wrong!r}; this server has {card.id!r}")
-        return json_response(theirs if VERSION_HEADER in request.headers else card)
+        try:
+            card = description.card(model_id)  # a path of this machine may be a name, too
+        except ModelNotFoundError:
+            card = description.card(model_id.removeprefix("/"))
+        return json_response(_theirs(card) if VERSION_HEADER in request.headers else card)
 
     return [list_models, retrieve_model]
+
+
+def _theirs(card: ModelCard) -> AnthropicModel:
+    return anthropic_model(card.id, card.created, card.max_model_len)
 
 
 def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

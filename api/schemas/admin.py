@@ -32,6 +32,7 @@ class PinRequest(Body, kw_only=True):
         ttl_s: time to pin it, in seconds.
         ttl: time to pin it, with a unit: "90s", "15m", "12h", "7d".
         tenant: whose requests may use the prefix, where each API key has cached prefixes of its own.
+        model: the served model, or the adapter whose requests may use the prefix.
         compute: whether to compute uncached tokens of the prefix now, instead of when a request needs them.
     """
 
@@ -44,6 +45,7 @@ class PinRequest(Body, kw_only=True):
     ttl: str | None = None
     cache_salt: str | None = None
     tenant: str | None = None
+    model: str | None = None
     compute: bool | None = None
 
 
@@ -51,6 +53,7 @@ class CachedPrefix(msgspec.Struct, kw_only=True):
     """One cached prefix: the fields of `llmfw.core.base.control.PrefixInfo`, and the text at its two ends.
 
     Attributes:
+        adapter: adapter of the requests that may use it; "": the model alone.
         first_text: text of its first tokens, at most 64.
         last_text: text of its last tokens, at most 64; empty if `first_text` is the whole prefix.
         replica: number of the engine that has it; missing if the server has one engine.
@@ -65,6 +68,7 @@ class CachedPrefix(msgspec.Struct, kw_only=True):
     pinned: bool
     tenant: str
     cache_salt: str
+    adapter: str
     first_text: str
     last_text: str
     replica: int | msgspec.UnsetType = msgspec.UNSET

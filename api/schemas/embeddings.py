@@ -62,7 +62,7 @@ class EmbeddingRequest(Body, kw_only=True):
         "endianness": absent("native", "little", why="vectors in base64 are little-endian"),
         "dtype": absent("float", "float32", why="vectors are of float32"),
         "quantization": absent(why="vectors are of float32"),
-        "lora_request": absent({}, why="this server has no adapters"),
+        "lora_request": absent({}, why="embeddings are those of the model without an adapter"),
         "task_type": of_prompt(_NO_PREFIX),
         "title": of_prompt(_NO_PREFIX, ""),
         "query_instruction": of_prompt(_NO_PREFIX, ""),

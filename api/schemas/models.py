@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 
 class ModelCard(msgspec.Struct, kw_only=True):
@@ -10,6 +11,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
 
     Attributes:
         root: hub id; for a folder the same as `id`.
+        parent: for an adapter, the model that it adapts.
     """
 
     id: str
@@ -18,6 +20,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
     owned_by: str = "llmfw"
     root: str
     max_model_len: int
+    parent: str | UnsetType = UNSET
 
 
 class ModelList(msgspec.Struct, kw_only=True):

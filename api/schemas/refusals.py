@@ -96,6 +96,7 @@ def of_prompt(why: str, *neutral: Any) -> Refusal:
 
 _MAX = ("max_tokens", "max_output_tokens", "max_new_tokens")
 _BIAS = "use logit_bias, or structured output, on a route that has them"
+_ADAPTERS = "adapters are models: name one as model"
 _COMPLETIONS = "/v1/completions takes it"
 _KWARGS = "use chat_template_kwargs on a route of chats"
 _UNPACK = "send the fields in it themselves"
@@ -186,8 +187,8 @@ REFUSALS: Mapping[str, Refusal] = {
     # Logits processors and adapters.
     "custom_logit_processor": absent("", why=_PROCESSORS),
     "logits_processors": absent([], {}, why=_PROCESSORS),
-    "lora_path": absent("", [], why="this server has no adapters"),
-    "lora_request": absent({}, why="this server has no adapters"),
+    "lora_path": absent("", [], why=_ADAPTERS),
+    "lora_request": absent({}, why=_ADAPTERS),
     # Structured output.
     "choice": renamed("choice"),
     "ebnf": renamed("ebnf"),

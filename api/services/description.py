@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from llmfw.api.admin.service import AdminService
@@ -31,13 +32,27 @@ class ServerDescription:
         self._admin = admin
         self._created = int(time.time())
 
-    def card(self) -> ModelCard:
-        """Return the model's card."""
+    def cards(self) -> list[ModelCard]:
+        """Return the cards of the model and of its adapters."""
+        names = self._generator.names
+        return [self._card(names.served_name), *(self._card(name) for name in names.adapters)]
+
+    def card(self, model: str) -> ModelCard:
+        """Return the card of the model or adapter that a client's name means.
+
+        Raises:
+            ModelNotFoundError: there is no such model.
+        """
+        return self._card(self._generator.names.adapter_of(model) or self._generator.served_name)
+
+    def _card(self, id: str) -> ModelCard:
+        served = self._generator.served_name
         return ModelCard(
-            id=self._generator.served_name,
+            id=id,
             created=self._created,
-            root=self._root,
+            root=self._root if id == served else id,
             max_model_len=self._info.max_model_len,
+            parent=UNSET if id == served else served,
         )
 
     async def model_info(self) -> ModelInfo:

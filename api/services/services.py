@@ -11,6 +11,7 @@ import msgspec
 
 from llmfw.api.access.keyring import Keyring
 from llmfw.api.access.ownership import Ownership, warn_of_unowned
+from llmfw.api.admin.adapters import AdapterService
 from llmfw.api.admin.service import AdminService
 from llmfw.api.anthropic.service import MessageService
 from llmfw.api.batches.deferring import DeferringClient
@@ -31,6 +32,7 @@ from llmfw.api.server.limits import body_limits
 from llmfw.api.text.engine_places import EnginePlaces
 from llmfw.api.text.generation import Generator
 from llmfw.api.text.grammar_check import GrammarChecker
+from llmfw.api.text.model_names import ModelNames
 from llmfw.api.text.request_fields import NO_FIELDS, RequestFields
 from llmfw.api.tokenize.tokenization import TokenizationService
 from llmfw.core.base.config import ServerConfig
@@ -73,12 +75,20 @@ class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
 class Answering:
     """The services that answer generation requests, all sharing one engine client.
 
+    Args:
+        names: names of the model and its adapters, which other services may share; None: those of now.
+
     Attributes:
         generator: generator that runs the prompts of all these services.
     """
 
     def __init__(
-        self, client: EngineClient, components: ModelComponents, config: ServerConfig, memory: ResponseMemory
+        self,
+        client: EngineClient,
+        components: ModelComponents,
+        config: ServerConfig,
+        memory: ResponseMemory,
+        names: ModelNames | None = None,
     ) -> None:
         self.generator = Generator(
             client,
@@ -89,6 +99,7 @@ class Answering:
             places=EnginePlaces(client.info.max_running_requests),
             max_biases=config.max_logit_bias,
             fields=components.request_fields,
+            names=names,
         )
         parsers = (components.reasoning_parser, components.tool_parser)
         fingerprint = system_fingerprint(
@@ -110,9 +121,7 @@ class Answering:
         self.completions = CompletionService(self.generator, fingerprint)
         self.embeddings = EmbeddingService(self.generator, self.chat)
         self.classification = ClassificationService(self.generator)
-        self.responses = ResponseService(
-            self.chat, memory, config.served_model_name, client.info.max_running_requests
-        )
+        self.responses = ResponseService(self.chat, memory, client.info.max_running_requests)
 
 
 class Services:
@@ -159,7 +168,9 @@ class Services:
         self.files = FileService(stores.files, stores.batches, self._ownership, space)
         self.uploads = UploadService(stores.files, self._ownership, space)
         self._file_expiry = FileExpiry(self.files)
-        deferred = Answering(DeferringClient(client), components, config, self._memory)
+        names = self.live.generator.names
+        self.adapters = AdapterService(client, names)
+        deferred = Answering(DeferringClient(client), components, config, self._memory, names)
         self.batches = open_batches(
             client,
             deferred,

@@ -12,7 +12,8 @@ import click
 from click.core import ParameterSource
 
 from llmfw.api.access.key_text import is_tenant
-from llmfw.core.base.errors import LLMFWError, LostComponentError
+from llmfw.core.base.adapter_name import split_adapter
+from llmfw.core.base.errors import ConfigError, LLMFWError, LostComponentError
 from llmfw.core.plugin.defaults import default_name
 
 from .loaded_plugins import plugins_of
@@ -41,6 +42,14 @@ class Checked(click.ParamType[str, str]):
         return value
 
 
+def _wrong_adapter(value: str) -> str:
+    try:
+        split_adapter(value)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 # Empty text is rejected: it usually comes from an unset shell variable.
 TEXT = Checked("text", lambda value: "" if value else EMPTY)
 TENANT = Checked(
@@ -51,6 +60,7 @@ TENANT = Checked(
         else f"{value!r} has other characters than letters, digits and '._@-', or more than 64"
     ),
 )
+ADAPTER = Checked("name=path", _wrong_adapter)
 DEVICE = Checked(
     "device",
     lambda value: (

@@ -16,7 +16,18 @@ from llmfw.core.base.setting import Declared, Setting, declared
 from llmfw.core.base.values import Values, values_of
 from llmfw.core.plugin.defaults import default_name
 
-from .click_types import DEVICE, TENANT, TEXT, ChunkSize, FiniteRange, Name, Names, PluginName, WholeNumber
+from .click_types import (
+    ADAPTER,
+    DEVICE,
+    TENANT,
+    TEXT,
+    ChunkSize,
+    FiniteRange,
+    Name,
+    Names,
+    PluginName,
+    WholeNumber,
+)
 from .component_options import Assignment, collect
 from .config_file import read_config
 from .key_options import ApiKey, check_key, check_keys
@@ -72,6 +83,7 @@ _SPECIAL: dict[str, Callable[[], dict[str, Any]]] = {
     "chat_template": lambda: {"type": Name("chat_template", or_file=True)},
     "chunked_prefill_size": lambda: {"type": ChunkSize(min=-1)},
     "log_level": lambda: {"is_eager": True, "callback": _debug},
+    "adapters": lambda: {"type": ADAPTER},
     "options": lambda: {"type": Assignment(), "callback": collect},
     "disabled_plugins": lambda: {"type": PluginName(), "is_eager": True, "callback": leave_out},
 }

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 PROGRAMS = ("vLLM", "SGLang", "llama-server")
 _ONE_GPU = "not supported: an engine uses one GPU"
-_ADAPTERS = "not supported: merge the adapter into the weights"
+_ADAPTERS = "not needed: --adapter, or --max-adapters, makes room for them"
 _FOLDER = "not supported: edit a copy of the model's folder"
 _IMAGES = "not supported: prompts are text"
 _REQUEST = "a field of each request, or of the model's generation_config.json"
@@ -42,7 +42,7 @@ _ROWS = (
     ("vLLM", "--tensor-parallel-size -tp --pipeline-parallel-size -pp", _ONE_GPU),
     ("vLLM", "--data-parallel-size -dp", "--replicas"),
     ("vLLM", "--enable-expert-parallel --distributed-executor-backend", _ONE_GPU),
-    ("vLLM", "--enable-lora --lora-modules --max-lora-rank", _ADAPTERS),
+    ("vLLM", "--enable-lora", _ADAPTERS),
     ("vLLM", "--trust-remote-code", "not supported: llmfw never runs code of a checkpoint"),
     ("vLLM", "--tokenizer --tokenizer-mode --revision --hf-overrides", _FOLDER),
     ("vLLM", "--download-dir", "the environment variable HF_HOME"),
@@ -65,7 +65,7 @@ _ROWS = (
     ("SGLang", "--is-embedding", "--task embed, usually found by itself"),
     ("SGLang", "--tp-size --tp --tensor-parallel-size --pp-size --ep-size --ep --nnodes", _ONE_GPU),
     ("SGLang", "--dp --data-parallel-size", "--replicas"),
-    ("SGLang", "--enable-lora --lora-paths --max-loras-per-batch", _ADAPTERS),
+    ("SGLang", "--enable-lora", _ADAPTERS),
     ("SGLang", "--trust-remote-code", "not supported: llmfw never runs code of a checkpoint"),
     ("SGLang", "--tokenizer-path --tokenizer-mode --revision --json-model-override-args", _FOLDER),
     ("SGLang", "--enable-multimodal", _IMAGES),
@@ -96,7 +96,7 @@ _ROWS = (
     ("llama-server", "--grammar-file --json-schema", '"response_format" of each request'),
     ("llama-server", "--model-draft -md", _DRAFTER),
     ("llama-server", "--embedding --embeddings", "--task embed, usually found by itself"),
-    ("llama-server", "--lora --lora-scaled", _ADAPTERS),
+    ("llama-server", "--lora --lora-scaled", "--adapter NAME=PATH, with a folder that PEFT has saved"),
     ("llama-server", "--mmproj", _IMAGES),
     ("llama-server", "--context-shift", "not supported: a sequence ends at --context-length"),
     ("llama-server", "--reranking --rerank", "not needed: /rerank works, except with a classifier of several labels"),

@@ -17,13 +17,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 import msgspec
 
 from llmfw.core.base.engine_info import EngineInfo
-from llmfw.core.base.errors import EngineDeadError, ModelNotFoundError, RequestError
+from llmfw.core.base.errors import EngineDeadError, RequestError
 from llmfw.core.base.request import (
     FinishReason,
     GrammarSpec,
     Request,
     SamplingParams,
-    Thinking,
     TokenEvent,
 )
 from llmfw.core.client.client import EngineClient
@@ -33,12 +32,13 @@ from .choice import Choice, MakeText
 from .choices_in_flight import ChoicesInFlight
 from .encoder import PromptEncoder
 from .engine_places import EnginePlaces
+from .generation_prompt import GenerationPrompt, Output
 from .grammar_check import GrammarChecker
+from .model_names import ModelNames
 from .prompt_fit import check_settings, check_token_ids, fitted_sampling
 from .reply_extras import NO_EXTRAS
 from .request_fields import NO_FIELDS, RequestFields
 from .sampling import MAX_BIASES, to_sampling, with_own_seed
-from .served_name import is_name_of
 from .slices import SLICE, Slices, num_values
 from .stops import Stops
 from .terms import Terms
@@ -46,46 +46,26 @@ from .text_stream import NO_STOPS, Delta, TextStream
 from .threads import TextThreads
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of an output other than its sampling parameters. The fields are those of `Request`."""
-
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-    prompt_logprobs_start: int = 1
-    grammar: GrammarSpec | None = None
-    thinking: Thinking | None = None
-    constrained_logprobs: bool = False
-    logprob_token_ids: tuple[int, ...] = ()
-    prompt_logprob_token_ids: tuple[int, ...] = ()
-
-
-class GenerationPrompt(msgspec.Struct, frozen=True):
-    """One prompt of a generation, and how to continue it. Prompts may share settings.
-
-    Attributes:
-        token_ids: ids of the prompt's tokens.
-        make_text: factory of the text streams of the prompt's choices.
-    """
-
-    token_ids: list[int]
-    sampling: SamplingParams
-    make_text: MakeText
-    output: Output
-
-
 class Generation:
     """The choices of one client request, while they run.
 
     Attributes:
         id: id of the reply, with its prefix, as the client sees it.
+        model: name of the model for the reply: the served one, or an adapter.
         created: seconds since the epoch.
         extras: optional parts of the reply that the client asked for.
     """
 
     def __init__(
-        self, id: str, client: EngineClient, choices: Sequence[Choice], places: EnginePlaces | None = None
+        self,
+        id: str,
+        client: EngineClient,
+        choices: Sequence[Choice],
+        places: EnginePlaces | None = None,
+        model: str = "",
     ) -> None:
         self.id = id
+        self.model = model
         self.created = int(time.time())
         self.choices = choices
         self.extras = NO_EXTRAS
@@ -185,6 +165,7 @@ class Generator:
         places: limit on the choices of client requests with several choices in the engine; None: no limit.
         max_biases: maximum number of entries of logit_bias.
         fields: active request fields of plugins.
+        names: names of the model and its adapters, which other generators may share; None: those that the engine has now.
 
     Attributes:
         max_biases: the constructor's argument.
@@ -203,11 +184,13 @@ class Generator:
         places: EnginePlaces | None = None,
         max_biases: int = MAX_BIASES,
         fields: RequestFields = NO_FIELDS,
+        names: ModelNames | None = None,
     ) -> None:
         self.client = client
         self.fields = fields
         self.tokenizer = tokenizer
         self.served_name = served_name
+        self.names = names or ModelNames(served_name, client.info.model, client.info.adapters)
         self.sampling_defaults = dict(sampling_defaults or {})
         self._grammar_checker = grammar_checker
         self._places = places
@@ -222,8 +205,12 @@ class Generator:
         return self.client.info
 
     def is_named(self, model: str) -> bool:
-        """Return whether clients may use this name for the model (see `is_name_of`)."""
-        return is_name_of(model, self.served_name, self.info.model)
+        """Return whether clients may use this name for the model or one of its adapters (see `ModelNames`)."""
+        return model in self.names
+
+    def fingerprint(self, of_model: str, generation: Generation) -> str:
+        """Return the system fingerprint of a generation's replies (see `ModelNames.fingerprint`)."""
+        return self.names.fingerprint(of_model, generation.model)
 
     def check(self, model: str | None, task: str | None = "generate") -> None:
         """Check that this server can run a request for this model and task.
@@ -235,8 +222,7 @@ class Generator:
             RequestError: the model serves another task.
             EngineDeadError: the engine is dead.
         """
-        if model is not None and not self.is_named(model):
-            raise ModelNotFoundError(f"there is no model {model!r}; this server has {self.served_name!r}")
+        self.names.adapter_of(model)
         if task is not None and task != self.info.task:
             does = {"embed": "embeds", "generate": "generates", "classify": "classifies"}
             raise RequestError(
@@ -339,7 +325,10 @@ class Generator:
 
         Raises:
             RequestError: a prompt is empty or too long, a token id is unknown, or the choices are too large.
+            ModelNotFoundError: there is no such model.
         """
+        terms = terms or Terms()
+        adapter = self.names.adapter_of(terms.model)
         id = f"{prefix}{uuid.uuid4().hex}"
         self._check_prompts(prompts, n)
         choices: list[Choice] = []
@@ -347,12 +336,19 @@ class Generator:
             sampling = fitted_sampling(prompt.sampling, prompt.token_ids, self.info, max_tokens_param)
             for i in range(n):
                 index = len(choices)
-                request = self._request(f"{id}-{index}", prompt, sampling, i, priority, terms or Terms())
+                request = self._request(f"{id}-{index}", prompt, sampling, i, priority, terms, adapter)
                 choices.append(Choice(index, request, prompt.make_text))
-        return Generation(id, self.client, choices, self._places)
+        return Generation(id, self.client, choices, self._places, adapter or self.served_name)
 
     def _request(
-        self, id: str, prompt: GenerationPrompt, sampling: SamplingParams, i: int, priority: int, terms: Terms
+        self,
+        id: str,
+        prompt: GenerationPrompt,
+        sampling: SamplingParams,
+        i: int,
+        priority: int,
+        terms: Terms,
+        adapter: str,
     ) -> Request:
         """Return the engine request of a prompt's i-th choice."""
         output = prompt.output
@@ -377,6 +373,7 @@ class Generator:
             timeout_s=terms.timeout_s,
             tell_wait=terms.tell_wait,
             fields=terms.fields,
+            adapter=adapter,
         )
 
     def _check_prompts(self, prompts: Sequence[GenerationPrompt], n: int) -> None:

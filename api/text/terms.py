@@ -39,7 +39,11 @@ def serving_client(name: str, scopes: frozenset[str] | None) -> Generator[None]:
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """Terms under which a request shares the engine with others. The fields are those of `Request`."""
+    """Terms under which a request shares the engine with others. The fields are those of `Request`.
+
+    Attributes:
+        model: the model that the request names: the served one or an adapter; None: the served one.
+    """
 
     tenant: str = ""
     tenant_is_key: bool = False
@@ -47,6 +51,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     tell_wait: bool = False
     fields: dict[str, Any] = {}
+    model: str | None = None
 
 
 def terms_of(body: GenerationRequest | GenerateRequest) -> Terms:
@@ -63,6 +68,7 @@ def terms_of(body: GenerationRequest | GenerateRequest) -> Terms:
         timeout_s=body.timeout,
         tell_wait=bool(body.stream),
         fields=field_values(body),
+        model=body.model if isinstance(body, GenerationRequest) else None,
     )
 
 

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from .steps_view import StepsView, ViewSteps
+
 
 class GetPolicy(msgspec.Struct, frozen=True, tag="get_policy"):
     """Ask which scheduling policy orders requests. The answer is a `PolicyInfo`."""
@@ -153,11 +155,13 @@ class PinPrefix(msgspec.Struct, frozen=True, tag="pin_prefix"):
         token_ids: token ids of the prefix; only its whole pages are pinned.
         ttl_s: seconds until the pin expires.
         salt: `cache_salt` of the requests that may use it.
+        adapter: name of their adapter; "": they have none.
     """
 
     token_ids: list[int]
     ttl_s: float
     salt: str = ""
+    adapter: str = ""
 
 
 class UnpinPrefix(msgspec.Struct, frozen=True, tag="unpin_prefix"):
@@ -215,78 +219,66 @@ class RequestTrace(msgspec.Struct, frozen=True, tag="trace"):
     num_left_out: int = 0
 
 
-class ViewSteps(msgspec.Struct, frozen=True, tag="view_steps"):
-    """Ask what the last steps computed, and what runs and waits now. The answer is a `StepsView`.
-
-    The engine keeps steps only while somebody asks: those of the two seconds after each question.
-
-    Attributes:
-        after: number of a step; only later ones are returned. A number from the future, such as one of an engine
-            that has been restarted since, counts as 0.
-    """
-
-    after: int = 0
+class ListAdapters(msgspec.Struct, frozen=True, tag="list_adapters"):
+    """Ask which adapters the engine has. The answer is an `AdapterList`."""
 
 
-class StepView(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What one step computed.
+class LoadAdapter(msgspec.Struct, frozen=True, tag="load_adapter"):
+    """Load an adapter in the background. The answer is an `AdapterList` in which it is loading.
+
+    If an adapter of this name is loaded already, requests that come later use the new version.
 
     Attributes:
-        number: number of the step, counted from 1 over all steps that were kept.
-        at: time of its planning, in seconds since the epoch.
-        requests: number of each request in it, as in `RequestView`.
-        counts: number of tokens that each request computed in it.
-        kinds: for each request, 0: the last token and drafts after it; 1: tokens of the prompt, or tokens
-            that are computed again after a retraction.
+        name: name by which requests ask for it.
+        path: folder with the adapter, on the engine's machine.
     """
 
-    number: int
-    at: float
-    requests: list[int]
-    counts: list[int]
-    kinds: list[int]
+    name: str
+    path: str
 
 
-class RequestView(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A request in the scheduler, without its text.
+class UnloadAdapter(msgspec.Struct, frozen=True, tag="unload_adapter"):
+    """Let an adapter take no new requests. Those that it has run to their end. The answer is an `AdapterList`."""
+
+    name: str
+
+
+class AdapterInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One adapter.
 
     Attributes:
-        number: its place in the order of arrival.
-        id: id of the request.
-        tenant: name of the API key, or the user that the client names; "" if it has neither.
-        deferrable: whether it runs only in the capacity that others leave.
-        prompt_tokens: number of tokens of its prompt.
-        num_tokens: number of its tokens so far, with the prompt.
-        num_computed: number of tokens whose keys and values are stored.
-        reason: why it waits; "" if it runs.
+        name: name by which requests ask for it.
+        path: folder from which it was read.
+        version: number of its load, unique in the engine's process.
+        state: whether it is being loaded, takes requests, ends its last requests, or could not be loaded.
+        rank: its highest rank.
+        digest: hash of its files.
+        num_requests: number of open requests that use it.
+        error: why it could not be loaded.
     """
 
-    number: int
-    id: str
-    tenant: str
-    deferrable: bool
-    prompt_tokens: int
-    num_tokens: int
-    num_computed: int
-    reason: str = ""
+    name: str
+    path: str
+    version: int
+    state: Literal["loading", "ready", "unloading", "failed"]
+    rank: int = 0
+    digest: str = ""
+    num_requests: int = 0
+    error: str = ""
 
 
-class StepsView(msgspec.Struct, frozen=True, tag="steps"):
-    """The last steps of an engine, and what runs and waits after them.
+class AdapterList(msgspec.Struct, frozen=True, tag="adapters"):
+    """The adapters of an engine.
 
     Attributes:
-        steps: the steps, in order, at most 200.
-        running: running requests, at most 1,000.
-        waiting: waiting requests in the order in which the policy would admit them, at most 100.
-        ended: requests of `steps` that neither run nor wait any more.
-        num_waiting: number of all waiting requests.
+        adapters: loaded adapters, those that are being loaded, and the last ones that could not be loaded.
+        max_adapters: number of adapters that have room at once.
+        max_rank: highest rank of an adapter; 0: there is no room for any.
     """
 
-    steps: list[StepView]
-    running: list[RequestView]
-    waiting: list[RequestView]
-    ended: list[RequestView]
-    num_waiting: int
+    adapters: list[AdapterInfo] = []
+    max_adapters: int = 0
+    max_rank: int = 0
 
 
 class SetLogLevel(msgspec.Struct, frozen=True, tag="set_log_level"):
@@ -338,12 +330,21 @@ class Wake(msgspec.Struct, frozen=True, tag="wake"):
     """Start the process of an engine that sleeps. The answer is the `MemoryInfo` of the new process."""
 
 
+AdapterCommand = ListAdapters | LoadAdapter | UnloadAdapter
 EngineCommand = (
-    GetPolicy | SetPolicy | ViewCache | FlushCache | PinPrefix | UnpinPrefix | GetTrace | ViewSteps
+    GetPolicy
+    | SetPolicy
+    | ViewCache
+    | FlushCache
+    | PinPrefix
+    | UnpinPrefix
+    | GetTrace
+    | ViewSteps
+    | AdapterCommand
 )
 """Commands that an engine carries out."""
 
 Command = EngineCommand | SetLogLevel | GetMemory | Sleep | Wake
 """All commands. Those that are no `EngineCommand` concern the process of the engine."""
 
-Answer = PolicyInfo | CacheView | PinInfo | RequestTrace | StepsView | LogLevelInfo | MemoryInfo
+Answer = PolicyInfo | CacheView | PinInfo | RequestTrace | StepsView | AdapterList | LogLevelInfo | MemoryInfo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .control import Answer
+from .control import AdapterInfo, Answer
 from .histogram import Histogram
 from .request import EventBatch
 
@@ -112,6 +112,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
             run.
         activation: "sigmoid", "softmax" or "identity", which turns the logits into scores, if the task is
             "classify"; else "".
+        adapters: adapters that were loaded at the start.
+        max_adapters: number of adapters that have room at once.
     """
 
     model: str
@@ -136,6 +138,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     labels: tuple[str, ...] = ()
     activation: str = ""
     logits_processors: tuple[str, ...] = ()
+    adapters: tuple[AdapterInfo, ...] = ()
+    max_adapters: int = 0
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

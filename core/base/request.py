@@ -210,6 +210,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         tenant_max_queued: the same for those that wait, if the tenant is an API key; None: no limit.
         replica: number of the engine that has to run the request, if there are several; None: a router chooses. An engine
             ignores this field.
+        adapter: name of the loaded adapter to generate with; empty: the model alone.
     """
 
     id: str
@@ -237,6 +238,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     tenant_max_requests: int | None = None
     tenant_max_queued: int | None = None
     replica: int | None = None
+    adapter: str = ""
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):

@@ -170,6 +170,8 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         scored: prompt tokens whose log probabilities must be computed.
         row_tokens: known tokens of sequences with logits processors.
         states: copies of states.
+        adapters: number of each sequence's adapter slot, from 1, and 0 for a sequence without an adapter: [B]; empty: no
+            sequence has one.
     """
 
     tokens: Ints
@@ -187,6 +189,7 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
     scored: tuple[ScoredPrompt, ...] = ()
     row_tokens: tuple[RowTokens, ...] = ()
     states: StateCopies = NO_COPIES
+    adapters: Ints = NO_INTS
 
     @property
     def num_tokens(self) -> int:

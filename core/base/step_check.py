@@ -37,6 +37,7 @@ class StepLimits:
         max_len: maximum length of a sequence, in tokens.
         vocab_size: width of the logits.
         num_snapshots: number of slots for snapshots of states, beyond the rows.
+        num_adapters: number of slots that hold adapters.
     """
 
     num_rows: int
@@ -45,6 +46,7 @@ class StepLimits:
     max_len: int
     vocab_size: int
     num_snapshots: int = 0
+    num_adapters: int = 0
 
     @property
     def width(self) -> int:
@@ -57,7 +59,7 @@ def check_step(step: StepInput, limits: StepLimits) -> None:
 
     The message names the column and its value.
     """
-    for name in ("tokens", "sources", "rows", "starts", "counts", "num_sampled", "page_places"):
+    for name in ("tokens", "sources", "rows", "starts", "counts", "num_sampled", "page_places", "adapters"):
         _check_column(name, getattr(step, name), np.int64)
     _check_column("pages", step.pages, np.int32)
     _check_sizes(step)
@@ -68,6 +70,7 @@ def check_step(step: StepInput, limits: StepLimits) -> None:
     _check_range("pages", step.pages, 0, limits.num_pages - 1)
     if len(np.unique(step.rows)) != len(step.rows):
         raise ValueError("rows holds a row twice")
+    _check_range("adapters", step.adapters, 0, limits.num_adapters)
     _check_pieces(step, limits)
     _check_states(step, limits)
     for start in step.row_starts:
@@ -115,6 +118,8 @@ def _check_column(name: str, column: npt.NDArray[Any], dtype: type) -> None:
 def _check_sizes(step: StepInput) -> None:
     for name in ("starts", "counts", "num_sampled"):
         _check_equal(f"{name} has %d entries, and rows has %d", len(getattr(step, name)), len(step.rows))
+    if len(step.adapters):
+        _check_equal("adapters has %d entries, and rows has %d", len(step.adapters), len(step.rows))
     _check_equal("sources has %d entries, and tokens has %d", len(step.sources), step.num_tokens)
     _check_equal("page_places has %d entries, and pages has %d", len(step.page_places), len(step.pages))
     if not len(step.rows):

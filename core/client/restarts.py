@@ -14,7 +14,7 @@ from llmfw.core.base.engine_info import EngineInfo
 HOUR_S = 3600.0
 MOST_S = 30.0
 MAX_FAILED_STARTS = 5  # in a row; then the cause is not a request
-MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": ""}
+MAY_DIFFER = {"max_total_tokens": 0, "max_running_requests": 0, "policy": "", "adapters": ()}
 """Fields of EngineInfo that a restart may change."""
 
 

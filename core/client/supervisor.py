@@ -16,9 +16,6 @@ from llmfw.core.base.control import (
     Answer,
     Command,
     GetMemory,
-    PinPrefix,
-    SetLogLevel,
-    SetPolicy,
     Sleep,
     Wake,
 )
@@ -38,10 +35,10 @@ from .cache_mirror import CacheMirror
 from .client import RequestWatch
 from .engine_wait import WAIT_S, EngineWait, check_rerun
 from .launched import LaunchedEngineClient
-from .policy_memory import PolicyMemory
 from .process import ProcessEngineClient
 from .quarantine import CRASH, KILL, Attempt, Quarantine
 from .restarts import RestartPolicy, Restarts, essence_of
+from .run_time_settings import RunTimeSettings
 from .sleeping import EngineSleep
 from .time_left import in_time
 from .whole_request import WholeRequest
@@ -74,9 +71,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
         self._quarantine = Quarantine()
         self._in_flight: dict[Attempt, WholeRequest | None] = {}
         self._info: EngineInfo | None = None
-        self._policy_set = PolicyMemory()
-        self._log_level: SetLogLevel | None = None
-        self._has_pins = False
+        self._settings = RunTimeSettings()
         self._outage: str | None = None
         self._failure: str | None = None
         self._sleep = EngineSleep()
@@ -164,16 +159,12 @@ class SupervisedEngineClient(LaunchedEngineClient):
             async with self._sleep.changing:
                 return await (self._wake() if isinstance(command, Wake) else self._fall_asleep(command))
         answer = await self._life_now().control(command)
-        self.remember(command)
-        self._has_pins = self._has_pins or isinstance(command, PinPrefix)
+        self._settings.note(command, answer)
         return answer
 
     def remember(self, command: Command) -> None:
         """Apply a policy or a log level to the engines that are started from now on."""
-        if isinstance(command, SetPolicy):
-            self._policy_set.remember(command)
-        elif isinstance(command, SetLogLevel):
-            self._log_level = command
+        self._settings.remember(command)
 
     async def close(self) -> None:
         self._fail("the engine was closed")
@@ -315,7 +306,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
         self._outage = f"{life.failure}; the engine is being restarted"
         self._wait.begin()
         if not life.was_ended_from_outside:
-            self._policy_set.note_death()
+            self._settings.note_death()
         self._quarantine.judge(self._in_flight, KILL if life.was_ended_from_outside else CRASH)
 
     async def _keep_running(self) -> None:
@@ -348,7 +339,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
         self._life = life = self._created()
         try:
             await life.start()
-            await self._restore(life)
+            await self._settings.restore(life.control)
         except (LLMFWError, OSError) as error:
             logger.error("The engine could not be restarted: %s", error)
             self._restarts.note_start(failed=True)
@@ -367,23 +358,6 @@ class SupervisedEngineClient(LaunchedEngineClient):
         logger.info(
             "The engine runs again after %.1f s (restarts: %d)", time.monotonic() - begun, self.num_restarts
         )
-
-    async def _restore(self, life: ProcessEngineClient) -> None:
-        """Apply what an administrator set on an earlier engine to a new one: log level and policy (see `PolicyMemory`).
-
-        Pinned prefixes are lost.
-        """
-        applied: tuple[Command | None, ...] = ()
-        while applied != (
-            wanted := (self._log_level, self._policy_set.command)
-        ):  # `remember` may come meanwhile
-            for command in wanted:
-                if command is not None:
-                    await life.control(command)
-            applied = wanted
-        if self._has_pins:
-            logger.warning("The pinned prefixes of the engine that ended are lost; pin them again")
-            self._has_pins = False
 
     def _give_up(self, reason: str) -> None:
         self._fail(reason)

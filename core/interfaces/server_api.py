@@ -25,12 +25,14 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
         template: source of the chat template; "" if it has none.
         capabilities: abilities of the model: "completion", "embedding" or "classification", and any of "tools", "thinking" and
             "insert" (filling in text before a suffix).
+        adapters: names of the adapters of the model, each of which requests may name in place of the model.
     """
 
     name: str
     created: int
     template: str
     capabilities: frozenset[str]
+    adapters: tuple[str, ...] = ()
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

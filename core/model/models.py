@@ -15,6 +15,8 @@ from llmfw.core.interfaces.layers import LayerSpec
 from llmfw.core.interfaces.state_layer import StateLayer
 from llmfw.core.plugin.registry import Registry
 
+from .adapters.adapter_room import AdapterRoom
+from .adapters.adapter_slots import AdapterSlots
 from .attention.hf_attention import register_with_transformers
 from .changes.pack import pack_linears
 from .changes.pass_choice import ChosenPass, SpoiledModelError, apply_passes, choose_passes
@@ -48,6 +50,7 @@ class LoadedModel:
         has_own_threads: whether the model computes on threads other than torch's (see `ModulePass`).
         weights: where its weights were read from; None: they are random.
         states: layers that keep states between steps, by index.
+        adapters: room for adapters; None: there is none.
     """
 
     module: nn.Module
@@ -61,6 +64,7 @@ class LoadedModel:
     has_own_threads: bool = False
     weights: WeightSource | None = None
     states: tuple[StateLayer, ...] = ()
+    adapters: AdapterSlots | None = None
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
@@ -78,9 +82,11 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
     decoder = DecoderLoading.of(config, device, registry)
     dtype = decoder.loading.dtype
     passes = choose_passes(config.module_passes, registry, device, dtype)
+    room = AdapterRoom.of(config)
     logger.info("Load weight begin. avail mem=%s", gigabytes(available_memory(device)))
     started = time.perf_counter()
-    module, applied, size = _load_with_passes(decoder, passes, is_auto=config.module_passes == "auto")
+    built = _load_with_passes(decoder, passes, room, is_auto=config.module_passes == "auto")
+    module, applied, size = built.module, built.applied, built.num_bytes
     with refusing(module, "laying out its weights"):
         pack_linears(module)
     log_loaded(decoder.loading, module, size, started)
@@ -97,21 +103,37 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         has_own_threads=any(each.module_pass.has_own_threads for each in applied),
         weights=decoder.loading.weights,
         states=state_layers(module),
+        adapters=built.adapters,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A model after its module passes.
+
+    Attributes:
+        module: the model.
+        applied: the passes that changed it.
+        num_bytes: size of its weights in bytes, before any pass.
+        adapters: its room for adapters; None: there is none.
+    """
+
+    module: nn.Module
+    applied: list[ChosenPass]
+    num_bytes: int
+    adapters: AdapterSlots | None
+
+
 def _load_with_passes(
-    decoder: DecoderLoading, passes: list[ChosenPass], *, is_auto: bool
-) -> tuple[nn.Module, list[ChosenPass], int]:
-    """Load a model, probe it, and apply module passes.
+    decoder: DecoderLoading, passes: list[ChosenPass], room: AdapterRoom | None, *, is_auto: bool
+) -> _Built:
+    """Load a model, probe it, make room for adapters, and apply module passes.
 
     If a pass damages the model, loads the model again and leaves out that pass.
 
     Args:
+        room: room for adapters; None: there is none.
         is_auto: whether to skip module passes that fail.
-
-    Returns:
-        The model, the passes that changed it, and the size of its weights in bytes, before any pass.
 
     Raises:
         ModelError, ComponentError: as in `load_model`.
@@ -120,17 +142,28 @@ def _load_with_passes(
         module, quantized = load_decoder(decoder)
         size = weight_bytes(module, quantized)
         layers = _probe_unchanged(module, decoder)
+        adapters = None
+        if room is not None:
+            with refusing(module, "making room for adapters"):
+                adapters = room.add_to(module, decoder.vocab_size, decoder.loading.dtype)
         try:
             applied = apply_passes(passes, module, layers, decoder.vocab_size, is_auto=is_auto)
             break
         except SpoiledModelError as error:
             logger.warning("Loading the model again, without module pass %s", error.chosen.entry.name)
             passes = [each.rebuilt() for each in passes if each is not error.chosen]
-            del module
+            del module, adapters
         gc.collect()  # frees the old weights before they are read again
     if applied:
         _check_isolation(module, decoder)
-    return module, applied, size
+    if adapters is not None:
+        adapters.check_calls(module, decoder.vocab_size)
+        if unused := [each.entry.name for each in passes if each not in applied]:
+            logger.info(
+                "Module passes that leave layers with adapters as they are, which costs speed: %s",
+                ", ".join(unused),
+            )
+    return _Built(module, applied, size, adapters)
 
 
 def _probe_unchanged(module: nn.Module, decoder: DecoderLoading) -> list[LayerSpec]:

@@ -191,7 +191,7 @@ def _checked_folder(path: Path, what: str) -> str:
 def _without_config(path: Path) -> str:
     """Return a message about a folder without config.json. Says what the folder holds, and what to do."""
     if (path / "adapter_config.json").is_file():
-        return f"{path} holds an adapter without a model; merge it into its base model (peft: merge_and_unload), and serve that"
+        return f"{path} holds an adapter without a model; serve its base model with --adapter NAME=PATH"
     if (path / "model_index.json").is_file():
         return f"{path} holds a diffusion pipeline (model_index.json), which makes images; llmfw serves language models"
     if any(path.glob("*.gguf")):

@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from llmfw.core.base.control import StepsView
 from llmfw.core.base.request import FinishReason, Request, TokenEvent
 from llmfw.core.base.step import NO_PROCESSORS, AskedProcessors, StepOutput
+from llmfw.core.base.steps_view import StepsView
 from llmfw.core.interfaces.policy import SchedulePolicy
 
 from .constraint import Constraint
@@ -171,8 +171,13 @@ class Scheduler:
         request: Request,
         constraint: Constraint | None = None,
         processors: AskedProcessors = NO_PROCESSORS,
+        adapter: int = 0,
     ) -> None:
-        """Add a request to the waiting ones. The caller must ensure that the request fits into the pool."""
+        """Add a request to the waiting ones. The caller must ensure that the request fits into the pool.
+
+        Args:
+            adapter: number of the slot of the request's adapter, from 1; 0: it has none.
+        """
         seq = SequenceState(request, self._num_arrived, constraint, self._table, processors)
         self._num_arrived += 1
         self._sequences[request.id] = seq
@@ -180,6 +185,7 @@ class Scheduler:
             request.tenant, deferrable=request.deferrable, is_key=request.tenant_is_key
         )
         self._table.is_deferrable[seq.index] = request.deferrable
+        self._table.adapter[seq.index] = adapter
         now = self._table.came_at[seq.index] = self._clock()
         if request.timeout_s is not None:
             self._table.deadline[seq.index] = now + request.timeout_s

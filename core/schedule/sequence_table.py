@@ -55,6 +55,7 @@ class SequenceTable:
             nothing for the row yet.
         place: index in the waiting queue.
         is_deferrable: 1 if the request is deferrable, else 0.
+        adapter: number of the adapter's slot, from 1; 0: no adapter.
         token_at: time of the last token (see `TokenGaps`); 0 before the first.
     """
 
@@ -78,6 +79,7 @@ class SequenceTable:
     num_counted: Ints
     place: Ints
     is_deferrable: Ints
+    adapter: Ints
     came_at: Floats
     deadline: Floats
     token_at: Floats
@@ -94,7 +96,7 @@ class SequenceTable:
             "num_computed",
         ),
         *("num_cached", "overtaken", "row", "is_new", "num_pages", "num_shared_pages", "last_token"),
-        *("tracking", "is_scored", "num_counted", "place", "is_deferrable"),
+        *("tracking", "is_scored", "num_counted", "place", "is_deferrable", "adapter"),
     )
     _FLOATS = ("came_at", "deadline", "token_at")
 

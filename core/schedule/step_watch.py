@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from llmfw.core.base.control import RequestView, StepsView, StepView
+from llmfw.core.base.steps_view import RequestView, StepsView, StepView
 
 if TYPE_CHECKING:
     from .plan import BatchPlan

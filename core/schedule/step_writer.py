@@ -8,6 +8,7 @@ import numpy as np
 
 from llmfw.core.base.step import (
     NO_COPIES,
+    NO_INTS,
     NOT_IN_FLIGHT,
     Ints,
     RowCounts,
@@ -50,6 +51,7 @@ def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
         row_counts=row_counts,
         row_tokens=row_tokens,
         states=states,
+        adapters=_adapters(table, indices),
     )
 
 
@@ -104,6 +106,7 @@ def write_step(
         row_tokens=row_tokens,
         scored=tuple(_scored(sequences, starts, counts, is_prefill)),
         states=states,
+        adapters=_adapters(table, indices),
     )
 
 
@@ -136,6 +139,12 @@ def count_tokens(seq: SequenceState) -> RowCounts:
         ids = np.concatenate([ids, others])
         counts = np.concatenate([counts, np.zeros(len(others), dtype=counts.dtype)])
     return RowCounts(seq.row, ids.astype(np.int64), counts.astype(np.int64))
+
+
+def _adapters(table: SequenceTable, indices: Indices) -> Ints:
+    """Return the sequences' adapters, as in `StepInput`."""
+    adapters = table.adapter[indices]
+    return adapters if adapters.any() else NO_INTS
 
 
 def _last_tokens(table: SequenceTable, indices: Indices, rows: Ints) -> tuple[Ints, Ints]:

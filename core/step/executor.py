@@ -165,6 +165,8 @@ class Executor:
         """Start the forward pass of a step. Steps must be passed in the order in which they were planned."""
         self._defaults.restore()
         self._start_rows(step)
+        if self._model.adapters is not None:
+            self._model.adapters.begin(step.adapters, step.counts, self._staging)
         changes = self._page_table.change(step.page_places, step.pages)
         if self._graphs is not None and self._graphs.serves(step):
             logits, rows = self._graphs.run(step, changes)

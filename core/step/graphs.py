@@ -192,8 +192,11 @@ class DecodeGraphs:
         self._logits = torch.zeros((sizes[-1], vocab_size), dtype=torch.float32, device=device)
 
     def serves(self, step: StepInput) -> bool:
-        """Return whether a graph can run a step: each sequence decodes, and the batch is not too large."""
-        return step.is_decode and step.num_single <= self._most and not step.scored
+        """Return whether a graph can run a step.
+
+        Each sequence decodes without an adapter, and the batch is not too large.
+        """
+        return step.is_decode and step.num_single <= self._most and not step.scored and not len(step.adapters)
 
     def capture_all(self) -> None:
         """Capture a step of each size, largest first, so that smaller ones reuse the pool's memory."""

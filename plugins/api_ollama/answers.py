@@ -19,7 +19,7 @@ from llmfw.core import RequestError, ServerAPI, describe
 from .bodies import AnswerBody, ChatBody, EmbedBody, EmbeddingsBody, GenerateBody
 from .errors import OLLAMA_HANDLERS
 from .lines import begin
-from .names import check_name
+from .names import name_in
 from .reply import Json, Piece, ReplyReader, chat_fields, generate_fields, head, joined
 from .requests import Inner, inner_chat, inner_generate, ollama_error
 
@@ -38,7 +38,7 @@ class Answers(Controller):
         """Answer a chat."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, ChatBody)
-        check_name(body.model, api.model.name)
+        name_in(body.model, api.model)
         if not body.messages:
             return _loaded(api, body, ignored, chat_fields)
         return await _answer(api, request, body, inner_chat(body, api.model), ignored, chat_fields)
@@ -48,7 +48,7 @@ class Answers(Controller):
         """Continue or answer a prompt."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, GenerateBody)
-        check_name(body.model, api.model.name)
+        name_in(body.model, api.model)
         if not body.prompt and not body.suffix:
             return _loaded(api, body, ignored, generate_fields)
         return await _answer(api, request, body, inner_generate(body, api.model), ignored, generate_fields)
@@ -63,7 +63,7 @@ class Answers(Controller):
         started = time.perf_counter_ns()
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, EmbedBody)
-        check_name(body.model, api.model.name)
+        name_in(body.model, api.model)
         headers = api.report(ignored)
         vectors: list[list[float]] = []
         count = 0
@@ -88,7 +88,7 @@ class Answers(Controller):
         """Embed one text, in the form of older clients. Returns the model's vector as it is."""
         api: ServerAPI = state["api"]
         body, ignored = await api.read(request, EmbeddingsBody)
-        check_name(body.model, api.model.name)
+        name_in(body.model, api.model)
         headers = api.report(ignored)
         vectors: list[list[float]] = [[]]
         if body.prompt:

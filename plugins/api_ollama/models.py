@@ -14,7 +14,7 @@ from llmfw.core import EngineClient, EngineInfo, RequestError, ServerAPI, descri
 
 from .bodies import ShowBody
 from .errors import OLLAMA_HANDLERS
-from .names import check_name, tagged
+from .names import name_in, tagged
 from .reply import Json, timestamp
 
 VERSION = "0.13.0"
@@ -28,7 +28,7 @@ NEVER = "2200-01-01T00:00:00Z"
 
 
 class Models(Controller):
-    """Ollama's routes about models. The server has only one model."""
+    """Ollama's routes about models. The server has one model, and its adapters."""
 
     exception_handlers = OLLAMA_HANDLERS
 
@@ -46,20 +46,23 @@ class Models(Controller):
         """Return the version of Ollama's API."""
         return {"version": VERSION}
 
-    @get("/api/tags", opt=describe("List the server's only model.", scope="models"))
+    @get("/api/tags", opt=describe("List the server's model and its adapters.", scope="models"))
     async def list_models(self, state: State) -> Json:
-        """List the server's only model."""
+        """List the server's model and its adapters."""
         modified = {"modified_at": _created(state["api"])}
-        return {"models": [{**_card(state), **modified}]}
+        return {"models": [{**card, **modified} for card in _cards(state)]}
 
-    @get("/api/ps", opt=describe("List the loaded models: always the server's only model.", scope="models"))
+    @get(
+        "/api/ps",
+        opt=describe("List the loaded models: always the server's model and its adapters.", scope="models"),
+    )
     async def list_running(self, state: State) -> Json:
-        """List the loaded models: always the server's only model."""
+        """List the loaded models: always the server's model and its adapters."""
         client: EngineClient = state["client"]
-        card = _card(state)
-        vram = card["size"] if client.info.device.startswith("cuda") else 0
+        cards = _cards(state)
+        vram = cards[0]["size"] if client.info.device.startswith("cuda") else 0
         memory = {"expires_at": NEVER, "size_vram": vram, "context_length": client.info.max_model_len}
-        return {"models": [{**card, **memory}]}
+        return {"models": [{**card, **memory} for card in cards]}
 
     @post("/api/show", status_code=200, opt=describe("Describe the model.", scope="models"))
     async def show(self, request: Request[Any, Any, Any], state: State) -> Json:
@@ -70,9 +73,9 @@ class Models(Controller):
         name = body.model or body.name
         if not name:
             raise RequestError("model is missing; it is required", param="model")
-        check_name(name, api.model.name)
+        named = name_in(name, api.model)
         return {
-            "modelfile": f"FROM {api.model.name}\n",
+            "modelfile": f"FROM {named}\n",
             "parameters": "",
             "template": api.model.template,
             "details": _details(client.info),
@@ -105,18 +108,20 @@ def _refuse(request: Request[Any, Any, Any], state: State) -> None:
     )
 
 
-def _card(state: State) -> Json:
-    """Return the model's entry as /api/tags and /api/ps list it."""
-    api: ServerAPI = state["api"]
-    client: EngineClient = state["client"]
-    name = tagged(api.model.name)
-    return {
-        "name": name,
-        "model": name,
-        "size": _size(client.info.model),
-        "digest": _digest(api.model.name, client.info),
-        "details": _details(client.info),
-    }
+def _cards(state: State) -> list[Json]:
+    """Return the entries of the model and of its adapters as /api/tags and /api/ps list them."""
+    model, info = state["api"].model, state["client"].info
+    size = _size(info.model)
+    return [
+        {
+            "name": tagged(name),
+            "model": tagged(name),
+            "size": size,
+            "digest": _digest(name, info),
+            "details": _details(info) | ({} if name == model.name else {"parent_model": tagged(model.name)}),
+        }
+        for name in (model.name, *model.adapters)
+    ]
 
 
 def _details(info: EngineInfo) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmfw.core import ModelNotFoundError
+from llmfw.core import ModelNotFoundError, ServedModel
 
 LATEST = ":latest"
 
@@ -12,7 +12,10 @@ def tagged(served: str) -> str:
     return served if ":" in served.rpartition("/")[2] else served + LATEST
 
 
-def check_name(given: str, served: str) -> None:
-    """Raise ModelNotFoundError unless a name means the served model."""
-    if given not in (served, tagged(served)):
-        raise ModelNotFoundError(f"model {given!r:.300} not found; this server has {served!r}")
+def name_in(given: str, model: ServedModel) -> str:
+    """Return the served model or the adapter that a name means; raise ModelNotFoundError if there is none."""
+    for name in (model.name, *model.adapters):
+        if given in (name, tagged(name)):
+            return name
+    listed = ", ".join(map(repr, (model.name, *model.adapters)))
+    raise ModelNotFoundError(f"model {given!r:.300} not found; this server has {listed}")

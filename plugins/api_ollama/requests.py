@@ -8,6 +8,7 @@ from llmfw.core import RequestError, ServedModel
 
 from .bodies import AnswerBody, ChatBody, GenerateBody
 from .messages import chat_messages, continues, refuse_images
+from .names import name_in
 from .options import NAMES, sampling_of
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
@@ -44,7 +45,7 @@ def inner_chat(body: ChatBody, model: ServedModel) -> Inner:
     """
     ignored: list[str] = []
     given = body.messages or []
-    fields = _common(body, ignored) | _thinking(body, model, ignored) | _logprobs(body, ignored)
+    fields = _common(body, model, ignored) | _thinking(body, model, ignored) | _logprobs(body, ignored)
     fields["messages"] = chat_messages(given)
     if continues(given):
         fields |= {"continue_final_message": True, "add_generation_prompt": False}
@@ -64,14 +65,14 @@ def inner_generate(body: GenerateBody, model: ServedModel) -> Inner:
     if body.context:
         _refuse("context", f"{len(body.context)} tokens", "send the conversation as messages to /api/chat")
     if body.raw or body.suffix:
-        return _completion(body, ignored)
-    fields = _common(body, ignored) | _thinking(body, model, ignored) | _logprobs(body, ignored)
+        return _completion(body, model, ignored)
+    fields = _common(body, model, ignored) | _thinking(body, model, ignored) | _logprobs(body, ignored)
     system = [{"role": "system", "content": body.system}] if body.system else []
     fields["messages"] = [*system, {"role": "user", "content": body.prompt}]
     return Inner(CHAT, fields, ignored, {**_NAMES, f"messages[{len(system)}]": "prompt"})
 
 
-def _completion(body: GenerateBody, ignored: list[str]) -> Inner:
+def _completion(body: GenerateBody, model: ServedModel, ignored: list[str]) -> Inner:
     """Convert a request whose prompt is not rendered by a chat template."""
     mode = "raw" if body.raw else "suffix"
     if body.system:
@@ -86,7 +87,7 @@ def _completion(body: GenerateBody, ignored: list[str]) -> Inner:
         ignored.append("top_logprobs")
     if body.think is not None:
         ignored.append("think")
-    fields = _common(body, ignored)
+    fields = _common(body, model, ignored)
     fields["prompt"] = body.prompt
     if body.suffix:
         fields["suffix"] = body.suffix
@@ -102,14 +103,14 @@ def ollama_error(error: RequestError, names: dict[str, str]) -> RequestError:
     return error
 
 
-def _common(body: AnswerBody, ignored: list[str]) -> dict[str, Any]:
+def _common(body: AnswerBody, model: ServedModel, ignored: list[str]) -> dict[str, Any]:
     if body.template:
         _refuse("template", repr(body.template[:100]), "the server's template is chosen by --chat-template")
     if body.render_only:
         _refuse("_debug_render_only", "true", "this server shows no rendered prompt: leave it out")
     if body.keep_alive is not None:
         ignored.append("keep_alive")  # the model stays loaded
-    fields = sampling_of(body.options, ignored)
+    fields = {"model": name_in(body.model, model)} | sampling_of(body.options, ignored)
     if isinstance(body.format, dict):
         schema = {"name": "output", "schema": body.format, "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -233,6 +233,9 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/admin/cache/pins", {"prompt": "Hi", "ttl_s": 60.0, "cache_salt": "s"}),
     ("/admin/cache/pins", {"input_ids": [5, 6], "ttl": "1h", "compute": True}),
     ("/admin/reload", {"log_level": "info"}),
+    ("/admin/adapters", {"name": "a", "path": "/x"}),
+    ("/v1/load_lora_adapter", {"lora_name": "b", "lora_path": "/x", "load_inplace": True}),
+    ("/v1/unload_lora_adapter", {"lora_name": "b"}),
 ]
 WRONG: list[Any] = [
     None,

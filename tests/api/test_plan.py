@@ -19,7 +19,7 @@ from transformers import AutoModelForMultimodalLM
 
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.plan import choices
-from llmfw.api.commands.plan.assess import Model
+from llmfw.api.commands.plan.assess import Model, Settings
 from llmfw.api.commands.plan.devices import DEVICES, GIB
 from llmfw.api.commands.plan.numbers import read_numbers, weight_bytes
 from llmfw.core.base.config import EngineConfig
@@ -27,6 +27,7 @@ from llmfw.core.base.errors import LLMFWError, ModelError
 from llmfw.core.engine.generation import capacity
 from llmfw.core.engine.generation.memory_plan import CONTEXT_BYTES
 from llmfw.core.interfaces.kv_storage import bytes_per_token
+from llmfw.core.model.adapters import adapter_room
 from llmfw.core.model.models import load_model
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Registry
@@ -97,7 +98,18 @@ def test_the_plan_s_numbers_equal_the_engine_s(family, tmp_path):
     windows = [spec.sliding_window for spec in model.layers if spec.sliding_window]
     assert numbers.windows == {window: windows.count(window) for window in windows}
     weights = {"float32": model.num_bytes}
-    assert Model(numbers, weights, "").shape("float32") == capacity.shape_of(model)
+    assert Model(numbers, weights, "").shape(Settings("float32", "float32")) == capacity.shape_of(model)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma 2 (soft cap)", "mixtral"])
+def test_planned_adapter_slots_equal_the_engine_s(family, tmp_path):
+    folder = save_random_model(tmp_path, *SERVABLE[family])
+    config = EngineConfig(model=str(folder), dtype="float32", max_adapters=3, max_adapter_rank=8)
+    adapters = load_model(config, CPU, NO_COMPONENTS).adapters
+    assert adapters is not None
+    settings = Settings("float32", "float32", adapters=3, adapter_rank=8)
+    planned = Model(read_numbers(folder), {"float32": 0}, "").shape(settings)
+    assert planned.num_adapter_bytes == adapters.num_bytes
 
 
 def test_planned_tokens_equal_the_engine_s_capacity(monkeypatch):
@@ -123,6 +135,7 @@ def test_non_attention_layers_are_refused(tmp_path):
 
 def test_the_defaults_equal_the_engine_s():
     ours = (choices.FRACTION, choices.MAX_RUNNING, choices.CHUNK)
+    assert choices.ADAPTER_RANK == adapter_room.LEAST_RANK
     assert choices.MAX_RUNNING == capacity.DEFAULT_GRAPH_SIZE
     assert ours == tuple(
         default["cuda"]

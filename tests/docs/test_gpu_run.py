@@ -124,7 +124,18 @@ def test_a_package_in_the_wheels_folder_is_importable(tmp_path: Path) -> None:
 
 
 ON_THE_GPU_MACHINE = {
-    *("jinja2", "numpy", "pytest", "rich", "safetensors", "tokenizers", "torch", "transformers", "uvloop"),
+    *(
+        "jinja2",
+        "numpy",
+        "pytest",
+        "regex",
+        "rich",
+        "safetensors",
+        "tokenizers",
+        "torch",
+        "transformers",
+        "uvloop",
+    ),
 }
 
 

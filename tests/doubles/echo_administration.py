@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llmfw.core.base.control import (
+    AdapterCommand,
+    AdapterInfo,
+    AdapterList,
     Answer,
     CacheView,
     Command,
     GetPolicy,
     GetTrace,
+    ListAdapters,
+    LoadAdapter,
     PinInfo,
     PinPrefix,
     PolicyInfo,
@@ -17,6 +22,7 @@ from llmfw.core.base.control import (
     RequestTrace,
     SetPolicy,
     TraceEntry,
+    UnloadAdapter,
     UnpinPrefix,
 )
 from llmfw.core.base.errors import NotFoundError, RequestError
@@ -43,6 +49,7 @@ class EchoAdministration:
         self._requests = requests
         self._policy = PolicyInfo("fcfs", {}, None, list(POLICIES))
         self._pins: dict[str, PinInfo] = {}
+        self._adapters: dict[str, AdapterInfo] = {}
 
     def answer(self, command: Command) -> Answer:
         self.commands.append(command)
@@ -61,7 +68,17 @@ class EchoAdministration:
                 return self._pins.pop(command.id)
             case GetTrace():
                 return self._trace(command.id)
+            case ListAdapters() | LoadAdapter() | UnloadAdapter():
+                return self._change_adapters(command)
         return CacheView(9, 4, 4, 2, 0, 3, 12, "lru", self.prefixes, list(self._pins.values()))
+
+    def _change_adapters(self, command: AdapterCommand) -> AdapterList:
+        if isinstance(command, LoadAdapter):
+            version = 1 + len(self._adapters)
+            self._adapters[command.name] = AdapterInfo(command.name, command.path, version, "ready")
+        elif isinstance(command, UnloadAdapter):
+            self._adapters.pop(command.name, None)
+        return AdapterList(list(self._adapters.values()), 4, 16)
 
     def _set_policy(self, command: SetPolicy) -> PolicyInfo:
         if command.name == BREAK_POLICY:

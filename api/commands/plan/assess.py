@@ -17,7 +17,7 @@ from llmfw.core.engine.generation.memory_plan import (
 )
 from llmfw.core.engine.generation.sequence_sizes import SequenceSizes, assumed_attention_bytes
 
-from .choices import CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
+from .choices import ADAPTER_RANK, CHUNK, DTYPE_BYTES, FRACTION, KV_BYTES, MAX_RUNNING
 from .devices import GIB, Device, all_by_size
 from .numbers import ModelNumbers
 
@@ -38,6 +38,8 @@ class Settings:
     context: int | None = None
     quantization: str | None = None
     replicas: int = 1
+    adapters: int = 0
+    adapter_rank: int = ADAPTER_RANK
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,11 @@ class Model:
     weights: dict[str, int]
     source: str
 
-    def shape(self, dtype: str) -> ModelShape:
+    def shape(self, settings: Settings) -> ModelShape:
         """Return the sizes that determine how much memory the model needs."""
-        numbers = self.numbers
-        return ModelShape.uniform(
-            num_weight_bytes=self.weights[dtype],
+        numbers, dtype_bytes = self.numbers, DTYPE_BYTES[settings.dtype]
+        shape = ModelShape.uniform(
+            num_weight_bytes=self.weights[settings.dtype],
             num_layers=numbers.layers,
             num_heads=numbers.heads,
             num_kv_heads=numbers.kv_heads,
@@ -67,8 +69,10 @@ class Model:
             hidden_size=numbers.hidden,
             intermediate_size=numbers.intermediate,
             vocab_size=numbers.vocab,
-            dtype_bytes=DTYPE_BYTES[dtype],
+            dtype_bytes=dtype_bytes,
         )
+        ranks = settings.adapters * settings.adapter_rank
+        return replace(shape, num_adapter_bytes=ranks * numbers.adapter_elements * dtype_bytes)
 
     def context(self, settings: Settings) -> int | None:
         """Return the longest allowed sequence in tokens; None if neither the settings nor the model limit it.
@@ -96,7 +100,7 @@ class Model:
             )
         graphs, max_running = min(settings.graphs, settings.max_running), settings.max_running
         return plan_memory(
-            self.shape(settings.dtype),
+            self.shape(settings),
             DeviceMemory(device.num_bytes, settings.fraction),
             StepSizes(settings.chunk, max_running, graphs),
             StorageSettings(
@@ -203,6 +207,8 @@ def _describe_settings(settings: Settings, context: int | None) -> dict[str, Any
         "cuda_graph_max_bs": settings.graphs,
         "context_length": context,
         "replicas": settings.replicas,
+        "max_adapters": settings.adapters,
+        "max_adapter_rank": settings.adapter_rank,
     }
 
 

@@ -23,7 +23,7 @@ from llmfw.core.plugin.model_name import resolve_model
 from llmfw.core.plugin.option_keys import refuse_options
 from llmfw.core.terminal.tables import Column, print_table
 
-from .choices import CHUNK, DTYPE_BYTES, FRACTION, MAX_RUNNING
+from .choices import ADAPTER_RANK, CHUNK, DTYPE_BYTES, FRACTION, MAX_RUNNING
 from .devices import GIB, Device, DeviceType
 
 SCHEME = "quantization_scheme"
@@ -80,6 +80,8 @@ def _scheme_options(
 )
 @like("cuda_graph_max_bs", "graphs", default=MAX_RUNNING)
 @like("context_length", "context")
+@like("max_adapters", "adapters", default=0, help="Number of LoRA adapters that have room at once.")
+@like("max_adapter_rank", "adapter_rank", default=ADAPTER_RANK)
 @click.option(
     "--replicas",
     type=WholeNumber(min=1, max=256),

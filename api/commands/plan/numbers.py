@@ -89,6 +89,7 @@ class ModelNumbers:
         dequantized: whether a plugin reads that type, and dequantizes the weights when the model is loaded.
         windows: length of a sliding window in tokens → number of layers with such a window.
         notes: further remarks, one sentence per item.
+        has_experts: whether the MLP consists of experts.
     """
 
     folder: Path
@@ -107,11 +108,21 @@ class ModelNumbers:
     dequantized: bool
     windows: dict[int, int]
     notes: list[str]
+    has_experts: bool = False
 
     @property
     def kv_elements(self) -> int:
         """Number of elements in the keys and values of one token, in all layers."""
         return self.layers * self.kv_heads * (self.head_dim + self.v_head_dim)
+
+    @property
+    def adapter_elements(self) -> int:
+        """Number of elements of an adapter of rank 1 of all linear layers that can be adapted, so not of experts."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        values = self.kv_heads * self.v_head_dim
+        attention = 3 * self.hidden + queries + keys + values + self.heads * self.v_head_dim + self.hidden
+        mlp = 0 if self.has_experts else 3 * (self.hidden + self.intermediate)
+        return self.layers * (attention + mlp)
 
 
 def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
@@ -163,6 +174,7 @@ def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
         dequantized=_is_dequantized(config, formats, notes),
         windows=_windows(config, kinds, layers),
         notes=notes,
+        has_experts=bool(_find(config, "num_experts_per_tok")),
     )
 
 

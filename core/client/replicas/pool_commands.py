@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from llmfw.core.base.control import (
+    AdapterList,
     Answer,
     CacheView,
     Command,
@@ -14,6 +15,8 @@ from llmfw.core.base.control import (
     GetMemory,
     GetPolicy,
     GetTrace,
+    ListAdapters,
+    LoadAdapter,
     LogLevelInfo,
     MemoryInfo,
     PinInfo,
@@ -22,10 +25,12 @@ from llmfw.core.base.control import (
     RequestTrace,
     SetLogLevel,
     SetPolicy,
+    UnloadAdapter,
     UnpinPrefix,
     ViewCache,
 )
 from llmfw.core.base.errors import EngineDeadError, LLMFWError, NotFoundError, RequestError
+from llmfw.core.base.steps_view import ViewSteps
 
 from .merged import merged_memory, merged_policy, merged_view
 from .pool_pins import PoolPins
@@ -76,6 +81,14 @@ class PoolCommands:
                 return await self._trace(command)
             case GetMemory():
                 return merged_memory(list((await self._all(command, MemoryInfo)).values()))
+            case ListAdapters():
+                return AdapterList()
+            case ViewSteps() | LoadAdapter() | UnloadAdapter():
+                what = "the batch step by step" if isinstance(command, ViewSteps) else "adapters"
+                raise RequestError(
+                    f"this server has {len(self._replicas)} engines, and {what} can be had with one; leave out --replicas",
+                    code="unsupported_operation",
+                )
             case _:
                 raise AssertionError(f"{command} is not for the engines")
 

@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.replica_place import ReplicaPlace
 from llmfw.core.plugin.registry import Registry
 
@@ -31,11 +32,17 @@ def engine_client(
     """Return the client of `--replicas` engines. One engine has no pool around it.
 
     Raises:
-        ConfigError, ComponentError: as in `build_router`.
+        ConfigError: several engines are to serve adapters; else as in `build_router`.
+        ComponentError: as in `build_router`.
     """
     policy, count = RestartPolicy.of(server), server.replicas
     if count == 1:
         return SupervisedEngineClient(partial(new_life, engine), policy)
+    if engine.adapters or engine.max_adapters:
+        raise ConfigError(
+            f"--replicas is {count}, and adapters (--adapter, --max-adapters) are served by one engine alone; leave one of "
+            "them out"
+        )
     router = build_router(registry, server.router, server.options)
     configs = [config_of(engine, ReplicaPlace(index, count)) for index in range(count)]
     clients = [SupervisedEngineClient(partial(new_life, config), policy) for config in configs]

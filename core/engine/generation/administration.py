@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from llmfw.core.base.control import (
     Answer,
     EngineCommand,
     FlushCache,
     GetPolicy,
     GetTrace,
+    ListAdapters,
+    LoadAdapter,
     PinPrefix,
     SetPolicy,
+    UnloadAdapter,
     UnpinPrefix,
     ViewCache,
-    ViewSteps,
 )
 from llmfw.core.base.errors import RequestError
+from llmfw.core.base.steps_view import ViewSteps
 from llmfw.core.schedule.cache.keeper import CacheKeeper
 from llmfw.core.schedule.decision_log import DecisionLog
 from llmfw.core.schedule.scheduler import Scheduler
 
+from .adapters import EngineAdapters
 from .policy_choice import PolicyChoice
 
 
@@ -30,6 +36,7 @@ class Administration:
         policies: the current policy, and the available ones.
         keeper: keeper of the prefix cache.
         decisions: traced scheduling decisions; None: none are traced.
+        adapters: the engine's adapters.
     """
 
     def __init__(
@@ -38,7 +45,9 @@ class Administration:
         policies: PolicyChoice,
         keeper: CacheKeeper,
         decisions: DecisionLog | None,
+        adapters: EngineAdapters,
     ) -> None:
+        self._adapters = adapters
         self._scheduler = scheduler
         self._policies = policies
         self._keeper = keeper
@@ -51,6 +60,7 @@ class Administration:
             RequestError: the command cannot be carried out; nothing has changed.
         """
         self._keeper.tick()  # pins expire by the clock, even while no step runs
+        self._adapters.tick()
         match command:
             case GetPolicy():
                 return self._policies.info()
@@ -64,13 +74,21 @@ class Administration:
                     self._check_idle()
                 return self._keeper.flush()
             case PinPrefix():
-                return self._keeper.pin(command)
+                salt = self._adapters.salt_of(command.adapter, command.salt)
+                return self._keeper.pin(msgspec.structs.replace(command, salt=salt))
             case UnpinPrefix():
                 return self._keeper.unpin(command.id)
             case GetTrace():
                 return self._traced().find(command.id)
             case ViewSteps():
                 return self._scheduler.view_steps(command.after)
+            case LoadAdapter():
+                self._adapters.load(command.name, command.path)
+            case UnloadAdapter():
+                self._adapters.unload(command.name)
+            case ListAdapters():
+                pass
+        return self._adapters.list()
 
     def _check_idle(self) -> None:
         running, waiting = self._scheduler.num_running, self._scheduler.num_waiting

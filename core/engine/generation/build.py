@@ -11,6 +11,7 @@ from functools import partial
 
 import torch
 
+from llmfw.core.base.adapter_name import split_adapters
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.interfaces.kv_dtype import choose_kv_dtype, dtype_name
@@ -29,6 +30,7 @@ from llmfw.core.step.recording import RecordingExecutor, RecordingHeader, StepWr
 
 from ..admission.admission_control import AdmissionControl
 from ..admission.queue_gate import QueueGate
+from .adapters import EngineAdapters
 from .attention_choice import attention_bytes
 from .built_executor import BuiltExecutor, MakeGraph, build_executor
 from .capacity import decide_capacity
@@ -73,6 +75,8 @@ def build_generation_engine(
     components = find_components(config, registry)
     with on_device(device):
         model = load_model(config, device, registry)
+        adapters = EngineAdapters(model.adapters)
+        adapters.load_now(split_adapters(config.adapters))
         grammars = choose_grammars(config, registry, model.vocab_size)
         check_states(config, model)
         capacity = decide_capacity(
@@ -83,13 +87,13 @@ def build_generation_engine(
             attention_bytes=partial(attention_bytes, config, registry, model, device),
         )
         foundation = Foundation(config, registry, device, model, capacity)
-        planning = build_planning(foundation, components, together(trace, recorder))
+        planning = build_planning(foundation, components, adapters, together(trace, recorder))
         built = build_executor(foundation, make_graph, clock)
         executor = _recorded(built.executor, step_writer, foundation)
         overlaps = _overlaps(config, device, planning.speculation)
         context = _loop_context(foundation, planning, grammars, executor, built.faults, overlaps=overlaps)
         return Engine(
-            _info(foundation, built),
+            _info(foundation, built, adapters),
             context,
             OverlappedLoop(context) if overlaps else PlainLoop(context),
             planning,
@@ -97,6 +101,7 @@ def build_generation_engine(
             AdmissionControl(QueueGate.of(config, capacity.max_running, planning.pages.num_total_tokens)),
             registry.ledger,
             _kv_prefaulter(built.storage, planning.pages.pool, device),
+            adapters,
             built.processors,
             random_seed=config.random_seed,
         )
@@ -159,7 +164,7 @@ def _loop_context(
     )
 
 
-def _info(foundation: Foundation, built: BuiltExecutor) -> EngineInfo:
+def _info(foundation: Foundation, built: BuiltExecutor, adapters: EngineAdapters) -> EngineInfo:
     """Return the description of the engine, and log its capacity."""
     config, model, capacity = foundation.config, foundation.model, foundation.capacity
     info = EngineInfo(
@@ -178,6 +183,8 @@ def _info(foundation: Foundation, built: BuiltExecutor) -> EngineInfo:
         quantization=config.quantization,
         kv_cache_dtype=dtype_name(choose_kv_dtype(config.kv_cache_dtype, model.dtype)),
         logits_processors=tuple(each.name for each in built.processors),
+        adapters=tuple(adapters.list().adapters),
+        max_adapters=0 if model.adapters is None else model.adapters.num_slots,
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "

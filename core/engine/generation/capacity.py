@@ -184,7 +184,13 @@ def shape_of(model: LoadedModel) -> ModelShape:
         vocab_size=model.vocab_size,
         dtype_bytes=model.dtype.itemsize,
         num_state_bytes=state_bytes(model.states),
+        num_adapter_bytes=_adapter_bytes(model),
     )
+
+
+def _adapter_bytes(model: LoadedModel) -> int:
+    """Return the size of the model's slots for adapters in bytes."""
+    return 0 if model.adapters is None else model.adapters.num_bytes
 
 
 def _sizes_on_gpu(
@@ -325,7 +331,8 @@ def _sizes_that_fit(
         num_snapshots: number of snapshots; None: chosen by `default_snapshots`.
     """
     fraction, most = _fraction(config, device), max_running * model.context_length
-    room = min(fraction * total_memory(device) - model.num_bytes, _free_memory(config, model, device))
+    loaded = model.num_bytes + _adapter_bytes(model)
+    room = min(fraction * total_memory(device) - loaded, _free_memory(config, model, device))
     states = max_running * state_bytes(model.states)
     if states > room:
         raise ConfigError(

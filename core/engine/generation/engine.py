@@ -31,6 +31,7 @@ from llmfw.core.step.sampling.randomness import derive_seed
 
 from ..admission.admission_control import AdmissionControl
 from ..admission.request_check import check_request
+from .adapters import EngineAdapters
 from .grammars import Grammars
 from .kv_prefaulter import KVPrefaulter
 from .loops import Loop, LoopContext
@@ -51,6 +52,7 @@ class Engine:
         admission_control: tracks open requests, from their arrival to their end.
         ledger: record of the calls of components.
         kv_prefaulter: allocates memory of keys and values in advance.
+        adapters: the adapters that requests may ask for.
         processors: logits processors that requests may ask for.
         random_seed: seed from which the seeds of requests without one are derived.
     """
@@ -65,6 +67,7 @@ class Engine:
         admission_control: AdmissionControl,
         ledger: ComponentLedger,
         kv_prefaulter: KVPrefaulter,
+        adapters: EngineAdapters,
         processors: Sequence[IsolatedProcessor] = (),
         *,
         random_seed: int,
@@ -85,6 +88,7 @@ class Engine:
         self._admission_control = admission_control
         self._ledger = ledger
         self._kv_prefaulter = kv_prefaulter
+        self._adapters = adapters
         self._speculation = planning.speculation
         self._processors = processors
         self._random_seed = random_seed
@@ -145,6 +149,7 @@ class Engine:
         if request.id in self._scheduler or request.id in self._grammars:
             raise RequestError(f"a request with id {request.id!r} runs already; use another id", param="id")
         check_request(request, self.info)
+        request = self._adapters.salted(request)
         if request.grammar is not None:
             self._grammars.check()
         self._admission_control.check(request)
@@ -156,17 +161,27 @@ class Engine:
             sampling = msgspec.structs.replace(sampling, seed=derive_seed(self._random_seed, self._num_added))
         self._num_added += 1
         request = msgspec.structs.replace(request, sampling=sampling)
+        self._adapters.enter(request)
+        try:
+            self._start_or_compile(request)
+        except BaseException:
+            self._adapters.leave(request.id)
+            raise
+        self._admission_control.enter(request)
+
+    def _start_or_compile(self, request: Request) -> None:
+        """Start a request, or wait for its grammar."""
         if request.grammar is None:
             self._start(request, constraint_of(request, None))
         elif (grammar := self._grammars.get(request)) is not None:
             self._start(request, self._grammars.constraint(request, grammar))
-        self._admission_control.enter(request)
 
     def abort(self, request_id: str) -> None:
         """End a request without an event, and free its pages. Unknown ids are ignored."""
         self._grammars.abort(request_id)
         self._scheduler.abort(request_id)
         self._admission_control.leave(request_id)
+        self._adapters.leave(request_id)
 
     def control(self, command: EngineCommand) -> Answer:
         """Carry out an administrator's command.
@@ -184,6 +199,7 @@ class Engine:
 
     def _step(self) -> list[TokenEvent]:
         self._meter.begin()
+        self._adapters.tick()
         events = self._end_late() + self._take_compiled()
         begun = self._deferrable_budget.begin()
         plan = self._schedule()
@@ -193,6 +209,9 @@ class Engine:
         events += self._loop.run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
         self._admission_control.note_events(events)
+        for event in events:
+            if event.finish_reason is not None:
+                self._adapters.leave(event.id)
         if not self.has_work:
             self._pages.check_nothing_leaked()
         events += self._admission_control.tell_waits(self._scheduler)
@@ -253,7 +272,8 @@ class Engine:
         return None
 
     def _start(self, request: Request, constraint: Constraint | None) -> None:
-        self._scheduler.add(request, constraint, asked_processors(self._processors, request))
+        adapter = self._adapters.number_of(request.id)
+        self._scheduler.add(request, constraint, asked_processors(self._processors, request), adapter)
 
     def stats(self) -> EngineStats:
         """Return the statistics of the engine."""

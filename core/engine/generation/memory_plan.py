@@ -58,6 +58,7 @@ class ModelShape:
         vocab_size: width of the logits.
         dtype_bytes: bytes per element of activations and logits.
         num_state_bytes: size of one sequence's states in bytes, for layers that keep states between steps.
+        num_adapter_bytes: size of the slots for adapters in bytes.
     """
 
     num_weight_bytes: int
@@ -69,6 +70,12 @@ class ModelShape:
     vocab_size: int
     dtype_bytes: int
     num_state_bytes: int = 0
+    num_adapter_bytes: int = 0
+
+    @property
+    def num_loaded_bytes(self) -> int:
+        """Size of the weights and of the slots for adapters in bytes."""
+        return self.num_weight_bytes + self.num_adapter_bytes
 
     @classmethod
     def uniform(
@@ -120,7 +127,7 @@ class DeviceMemory:
         Unless it was measured, this is all but the weights and the context.
         """
         if self.measured_free is None:
-            return self.total - shape.num_weight_bytes - CONTEXT_BYTES
+            return self.total - shape.num_loaded_bytes - CONTEXT_BYTES
         return self.measured_free
 
 
@@ -245,7 +252,8 @@ def _plan(
         num_tokens = min(num_tokens, storage.max_tokens // storage.page_size * storage.page_size)
     items = (
         ("weights", shape.num_weight_bytes),
-        ("context, and what others have", max(0, memory.total - shape.num_weight_bytes - memory.free(shape))),
+        *([("slots for adapters", shape.num_adapter_bytes)] if shape.num_adapter_bytes else ()),
+        ("context, and what others have", max(0, memory.total - shape.num_loaded_bytes - memory.free(shape))),
         ("keys and values", num_tokens * per_token),
         *([(f"{num_snapshots} snapshots of states", snapshots)] if snapshots else ()),
         *reserve,
@@ -254,8 +262,8 @@ def _plan(
 
 
 def _within_fraction(shape: ModelShape, memory: DeviceMemory) -> int:
-    """Return the memory that the fraction leaves in addition to the weights, in bytes."""
-    return int(memory.fraction * memory.total) - shape.num_weight_bytes
+    """Return the memory that the fraction leaves in addition to the weights and the slots for adapters, in bytes."""
+    return int(memory.fraction * memory.total) - shape.num_loaded_bytes
 
 
 def _total(items: Items) -> int:

@@ -21,6 +21,7 @@ from llmfw.core.schedule.sequence_pages import SequencePages
 from llmfw.core.schedule.speculation import Speculation, build_speculation
 from llmfw.core.schedule.trace import DecisionTrace, together
 
+from .adapters import EngineAdapters
 from .administration import Administration
 from .capacity import Capacity
 from .foundation import Foundation
@@ -49,11 +50,15 @@ class Planning:
 
 
 def build_planning(
-    foundation: Foundation, components: NamedComponents, trace: DecisionTrace | None
+    foundation: Foundation,
+    components: NamedComponents,
+    adapters: EngineAdapters,
+    trace: DecisionTrace | None,
 ) -> Planning:
     """Build the objects that plan steps.
 
     Args:
+        adapters: the engine's adapters.
         trace: receives the scheduler's decisions; None: they are traced only if the settings say so.
     """
     config, capacity, model = foundation.config, foundation.capacity, foundation.model
@@ -74,7 +79,7 @@ def build_planning(
         speculation=speculation,
     )
     keeper = _keeper(config, capacity, pages)
-    administration = Administration(scheduler, components.policies, keeper, decisions)
+    administration = Administration(scheduler, components.policies, keeper, decisions, adapters)
     return Planning(scheduler, pages, speculation, keeper, administration, _journal(config, pages))
 
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
+from llmfw.core.base.adapter_name import split_adapters
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.step_check import StepLimits, check_masks, check_output, check_step
@@ -20,6 +21,7 @@ from llmfw.core.model.models import load_model
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.step.recording import RecordedStep, RecordingHeader, damaged, read_recording
 
+from .adapters import EngineAdapters
 from .built_executor import build_executor
 from .capacity import Capacity, missing_memory
 from .foundation import Foundation
@@ -80,6 +82,7 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
     if lack := missing_memory(config, model, device, num_tokens, num_states):
         raise ConfigError(f"{path} has a pool of {num_tokens} tokens, {lack}; replay it on a larger device")
     with on_device(device):
+        EngineAdapters(model.adapters).load_now(split_adapters(config.adapters))  # in the same slots as then
         executor = build_executor(Foundation(config, registry, device, model, capacity)).executor
     limits = StepLimits(
         num_rows=capacity.max_running,
@@ -88,6 +91,7 @@ def replay(path: Path, registry: Registry, **changes: object) -> Iterator[Replay
         max_len=capacity.max_model_len,
         vocab_size=model.vocab_size,
         num_snapshots=capacity.num_snapshots,
+        num_adapters=len(config.adapters),
     )
     with torch.inference_mode(), on_device(device):
         for number, recorded in enumerate(steps, 1):

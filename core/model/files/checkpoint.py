@@ -127,8 +127,8 @@ def refuse_adapters(path: str) -> None:
     if find_file(path, "config.json", download=True) is None:
         base = _base_of(path)
         raise ModelError(
-            f"model {path!r} is an adapter ({files}) without a model; merge it into its base model{base} "
-            "(peft: merge_and_unload) and serve the result"
+            f"model {path!r} is an adapter ({files}) without a model; serve its base model{base} with "
+            "--adapter NAME=PATH"
         )
     raise ModelError(
         f"model {path!r} has an adapter ({files}) in addition to its weights; merge it into them (peft: merge_and_unload), "

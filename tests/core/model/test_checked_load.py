@@ -220,7 +220,7 @@ def test_an_adapter_alone_is_refused_with_its_base(tmp_path: Path) -> None:
     (tmp_path / "adapter_model.safetensors").write_text("")
     text = refusal(tmp_path)
     assert "is an adapter (adapter_config.json, adapter_model.safetensors) without a model" in text
-    assert "merge it into its base model (some/base)" in text
+    assert "serve its base model (some/base) with --adapter NAME=PATH" in text
 
 
 @pytest.mark.parametrize(

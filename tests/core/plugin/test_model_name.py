@@ -50,7 +50,7 @@ def test_a_folder_without_config_names_the_file(tmp_path):
 
 def test_an_adapter_only_folder_is_refused(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(ModelError, match="an adapter without a model; merge it into its base model"):
+    with pytest.raises(ModelError, match="an adapter without a model; serve its base model with --adapter"):
         resolve_model(str(tmp_path), EMPTY)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmfw.core.base.control import StepsView
+from llmfw.core.base.steps_view import StepsView
 from llmfw.core.schedule.scheduler import Scheduler
 from llmfw.core.schedule.step_watch import MAX_RUNNING, MAX_STEPS, MAX_WAITING, WATCHED_S, StepWatch
 

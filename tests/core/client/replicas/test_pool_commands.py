@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from llmfw.core.base.control import (
+    AdapterList,
     Answer,
     CacheView,
     Command,
@@ -15,6 +16,8 @@ from llmfw.core.base.control import (
     GetMemory,
     GetPolicy,
     GetTrace,
+    ListAdapters,
+    LoadAdapter,
     LogLevelInfo,
     MemoryInfo,
     PinInfo,
@@ -24,10 +27,12 @@ from llmfw.core.base.control import (
     RequestTrace,
     SetLogLevel,
     SetPolicy,
+    UnloadAdapter,
     UnpinPrefix,
     ViewCache,
 )
 from llmfw.core.base.errors import NotFoundError, RequestError
+from llmfw.core.base.steps_view import ViewSteps
 
 from ....doubles.echo_administration import EchoAdministration
 from ....doubles.echo_engine import WAIT
@@ -95,7 +100,9 @@ async def test_a_policy_reaches_engines_that_return(mortal: MortalPool) -> None:
 async def test_the_log_level_is_set_on_all(mortal: MortalPool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     assert await mortal.pool.control(SetLogLevel("info")) == LogLevelInfo("info")
-    assert [replica.client._log_level for replica in mortal.pool._replicas] == [SetLogLevel("info")] * 2
+    assert [replica.client._settings._log_level for replica in mortal.pool._replicas] == [
+        SetLogLevel("info")
+    ] * 2
 
 
 async def test_cache_views_add_up(mortal: MortalPool) -> None:
@@ -165,3 +172,19 @@ async def test_a_busy_engine_keeps_all_caches(mortal: MortalPool) -> None:
         await mortal.pool.control(FlushCache(only_idle=True))
     assert not any(mortal.engine(index).administration.commands for index in range(2))
     waiting.cancel()
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (ViewSteps(), "the batch step by step"),
+        (LoadAdapter("a", "b"), "adapters"),
+        (UnloadAdapter("a"), "adapters"),
+    ],
+)
+async def test_what_needs_one_engine_is_refused(mortal: MortalPool, command: Command, what: str) -> None:
+    with pytest.raises(
+        RequestError, match=f"2 engines, and {what} can be had with one; leave out --replicas"
+    ):
+        await mortal.pool.control(command)
+    assert await mortal.pool.control(ListAdapters()) == AdapterList()

@@ -88,6 +88,6 @@ def test_positions_that_a_model_ignores_are_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
-def test_layers_that_take_multiples_of_a_length_are_refused(tmp_path: Path, size: int) -> None:
+def test_layers_for_multiples_of_a_length_are_refused(tmp_path: Path, size: int) -> None:
     with pytest.raises(ModelError, match=f"must be a multiple|multiple of the chunk size {size}"):
         build(save_encoder(tmp_path, chunk_size_feed_forward=size))

@@ -1,0 +1,44 @@
+"""Names of adapters, and adapters as settings name them: NAME=PATH."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .errors import ConfigError
+
+MAX_NAME = 256
+
+
+def what_is_wrong(name: str) -> str:
+    """Return why an adapter cannot have this name, for the end of a sentence that has the name; "" if it can."""
+    if name and len(name) <= MAX_NAME and name.isprintable() and name == name.strip():
+        return ""
+    return f"it must have 1 to {MAX_NAME} printable characters, without spaces around them"
+
+
+def split_adapter(text: str) -> tuple[str, str]:
+    """Return the name and the path in NAME=PATH.
+
+    Raises:
+        ConfigError: it has no name or no path, or the name is not allowed.
+    """
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        raise ConfigError(f"--adapter is {text!r:.200}; write NAME=PATH")
+    if wrong := what_is_wrong(name):
+        raise ConfigError(f"--adapter has the name {name!r:.100}; {wrong}")
+    return name, path
+
+
+def split_adapters(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the name and the path of each adapter.
+
+    Raises:
+        ConfigError: as in `split_adapter`; or two have the same name.
+    """
+    found = [split_adapter(text) for text in texts]
+    names = [name for name, _ in found]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"--adapter names {twice!r} twice; give each adapter a name of its own")
+    return found

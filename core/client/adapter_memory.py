@@ -1,0 +1,69 @@
+"""Remembers which adapters an engine has, for the engines that are started later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from llmfw.core.base.control import (
+    AdapterCommand,
+    AdapterList,
+    Answer,
+    ListAdapters,
+    LoadAdapter,
+    UnloadAdapter,
+)
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.02
+"""Seconds between two questions whether adapters are loaded."""
+
+
+class AdapterMemory:
+    """The adapters to load on a restarted engine: those that the engine before it had when it was last asked."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, str] | None = None
+
+    def note(self, answer: Answer) -> None:
+        """Remember the adapters in an engine's answer, if it lists them."""
+        if isinstance(answer, AdapterList):
+            self._paths = _ready(answer)
+
+    async def restore(self, ask: Callable[[AdapterCommand], Awaitable[Answer]]) -> None:
+        """Give a new engine the adapters that are remembered, in place of those of its settings.
+
+        An adapter that can no longer be loaded is logged and left out.
+
+        Args:
+            ask: sends a command to the new engine.
+        """
+        if self._paths is None:
+            return
+        has = _ready(await ask(ListAdapters()))
+        for name in has.keys() - self._paths.keys():
+            await ask(UnloadAdapter(name))
+        missing = [(name, path) for name, path in self._paths.items() if has.get(name) != path]
+        for name, path in missing:
+            await ask(LoadAdapter(name, path))
+            while _is_loading(found := _listed(await ask(ListAdapters()))):
+                await asyncio.sleep(POLL_S)
+            if _ready(found).get(name) != path:
+                errors = [each.error for each in found.adapters if each.name == name and each.error]
+                logger.error("Adapter %s is lost with the engine that ended: %s", name, "".join(errors[-1:]))
+
+
+def _listed(answer: Answer) -> AdapterList:
+    assert isinstance(answer, AdapterList), f"the engine listed its adapters by {answer!r}"
+    return answer
+
+
+def _ready(answer: Answer) -> dict[str, str]:
+    """Return the path of each adapter that takes requests."""
+    return {each.name: each.path for each in _listed(answer).adapters if each.state == "ready"}
+
+
+def _is_loading(found: AdapterList) -> bool:
+    return any(each.state == "loading" for each in found.adapters)

@@ -1,0 +1,57 @@
+"""What an administrator has set on a running engine, for the engines that are started later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from llmfw.core.base.control import Answer, Command, PinPrefix, SetLogLevel, SetPolicy
+
+from .adapter_memory import AdapterMemory
+from .policy_memory import PolicyMemory
+
+logger = logging.getLogger(__name__)
+
+
+class RunTimeSettings:
+    """The log level, the policy and the adapters to set on a restarted engine. Pinned prefixes are lost."""
+
+    def __init__(self) -> None:
+        self._policy = PolicyMemory()
+        self._adapters = AdapterMemory()
+        self._log_level: SetLogLevel | None = None
+        self._has_pins = False
+
+    def remember(self, command: Command) -> None:
+        """Remember a policy or a log level for the engines that are started from now on."""
+        if isinstance(command, SetPolicy):
+            self._policy.remember(command)
+        elif isinstance(command, SetLogLevel):
+            self._log_level = command
+
+    def note(self, command: Command, answer: Answer) -> None:
+        """Remember what a command has set that an engine has carried out."""
+        self.remember(command)
+        self._has_pins = self._has_pins or isinstance(command, PinPrefix)
+        self._adapters.note(answer)
+
+    def note_death(self) -> None:
+        """Count the death of an engine that nothing outside has killed (see `PolicyMemory`)."""
+        self._policy.note_death()
+
+    async def restore(self, ask: Callable[[Command], Awaitable[Answer]]) -> None:
+        """Set on a new engine what is remembered.
+
+        Args:
+            ask: sends a command to the new engine.
+        """
+        applied: tuple[Command | None, ...] = ()
+        while applied != (wanted := (self._log_level, self._policy.command)):  # `remember` may come meanwhile
+            for command in wanted:
+                if command is not None:
+                    await ask(command)
+            applied = wanted
+        await self._adapters.restore(ask)
+        if self._has_pins:
+            logger.warning("The pinned prefixes of the engine that ended are lost; pin them again")
+            self._has_pins = False

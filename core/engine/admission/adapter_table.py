@@ -1,0 +1,167 @@
+"""Tracks the adapters of an engine: their names, their slots, and the requests that use them.
+
+A load under a name that is taken makes a new version, in a slot of its own. Requests keep the version with which they
+came. An adapter that is unloaded or replaced takes no new requests, and leaves its slot when its last one has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from llmfw.core.base.adapter_salt import adapter_salt
+from llmfw.core.base.control import AdapterInfo
+from llmfw.core.base.errors import ConflictError, ModelNotFoundError
+from llmfw.core.base.request import Request
+
+
+@dataclass(slots=True)
+class Resident:
+    """An adapter in a slot.
+
+    Attributes:
+        name: name by which requests ask for it.
+        path: folder from which it was read.
+        version: number of its load, unique in the engine.
+        slot: index of its slot.
+        rank: its highest rank.
+        digest: hash of its files.
+        requests: ids of the open requests that use it.
+        leaves: whether its slot becomes free when these have ended.
+    """
+
+    name: str
+    path: str
+    version: int
+    slot: int
+    rank: int
+    digest: str
+    requests: set[str] = field(default_factory=set)
+    leaves: bool = False
+
+    def info(self) -> AdapterInfo:
+        """Return the adapter as plain data."""
+        return AdapterInfo(
+            self.name,
+            self.path,
+            self.version,
+            state="unloading" if self.leaves else "ready",
+            rank=self.rank,
+            digest=self.digest,
+            num_requests=len(self.requests),
+        )
+
+
+class AdapterTable:
+    """The adapters in an engine's slots.
+
+    Args:
+        num_slots: number of slots.
+    """
+
+    def __init__(self, num_slots: int) -> None:
+        self._free = list(range(num_slots - 1, -1, -1))
+        self._num_slots = num_slots
+        self._ready: dict[str, Resident] = {}
+        self._leaving: list[Resident] = []
+        self._of_request: dict[str, Resident] = {}
+
+    def __iter__(self) -> Iterator[Resident]:
+        """Yield the adapters, those that take requests first, by name."""
+        yield from (self._ready[name] for name in sorted(self._ready))
+        yield from self._leaving
+
+    @property
+    def num_free(self) -> int:
+        """Number of free slots."""
+        return len(self._free)
+
+    def add(self, name: str, path: str, version: int, rank: int, digest: str) -> Resident:
+        """Give an adapter a slot, from now on in place of an earlier one of its name.
+
+        Raises:
+            ConflictError: all slots are taken.
+        """
+        earlier = self._ready.get(name)
+        if not self._free and (earlier is None or earlier.requests):
+            raise ConflictError(self._no_room(name, earlier))
+        if earlier is not None:
+            self.remove(name)
+        resident = self._ready[name] = Resident(name, path, version, self._free.pop(), rank, digest)
+        return resident
+
+    def remove(self, name: str) -> Resident:
+        """Let an adapter take no new requests, and leave its slot when its last one has ended.
+
+        Raises:
+            ModelNotFoundError: there is no such adapter.
+        """
+        resident = self.find(name)
+        del self._ready[name]
+        resident.leaves = True
+        if resident.requests:
+            self._leaving.append(resident)
+        else:
+            self._free.append(resident.slot)
+        return resident
+
+    def find(self, name: str) -> Resident:
+        """Return the adapter that takes the requests for a name.
+
+        Raises:
+            ModelNotFoundError: there is none.
+        """
+        if name not in self._ready:
+            known = ", ".join(sorted(self._ready)) or "none"
+            raise ModelNotFoundError(f"there is no adapter {name!r:.100}; loaded are: {known}")
+        return self._ready[name]
+
+    def salted(self, request: Request) -> Request:
+        """Return a request that shares cached prefixes only with others of its adapter's version, or of the model alone.
+
+        Raises:
+            ModelNotFoundError: its adapter is not loaded.
+        """
+        salt = self.salt_of(request.adapter, request.cache_salt)
+        return request if salt is request.cache_salt else msgspec.structs.replace(request, cache_salt=salt)
+
+    def salt_of(self, adapter: str, salt: str) -> str:
+        """Return the salt of the cached prefixes of requests with this adapter and this `cache_salt`.
+
+        Raises:
+            ModelNotFoundError: the adapter is not loaded.
+        """
+        return adapter_salt(adapter, self.find(adapter).version if adapter else 0, salt)
+
+    def enter(self, request: Request) -> None:
+        """Record an accepted request. Its adapter, if it has one, stays in its slot until `leave`."""
+        if request.adapter:
+            resident = self._of_request[request.id] = self.find(request.adapter)
+            resident.requests.add(request.id)
+
+    def leave(self, request_id: str) -> None:
+        """Forget a request that has ended. Unknown ids are ignored."""
+        resident = self._of_request.pop(request_id, None)
+        if resident is None:
+            return
+        resident.requests.discard(request_id)
+        if resident.leaves and not resident.requests:
+            self._leaving.remove(resident)
+            self._free.append(resident.slot)
+
+    def number_of(self, request_id: str) -> int:
+        """Return the number of the slot of an entered request's adapter, from 1; 0: it has no adapter."""
+        resident = self._of_request.get(request_id)
+        return 0 if resident is None else resident.slot + 1
+
+    def _no_room(self, name: str, earlier: Resident | None) -> str:
+        if not self._num_slots:
+            return "this server has no room for adapters; start it with --max-adapters"
+        if earlier is not None:
+            return (
+                f"adapter {name!r:.100} runs {len(earlier.requests)} requests, and no other slot is free for its new version; "
+                "load it again once they have ended, or raise --max-adapters"
+            )
+        return f"all {self._num_slots} slots for adapters are taken; unload one, or raise --max-adapters"

@@ -1,0 +1,146 @@
+"""The adapters of a running engine: loads them in the background, and keeps track of the requests that use them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from llmfw.core.base.adapter_name import what_is_wrong
+from llmfw.core.base.control import AdapterInfo, AdapterList
+from llmfw.core.base.described import described
+from llmfw.core.base.errors import ConflictError, LLMFWError, RequestError
+from llmfw.core.base.request import Request
+from llmfw.core.model.adapters.adapter_files import AdapterWeights
+from llmfw.core.model.adapters.adapter_slots import AdapterSlots
+
+from ..admission.adapter_table import AdapterTable, Resident
+
+logger = logging.getLogger(__name__)
+
+MAX_LOADING = 8
+MAX_FAILED = 32
+"""Failed loads that are remembered."""
+
+
+class EngineAdapters:
+    """Loads and unloads an engine's adapters.
+
+    Files are read in a thread of their own. The engine's thread copies what was read into a slot, between two steps.
+
+    Args:
+        slots: the model's room for adapters; None: there is none.
+    """
+
+    def __init__(self, slots: AdapterSlots | None) -> None:
+        self._slots = slots
+        self._table = AdapterTable(0 if slots is None else slots.num_slots)
+        self._num_loads = 0
+        self._loading: deque[tuple[AdapterInfo, Future[AdapterWeights]]] = deque()
+        self._failed: deque[AdapterInfo] = deque(maxlen=MAX_FAILED)
+        self._reader = ThreadPoolExecutor(1, "llmfw-adapters")
+
+    def load_now(self, named: Sequence[tuple[str, str]]) -> None:
+        """Load adapters before the engine serves.
+
+        Args:
+            named: name and path of each.
+
+        Raises:
+            ModelError: an adapter cannot be read, or does not fit the model.
+        """
+        for name, path in named:
+            assert self._slots is not None
+            self._install(self._next(name, path), self._slots.read(path))
+
+    def load(self, name: str, path: str) -> AdapterInfo:
+        """Start to load an adapter; return its state, which is that it is loading.
+
+        Raises:
+            RequestError: the name cannot be used, there is no room for adapters, or too many are loading.
+        """
+        _check_name(name)
+        if self._slots is None:
+            raise ConflictError("this server has no room for adapters; start it with --max-adapters")
+        if len(self._loading) >= MAX_LOADING:
+            raise ConflictError(f"{MAX_LOADING} adapters are being loaded already; try again later")
+        info = self._next(name, path)
+        self._loading.append((info, self._reader.submit(self._slots.read, path)))
+        return info
+
+    def unload(self, name: str) -> AdapterInfo:
+        """Let an adapter take no new requests; return its state. Those that it has run to their end.
+
+        Raises:
+            ModelNotFoundError: there is no such adapter.
+        """
+        resident = self._table.remove(name)
+        logger.info("Adapter %s is unloaded; %d requests still use it", name, len(resident.requests))
+        return resident.info()
+
+    def list(self) -> AdapterList:
+        """Return all adapters: loaded ones, those that are being loaded, and those whose loading failed."""
+        infos = [resident.info() for resident in self._table]
+        infos += [info for info, _ in self._loading]
+        slots = self._slots
+        return AdapterList(
+            [*infos, *self._failed],
+            max_adapters=0 if slots is None else slots.num_slots,
+            max_rank=0 if slots is None else slots.max_rank,
+        )
+
+    def tick(self) -> None:
+        """Copy adapters that have been read into their slots. Call it between two steps."""
+        while self._loading and self._loading[0][1].done():
+            info, reading = self._loading.popleft()
+            try:
+                self._install(info, reading.result())
+            except Exception as error:  # noqa: BLE001 - the files are a user's
+                text = str(error) if isinstance(error, LLMFWError) else described(error)
+                logger.warning("Adapter %s is not loaded: %s", info.name, text)
+                self._failed.append(
+                    AdapterInfo(info.name, info.path, info.version, state="failed", error=text)
+                )
+
+    def salted(self, request: Request) -> Request:
+        """Return a request with the salt of its adapter (see `AdapterTable.salted`)."""
+        return self._table.salted(request)
+
+    def salt_of(self, adapter: str, salt: str) -> str:
+        """Return the salt of cached prefixes (see `AdapterTable.salt_of`)."""
+        return self._table.salt_of(adapter, salt)
+
+    def enter(self, request: Request) -> None:
+        """Record an accepted request."""
+        self._table.enter(request)
+
+    def leave(self, request_id: str) -> None:
+        """Forget a request that has ended. Unknown ids are ignored."""
+        self._table.leave(request_id)
+
+    def number_of(self, request_id: str) -> int:
+        """Return the number of the slot of an entered request's adapter, from 1; 0: it has no adapter."""
+        return self._table.number_of(request_id)
+
+    def _next(self, name: str, path: str) -> AdapterInfo:
+        self._num_loads += 1
+        return AdapterInfo(name, path, self._num_loads, state="loading")
+
+    def _install(self, info: AdapterInfo, weights: AdapterWeights) -> Resident:
+        assert self._slots is not None
+        begun = time.perf_counter()
+        resident = self._table.add(info.name, info.path, info.version, weights.rank, weights.digest)
+        self._slots.write(resident.slot, weights)
+        logger.info(
+            "Adapter %s is loaded from %s. rank: %d, layers: %d, slot: %d, copied in %.1f ms",
+            *(info.name, info.path, weights.rank, len(weights.layers), resident.slot),
+            (time.perf_counter() - begun) * 1e3,
+        )
+        return resident
+
+
+def _check_name(name: str) -> None:
+    if wrong := what_is_wrong(name):
+        raise RequestError(f"the adapter's name is {name!r:.100}; {wrong}", param="name")

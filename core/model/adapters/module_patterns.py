@@ -1,0 +1,81 @@
+"""The patterns by which an adapter's config names modules, with the meaning that PEFT gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from llmfw.core.base.errors import ModelError
+
+ALL_LINEAR = "all-linear"
+
+
+@dataclass(frozen=True, slots=True)
+class ModulePatterns:
+    """The modules that an adapter adapts.
+
+    Attributes:
+        targets: a regular expression for whole names, "all-linear", or names and ends of names.
+        excluded: as `targets`, but of modules to leave out.
+        layers: index, or indices, of the layers to adapt, if `targets` are names; None: all.
+        layers_names: names of the list of layers, as patterns; empty: any name.
+    """
+
+    targets: str | Sequence[str]
+    excluded: str | Sequence[str] = ()
+    layers: int | Sequence[int] | None = None
+    layers_names: str | Sequence[str] = ()
+
+    def chosen(self, names: Iterable[str], heads: Collection[str]) -> list[str]:
+        """Return those of a model's linear layers that an adapter adapts.
+
+        Args:
+            names: names of the model's linear layers.
+            heads: names of the model's output layers, which "all-linear" leaves out.
+
+        Raises:
+            ModelError: a pattern is no regular expression.
+        """
+        try:
+            return [name for name in names if not self._is_excluded(name) and self._is_target(name, heads)]
+        except re.error as error:
+            raise ModelError(f"a pattern of its modules is no regular expression: {error}") from error
+
+    def _is_excluded(self, name: str) -> bool:
+        if isinstance(self.excluded, str):
+            return re.fullmatch(self.excluded, name) is not None
+        return _ends_in(name, self.excluded)
+
+    def _is_target(self, name: str, heads: Collection[str]) -> bool:
+        if isinstance(self.targets, str):
+            if self.targets.lower() == ALL_LINEAR:
+                return name not in heads
+            return re.fullmatch(self.targets, name) is not None
+        return _ends_in(name, self.targets) and self._has_layer(name)
+
+    def _has_layer(self, name: str) -> bool:
+        """Return whether a module is in one of the layers to adapt. Its layer is the first number in its name."""
+        if self.layers is None or self.layers == []:
+            return True
+        patterns = [self.layers_names] if isinstance(self.layers_names, str) else self.layers_names
+        expressions = [rf"(?:^|.*?\.){pattern}\.(\d+)\." for pattern in patterns] or [r".*?\.[^.]*\.(\d+)\."]
+        found = next((match for each in expressions if (match := re.match(each, name))), None)
+        layers = [self.layers] if isinstance(self.layers, int) else self.layers
+        return found is not None and int(found.group(1)) in layers
+
+
+def matching_pattern(patterns: Iterable[str], name: str) -> str | None:
+    """Return the first pattern that matches the end of a module's name; None if none does.
+
+    Raises:
+        ModelError: a pattern is no regular expression.
+    """
+    try:
+        return next((each for each in patterns if re.match(rf"(.*\.)?({each})$", name)), None)
+    except re.error as error:
+        raise ModelError(f"a pattern of its modules is no regular expression: {error}") from error
+
+
+def _ends_in(name: str, ends: Iterable[str]) -> bool:
+    return any(name == end or name.endswith(f".{end}") for end in ends)
