@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+import regex
 
 from llmfw.core.base.errors import ModelError
 
 ALL_LINEAR = "all-linear"
+MATCH_S = 1.0
+"""Seconds that a pattern may take for one name. Some take years."""
+_TOO_SLOW = f"a pattern of its modules takes more than {MATCH_S:g} s for one name; write a simpler one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +39,25 @@ class ModulePatterns:
             heads: names of the model's output layers, which "all-linear" leaves out.
 
         Raises:
-            ModelError: a pattern is no regular expression.
+            ModelError: a pattern is no regular expression, or takes too long.
         """
         try:
             return [name for name in names if not self._is_excluded(name) and self._is_target(name, heads)]
-        except re.error as error:
+        except regex.error as error:
             raise ModelError(f"a pattern of its modules is no regular expression: {error}") from error
+        except TimeoutError:
+            raise ModelError(_TOO_SLOW) from None
 
     def _is_excluded(self, name: str) -> bool:
         if isinstance(self.excluded, str):
-            return re.fullmatch(self.excluded, name) is not None
+            return regex.fullmatch(self.excluded, name, timeout=MATCH_S) is not None
         return _ends_in(name, self.excluded)
 
     def _is_target(self, name: str, heads: Collection[str]) -> bool:
         if isinstance(self.targets, str):
             if self.targets.lower() == ALL_LINEAR:
                 return name not in heads
-            return re.fullmatch(self.targets, name) is not None
+            return regex.fullmatch(self.targets, name, timeout=MATCH_S) is not None
         return _ends_in(name, self.targets) and self._has_layer(name)
 
     def _has_layer(self, name: str) -> bool:
@@ -60,7 +66,8 @@ class ModulePatterns:
             return True
         patterns = [self.layers_names] if isinstance(self.layers_names, str) else self.layers_names
         expressions = [rf"(?:^|.*?\.){pattern}\.(\d+)\." for pattern in patterns] or [r".*?\.[^.]*\.(\d+)\."]
-        found = next((match for each in expressions if (match := re.match(each, name))), None)
+        matches = (regex.match(each, name, timeout=MATCH_S) for each in expressions)
+        found = next((match for match in matches if match), None)
         layers = [self.layers] if isinstance(self.layers, int) else self.layers
         return found is not None and int(found.group(1)) in layers
 
@@ -69,12 +76,16 @@ def matching_pattern(patterns: Iterable[str], name: str) -> str | None:
     """Return the first pattern that matches the end of a module's name; None if none does.
 
     Raises:
-        ModelError: a pattern is no regular expression.
+        ModelError: a pattern is no regular expression, or takes too long.
     """
     try:
-        return next((each for each in patterns if re.match(rf"(.*\.)?({each})$", name)), None)
-    except re.error as error:
+        return next(
+            (each for each in patterns if regex.match(rf"(.*\.)?({each})$", name, timeout=MATCH_S)), None
+        )
+    except regex.error as error:
         raise ModelError(f"a pattern of its modules is no regular expression: {error}") from error
+    except TimeoutError:
+        raise ModelError(_TOO_SLOW) from None
 
 
 def _ends_in(name: str, ends: Iterable[str]) -> bool:

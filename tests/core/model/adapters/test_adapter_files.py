@@ -126,6 +126,7 @@ def test_chooses_modules_as_peft_does(
         ({"target_modules": ["q_proj", "v_proj", "lm_head"]}, "lm_head: adapters of the output layer"),
         ({"target_modules": "("}, "no regular expression"),
         ({"rank_pattern": {"(": 1}}, "no regular expression"),
+        ({"target_modules": "(.|..|...)*0"}, "takes more than 1 s for one name"),
     ],
 )
 def test_configs_that_are_not_served_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
