@@ -22,14 +22,10 @@ from llmfw.core.base.control import (
     PolicyInfo,
     PrefixInfo,
     RequestTrace,
-    RequestView,
     SetPolicy,
-    StepsView,
-    StepView,
     TraceEntry,
     UnpinPrefix,
     ViewCache,
-    ViewSteps,
 )
 from llmfw.core.base.engine_info import ControlAnswer, EngineFailed, EngineStats
 from llmfw.core.base.errors import ComponentError, EngineError, ModelError, RequestError
@@ -43,6 +39,7 @@ from llmfw.core.base.request import (
     StatsQuery,
     TokenEvent,
 )
+from llmfw.core.base.steps_view import RequestView, StepsView, StepView, ViewSteps
 from llmfw.core.ipc.request_decoder import RequestDecoder
 from llmfw.core.ipc.wire import (
     Frames,
