@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from llmfw.core.base.control import Answer, GetMemory, Sleep, Wake
-from llmfw.core.base.errors import ConflictError, EngineError
+from llmfw.core.base.errors import ConflictError, EngineRestartingError
 
 from ..client import EngineClient
 from ..sleeping import EngineSleep
@@ -50,7 +50,7 @@ class PoolSleep:
             memory = await self.gate.enter(pool, num_live, command.timeout_s)
             try:
                 await asyncio.gather(*(replica.client.control(Sleep(NOW_S)) for replica in running))
-            except EngineError:
+            except BaseException:
                 await self._wake_all()
                 raise
             return memory
@@ -62,6 +62,13 @@ class PoolSleep:
             return await pool.control(GetMemory())
 
     async def _wake_all(self) -> None:
+        """Wake the engines that sleep, and take requests again. Those that are being restarted come by themselves."""
         running = [replica for replica in self._replicas if replica.client.failure is None]
-        await asyncio.gather(*(replica.client.control(Wake()) for replica in running))
-        self.gate.end()
+        try:
+            wakes = (replica.client.control(Wake()) for replica in running)
+            answers = await asyncio.gather(*wakes, return_exceptions=True)
+        finally:
+            self.gate.end()
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, EngineRestartingError):
+                raise answer

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from llmfw.core.base.control import MemoryInfo, Sleep, Wake
-from llmfw.core.base.errors import ConflictError, NotReadyError
+from llmfw.core.base.errors import ConflictError, EngineDeadError, NotReadyError
 from llmfw.core.client.whole_request import whole_request
 
 from ....doubles.echo_engine import EOS, WAIT
@@ -71,6 +71,25 @@ async def test_deferrable_requests_wait_for_the_wake(mortal: MortalPool) -> None
     await mortal.pool.control(Wake())
     await until(lambda: any(life[-1].engine.requests for life in mortal.lives))
     batch.cancel()
+
+
+async def test_an_engine_that_dies_ends_the_sleep() -> None:
+    may_restart = asyncio.Event()
+    mortal = MortalPool(may_restart=may_restart)
+    await mortal.pool.start()
+    waiting = asyncio.create_task(run(mortal, request("a", WAIT, may_restart=True)))
+    await until(lambda: sum(mortal.num_requests()) == 1)
+    sleeping = asyncio.create_task(mortal.pool.control(Sleep(20)))
+    await asyncio.sleep(0.02)
+    mortal.life(1).die()
+    waiting.cancel()
+    asyncio.get_running_loop().call_later(0.2, may_restart.set)
+    with pytest.raises(EngineDeadError):
+        await asyncio.wait_for(sleeping, 10)
+    assert mortal.pool.refusal is None
+    assert await asyncio.wait_for(run(mortal, request("b", 1)), 10) == [1, EOS]
+    assert isinstance(await asyncio.wait_for(mortal.pool.control(Wake()), 10), MemoryInfo)
+    await mortal.pool.close()
 
 
 async def test_no_engine_sleeps_while_one_restarts() -> None:
