@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -26,18 +27,35 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         num_bytes, sha256: size and SHA-256 of the file of requests.
         model: folder or hub id of the model.
         served_name: name of the model in the file's lines.
+        adapters: names of the adapters that lines may use, and the SHA-256 of the files of each.
     """
 
     num_bytes: int
     sha256: str
     model: str
     served_name: str
+    adapters: dict[str, str] = {}
 
 
 class _Marker(msgspec.Struct, frozen=True, kw_only=True):
     subject: Subject
     is_ours: bool  # whether the run created the folder, and so removes it at the end
     format: int = 1
+
+
+def digests_of(adapters: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the SHA-256 of the files in each adapter's folder, by its name; not of folders in it.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    found = {}
+    for name, folder in adapters:
+        whole = hashlib.sha256()
+        for file in sorted(each for each in Path(folder).glob("*") if each.is_file()):
+            whole.update(f"{file.name} {digest_of(file)[1]}\n".encode())
+        found[name] = whole.hexdigest()
+    return found
 
 
 def digest_of(path: Path) -> tuple[int, str]:
@@ -133,3 +151,9 @@ def _check_same(before: Subject, now: Subject, source: str, path: Path) -> None:
                 f"this run started with the {name} {getattr(before, field)!r}, not {getattr(now, field)!r}: its "
                 f"results would mix both. {begin_anew}"
             )
+    if before.adapters != now.adapters:
+        changed = min({*before.adapters.items()} ^ {*now.adapters.items()})[0]
+        raise ConfigError(
+            f"this run started with other adapters: {changed!r} has other files, or is there in one of both only; its results "
+            f"would mix both. {begin_anew}"
+        )

@@ -21,6 +21,7 @@ from llmfw.api.settings.command import SettingsCommand
 from llmfw.api.settings.component_options import OPTIONS, say_where_from
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import model_of, model_option, setting_options
+from llmfw.core.base.adapter_name import split_adapters
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.log import LogTarget, setup_logging
 from llmfw.core.base.user_path import storage_folder
@@ -118,11 +119,17 @@ def run_command(
     engine, config = build_configs(resolved, {**values, **kept})
 
     from llmfw.api.app.event_loop import run_to_end
-    from llmfw.api.offline.folder import RunFolder, Subject, digest_of
+    from llmfw.api.offline.folder import RunFolder, Subject, digest_of, digests_of
     from llmfw.api.offline.run import FileRun
 
     size, sha256 = digest_of(file)
-    subject = Subject(num_bytes=size, sha256=sha256, model=engine.model, served_name=config.served_model_name)
+    subject = Subject(
+        num_bytes=size,
+        sha256=sha256,
+        model=engine.model,
+        served_name=config.served_model_name,
+        adapters=digests_of(split_adapters(engine.adapters)),
+    )
     folder = RunFolder(folder_path, subject, str(file))
     log = LogTarget(config.log_format, config.log_file)
     with LineMeter() as meter:
