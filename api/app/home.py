@@ -41,4 +41,7 @@ class Home:
 def _prefers_html(scope: Scope) -> bool:
     """Return whether a client asks for HTML by name, and not for JSON before it."""
     values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"accept"]
-    return bool(values) and Accept(",".join(values)).best_match([JSON, HTML]) == HTML
+    try:
+        return bool(values) and Accept(",".join(values)).best_match([JSON, HTML]) == HTML
+    except (OverflowError, ValueError):  # a quality that is no number
+        return False

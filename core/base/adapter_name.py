@@ -11,9 +11,9 @@ MAX_NAME = 256
 
 def what_is_wrong(name: str) -> str:
     """Return why an adapter cannot have this name, for the end of a sentence that has the name; "" if it can."""
-    if name and len(name) <= MAX_NAME and name.isprintable() and name == name.strip():
+    if name and len(name) <= MAX_NAME and name.isprintable() and name == name.strip(" /"):
         return ""
-    return f"it must have 1 to {MAX_NAME} printable characters, without spaces around them"
+    return f"it must have 1 to {MAX_NAME} printable characters, without spaces and slashes around them"
 
 
 def split_adapter(text: str) -> tuple[str, str]:

@@ -184,6 +184,7 @@ def test_vllm_s_routes_load_and_unload(tuned: Served, folder: Path, expected: di
         ("x", "/nowhere", "path", "has no adapter_config.json"),
         ("demo", "red", "name", "which is the model's"),
         ("", "red", "name", "1 to 256 printable characters"),
+        ("x/", "red", "name", "without spaces and slashes around them"),
     ],
 )
 def test_wrong_adapters_are_refused_by_name(

@@ -39,7 +39,9 @@ def test_browsers_get_the_page_at_the_root(served: Served) -> None:
     assert "accept" in reply.headers.get_list("vary", split_commas=True)
 
 
-@pytest.mark.parametrize("accept", [None, "*/*", "application/json", "application/json, text/html;q=0.5", ""])
+@pytest.mark.parametrize(
+    "accept", [None, "*/*", "application/json", "application/json, text/html;q=0.5", "", "text/html;q=1e999"]
+)
 def test_other_clients_get_json_at_the_root(served: Served, accept: str | None) -> None:
     reply = httpx.get(served.url, headers={} if accept is None else {"accept": accept})
     assert reply.json()["name"] == "llmfw"
