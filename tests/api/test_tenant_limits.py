@@ -95,7 +95,7 @@ def test_a_refusal_says_what_is_left(served: Served) -> None:
     refused = complete(served, "wordy", "x")
     assert refused.status_code == 429
     assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
-    assert refused.headers["x-ratelimit-reset-tokens"].startswith("1m")
+    assert refused.headers["x-ratelimit-reset-tokens"][:2] in ("1m", "2m")
 
 
 def test_a_tenant_without_rates_gets_no_rate_headers(served: Served) -> None:
