@@ -26,7 +26,9 @@ def test_a_run_goes_on_with_its_adapters_alone(tmp_path: Path) -> None:
     assert not RunFolder(run, subject(a=red), "in.jsonl").is_resumed
     assert RunFolder(run, subject(a=red), "in.jsonl").is_resumed
     for other in (subject(), subject(a=adapter(tmp_path / "blue", "blue")), subject(a=red, b=red)):
-        with pytest.raises(ConfigError, match=r"this run started with other adapters: '[ab]' has other files"):
+        with pytest.raises(
+            ConfigError, match=r"this run started with other adapters: '[ab]' has other files"
+        ):
             RunFolder(run, other, "in.jsonl")
     adapter(red, "green")
     with pytest.raises(ConfigError, match="other adapters: 'a'"):
