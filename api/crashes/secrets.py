@@ -51,7 +51,7 @@ class Secrets:
 def _without_user(word: re.Match[str]) -> str:
     """Return a word without what stands in it between "://" and the last "@".
 
-    A password that nobody has encoded may contain "/", "#" and "@".
+    A password that is not percent-encoded may contain "/", "#" and "@".
     """
     scheme, is_url, rest = word[0].partition("://")
     _, at, host = rest.rpartition("@")

@@ -36,7 +36,7 @@ _READ = frozenset(
         *("with_traceback", "add_note"),
     }
 )
-"""What those who handle an exception read or call. A class that defines one of these itself is replaced."""
+"""Attributes that code reads or calls when it handles an exception. A class that defines one of them is replaced."""
 
 # Taken from the classes themselves: a class of a plugin, or its metaclass, may answer for an attribute.
 _cause: Any = vars(BaseException)["__cause__"]

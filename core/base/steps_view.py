@@ -8,7 +8,7 @@ import msgspec
 class ViewSteps(msgspec.Struct, frozen=True, tag="view_steps"):
     """Ask what the last steps computed, and what runs and waits now. The answer is a `StepsView`.
 
-    The engine keeps steps only while somebody asks: those of the two seconds after each question.
+    The engine records steps only for two seconds after each of these commands.
 
     Attributes:
         after: number of a step; only later ones are returned. A number from the future, such as one of an engine

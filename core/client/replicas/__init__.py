@@ -1,1 +1,1 @@
-"""Several engines behind one client: which one runs a request, and what all of them are told and asked."""
+"""Serves a model by several engines: chooses an engine for each request, and sends commands to all of them."""

@@ -78,6 +78,11 @@ class AdapterTable:
         """Number of free slots."""
         return len(self._free)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether an open request uses an adapter."""
+        return bool(self._of_request)
+
     def add(self, name: str, path: str, version: int, rank: int, digest: str) -> Resident:
         """Give an adapter a slot, from now on in place of an earlier one of its name.
 

@@ -20,7 +20,7 @@ from .batch import padded
 
 TRIAL = ((2, 3, 2, 4, 5, 2), (2, 5, 3, 4, 2))
 """Token ids of two texts for a trial run: the second is padded in a batch with the first. Their lengths have no common
-divisor, so that a model that computes only multiples of some length is seen."""
+divisor, so the trial fails for a model that takes only multiples of a length."""
 TOLERANCE = 1e-2
 """Largest difference between a text's outputs in a batch and alone, relative to the outputs, in any dtype."""
 

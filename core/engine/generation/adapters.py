@@ -12,7 +12,7 @@ from llmfw.core.base.adapter_name import what_is_wrong
 from llmfw.core.base.control import AdapterInfo, AdapterList
 from llmfw.core.base.described import described
 from llmfw.core.base.errors import ConflictError, LLMFWError, RequestError
-from llmfw.core.base.request import Request
+from llmfw.core.base.request import Request, TokenEvent
 from llmfw.core.model.adapters.adapter_files import AdapterWeights
 from llmfw.core.model.adapters.adapter_slots import AdapterSlots
 
@@ -115,6 +115,14 @@ class EngineAdapters:
     def enter(self, request: Request) -> None:
         """Record an accepted request."""
         self._table.enter(request)
+
+    def note_events(self, events: Sequence[TokenEvent]) -> None:
+        """Forget the requests that a step has ended."""
+        if not self._table.is_used:
+            return
+        for event in events:
+            if event.finish_reason is not None:
+                self._table.leave(event.id)
 
     def leave(self, request_id: str) -> None:
         """Forget a request that has ended. Unknown ids are ignored."""

@@ -209,9 +209,7 @@ class Engine:
         events += self._loop.run(plan, begun)
         self._num_generated += sum(len(event.token_ids) for event in events)
         self._admission_control.note_events(events)
-        for event in events:
-            if event.finish_reason is not None:
-                self._adapters.leave(event.id)
+        self._adapters.note_events(events)
         if not self.has_work:
             self._pages.check_nothing_leaked()
         events += self._admission_control.tell_waits(self._scheduler)

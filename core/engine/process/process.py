@@ -300,9 +300,8 @@ def _build(config: EngineConfig) -> AnyEngine:
 
         from .build import build_engine
 
-    use_device(
-        choose_device(config.device, config.place)
-    )  # for all that this thread does, not only for steps
+    # For all that this thread does, not only for steps.
+    use_device(choose_device(config.device, config.place))
     engine = build_engine(config, load_plugins(config.disabled_plugins).registry)
     if (
         engine.has_own_threads
