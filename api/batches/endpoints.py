@@ -85,6 +85,12 @@ class Endpoints:
         """Return whether requests may use this name for the model."""
         return self._answering.generator.is_named(model)
 
+    def adapter_of(self, model: str) -> tuple[str, str] | None:
+        """Return the name of the adapter that a request's model means, and the hash of its files; None: it means none."""
+        names = self._answering.generator.names
+        adapter = names.adapter_of(model)
+        return (adapter, names.digest(adapter) or "") if adapter else None
+
     @property
     def failure(self) -> str | None:
         """The reason why no more requests can be answered, or None."""
@@ -105,11 +111,12 @@ class Endpoints:
                 code="unsupported_operation",
             )
 
-    def reason_against(self, path: str, model: str | None) -> str | None:
+    def reason_against(self, path: str, model: str | None, adapters: Mapping[str, str]) -> str | None:
         """Return why the lines of an accepted job cannot run here now, or None if they can.
 
         Args:
             model: the model that the job was accepted for; None: the job may use any model.
+            adapters: see `reason_against_adapters`.
         """
         if self.failure is not None:
             return self.failure
@@ -119,6 +126,20 @@ class Endpoints:
             self.check(path)
         except RequestError as error:
             return str(error)
+        return self.reason_against_adapters(adapters)
+
+    def reason_against_adapters(self, adapters: Mapping[str, str]) -> str | None:
+        """Return why lines must not use the adapters that are loaded now, or None if they may.
+
+        Args:
+            adapters: hashes of the files of the adapters that the job was accepted with, by their names.
+        """
+        for name, digest in adapters.items():
+            loaded = self._answering.generator.names.digest(name)
+            if loaded is None:
+                return f"it needs the adapter {name!r}, which is not loaded"
+            if loaded != digest:
+                return f"it began with other files of the adapter {name!r} than those that are loaded; load those again"
         return None
 
     async def answer(self, path: str, body: bytes) -> Answer:

@@ -21,7 +21,7 @@ from .backoff import Backoff
 from .input_lines import InputGoneError, read_lines
 from .job_context import JobContext
 from .line_decoding import decode_line
-from .line_run import LineRun
+from .line_run import AdapterChangedError, LineRun
 from .output_files import write_files
 from .output_lines import unrun
 from .results import ResultBuffer
@@ -96,6 +96,8 @@ class Job:
                 await self._steps[record.status](record)
         except StorageError as error:
             await self._backoff.wait(error)
+        except AdapterChangedError as error:
+            logger.warning("Batch %s stops its lines: %s", self.id, error)
         except EngineDeadError as error:
             logger.warning("Batch %s lost its lines in flight: %s", self.id, error)
         except Exception as error:  # noqa: BLE001 - no error may affect other jobs
@@ -117,7 +119,8 @@ class Job:
             await self._move(record, states.rejected(record, verdict.errors, _now()))
         else:
             model = self._context.endpoints.model
-            await self._move(record, states.accepted(record, verdict.num_lines, model, _now()))
+            accepted = states.accepted(record, verdict.num_lines, model, verdict.adapters, _now())
+            await self._move(record, accepted)
 
     async def _run(self, record: BatchRecord) -> None:
         """Run all lines that have no result yet, until the job's time is up or it is halted."""

@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 RECHECK_S = 1.0  # seconds between checks whether the lines can run now
 
 
+class AdapterChangedError(Exception):
+    """An adapter that a job's lines use has been unloaded, or replaced by other files."""
+
+
 class LineRun:
     """Runs the lines of an accepted job. `Job` creates one for each attempt, and calls `until` once.
 
@@ -56,6 +60,7 @@ class LineRun:
 
         Raises:
             InputGoneError: the input file does not exist.
+            AdapterChangedError: an adapter of the job has been unloaded or replaced.
             EngineDeadError: this server cannot answer any more.
             StorageError: the input cannot be read now, or an answer cannot be stored.
         """
@@ -75,7 +80,8 @@ class LineRun:
         """
         before = None
         while True:
-            reason = self._context.endpoints.reason_against(self._record.endpoint, self._record.model)
+            record = self._record
+            reason = self._context.endpoints.reason_against(record.endpoint, record.model, record.adapters)
             if reason is None:
                 return True
             if reason != before:
@@ -138,7 +144,9 @@ class LineRun:
             current_mark.set(mark)
             self._flying[number] = mark
             try:
+                self._check_adapters()
                 answer = await self._context.endpoints.answer(self._record.endpoint, bytes(line.body))
+                self._check_adapters()  # the answer may be that of another adapter, or say that there is none
             except CrashingRequestError:
                 self._refuse(number, raw)
                 return
@@ -148,6 +156,10 @@ class LineRun:
             finally:
                 del self._flying[number]
         self._buffer.add(LineResult(number, answer.status >= 400, answered(line.custom_id, answer)))
+
+    def _check_adapters(self) -> None:
+        if reason := self._context.endpoints.reason_against_adapters(self._record.adapters):
+            raise AdapterChangedError(reason)
 
     def _record_lost(self) -> None:
         """Record the lines whose requests were in the engine when it died.

@@ -13,7 +13,7 @@ stored status is still that of the record that it read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -38,9 +38,11 @@ def may_be_cancelled(status: str) -> bool:
     return "cancelling" in NEXT[status]
 
 
-def accepted(record: BatchRecord, num_total: int, model: str, now: int) -> BatchRecord:
+def accepted(
+    record: BatchRecord, num_total: int, model: str, adapters: Mapping[str, str], now: int
+) -> BatchRecord:
     """Return the job in state "in_progress": its input is valid, and its lines start to run."""
-    return _to(record, "in_progress", in_progress_at=now, num_total=num_total, model=model)
+    return _to(record, "in_progress", in_progress_at=now, num_total=num_total, model=model, adapters=adapters)
 
 
 def rejected(record: BatchRecord, errors: Sequence[BatchError], now: int) -> BatchRecord:

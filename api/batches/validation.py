@@ -7,6 +7,7 @@ every line. The rest of the body is checked when the line runs.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -44,10 +45,12 @@ class Verdict(msgspec.Struct, frozen=True):
     Attributes:
         num_lines: number of lines that are not blank.
         errors: problems of the file; empty if the file can be run.
+        adapters: hashes of the files of the adapters that lines name, by their names.
     """
 
     num_lines: int
     errors: tuple[BatchError, ...]
+    adapters: Mapping[str, str] = {}
 
 
 class LineError(Exception):
@@ -60,7 +63,7 @@ class LineError(Exception):
 
 
 class ModelNames(Protocol):
-    """The names of the only model that lines may name."""
+    """The names of the model and the adapters that lines may name."""
 
     @property
     def model(self) -> str:
@@ -68,6 +71,9 @@ class ModelNames(Protocol):
 
     def is_named(self, model: str) -> bool:
         """Return whether lines may use this name."""
+
+    def adapter_of(self, model: str) -> tuple[str, str] | None:
+        """Return the adapter that a name means, and the hash of its files; None: the model without one."""
 
 
 async def validate(
@@ -77,7 +83,7 @@ async def validate(
 
     Args:
         endpoint: path of the job's endpoint, with `/v1`.
-        names: names of the only model that lines may name.
+        names: names of the model and the adapters that lines may name.
         limits: limits on the size and structure of each line.
 
     Raises:
@@ -123,6 +129,7 @@ class Validator:
         self._seen: set[bytes] = set()
         self._errors: list[BatchError] = []
         self._num_errors = 0
+        self._adapters: dict[str, str] = {}
 
     def look(self, number: int, line: bytes | LongLine, too_large: TooLarge | None = None) -> None:
         """Validate the next line, and record its error if it has one.
@@ -149,7 +156,7 @@ class Validator:
         more = self._num_errors - len(self._errors)
         if more:
             self._errors.append(BatchError(code="too_many_errors", message=f"{more} more lines are wrong"))
-        return Verdict(self.num_lines, tuple(self._errors))
+        return Verdict(self.num_lines, tuple(self._errors), self._adapters)
 
     def _check(self, raw: bytes | LongLine) -> None:
         if isinstance(raw, LongLine):
@@ -186,12 +193,8 @@ class Validator:
             body = _decode_fields(without_halves(bytes(line.body)))
         except ValueError as error:
             raise LineError("invalid_request", f"body must be an object: {error}", "body") from error
-        if isinstance(body.model, str) and not self._names.is_named(body.model):
-            raise LineError(
-                "model_not_found",
-                f"there is no model {body.model[:200]!r}; this server has {self._names.model!r}",
-                "body.model",
-            )
+        if isinstance(body.model, str):
+            self._check_model(body.model)
         if body.stream is True:
             raise LineError("invalid_request", "stream is true; a batch has no streams", "body.stream")
         if body.background is True:
@@ -200,6 +203,23 @@ class Validator:
                 "background is true; a batch runs in the background as a whole",
                 "body.background",
             )
+
+    def _check_model(self, model: str) -> None:
+        """Refuse a model that is not served; note the adapter that it means."""
+        if not self._names.is_named(model):
+            raise LineError(
+                "model_not_found",
+                f"there is no model {model[:200]!r}; this server has {self._names.model!r}",
+                "body.model",
+            )
+        if adapter := self._names.adapter_of(model):
+            name, digest = adapter
+            if self._adapters.setdefault(name, digest) != digest:
+                raise LineError(
+                    "adapter_changed",
+                    f"the adapter {name!r} was replaced while the file was validated; create the batch again",
+                    "body.model",
+                )
 
 
 def _decoded(raw: bytes) -> InputLine:

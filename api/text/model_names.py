@@ -61,6 +61,11 @@ class ModelNames:
             raise ModelNotFoundError(f"there is no model {model!r}; this server has {self._all()}")
         return adapter
 
+    def digest(self, adapter: str) -> str | None:
+        """Return the hash of an adapter's files; None if it takes no requests."""
+        info = self._adapters.get(adapter)
+        return info.digest if info else None
+
     def fingerprint(self, of_model: str, adapter: str) -> str:
         """Return the system fingerprint of replies: the model's own, or one of the model with an adapter's files."""
         info = self._adapters.get(adapter)

@@ -71,6 +71,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
         tenant: tenant that owns the job: the name of the API key that created it; "" if it was created
             without a key. The lines of the job run as requests of this tenant.
         line_crashes: lines without a result that a process was working on when it died, in ascending order.
+        adapters: hashes of the files of the adapters that lines name, by the adapters' names, when the input was
+            validated. The lines run with these alone.
         num_crashes: number of times that the server died while it worked on the job as a whole instead of
             single lines, since the job entered its present state.
     """
@@ -103,6 +105,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     line_crashes: tuple[LineCrash, ...] = ()
     num_crashes: int = 0
+    adapters: Mapping[str, str] = {}
 
 
 class LineResult(msgspec.Struct, frozen=True):

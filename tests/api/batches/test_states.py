@@ -14,7 +14,7 @@ from llmfw.core.interfaces.batch_store import ENDED, BatchError, BatchRecord, Ba
 
 WRONG = [BatchError(code="invalid_json_line", message="no", line=1)]
 EVENTS = {
-    "accepted": lambda r, now: states.accepted(r, 3, "demo", now),
+    "accepted": lambda r, now: states.accepted(r, 3, "demo", {}, now),
     "rejected": lambda r, now: states.rejected(r, WRONG, now),
     "cancelling": states.cancelling,
     "counted": lambda r, now: states.counted(r, 3, "demo"),
@@ -65,7 +65,7 @@ def test_each_transition_is_allowed_and_timestamped(names: list[str]) -> None:
 
 
 def test_timestamps_never_decrease() -> None:
-    running = states.accepted(new_record(), 3, "demo", 5)
+    running = states.accepted(new_record(), 3, "demo", {}, 5)
     made = states.finalizing(running, "completed", 30)
     ended = states.ended(made, 7, BatchUsage())
     assert stamps(ended) == {"in_progress_at": 10, "finalizing_at": 30, "completed_at": 30}
@@ -78,7 +78,7 @@ def test_unfinished_batches_can_be_cancelled_once(status: str) -> None:
 
 def finished(end: str, **counts: int) -> BatchRecord:
     """Return a job whose files are to be written."""
-    running = states.accepted(new_record(), 3, "demo", 11)
+    running = states.accepted(new_record(), 3, "demo", {}, 11)
     made = (
         states.cancelling(running, 12) if end == "cancelled" else states.finalizing(running, "completed", 12)
     )

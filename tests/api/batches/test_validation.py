@@ -27,12 +27,15 @@ GOOD = chat_line("good")
 
 
 class Demo:
-    """A model that lines may call by its served name or by its folder's path."""
+    """A model that lines may call by its served name or by its folder's path, and its adapter "red"."""
 
     model = "demo"
 
     def is_named(self, model: str) -> bool:
-        return model in ("demo", "/models/demo")
+        return model in ("demo", "/models/demo", "red")
+
+    def adapter_of(self, model: str) -> tuple[str, str] | None:
+        return ("red", "hash") if model == "red" else None
 
 
 async def verdict_on(stores: Stores, data: bytes) -> validation.Verdict:
