@@ -13,7 +13,6 @@ import click
 
 from llmfw.core.base.unreadable import unreadable
 
-from .errors import BenchError
 from .workloads import ALL, WORKLOADS
 
 
@@ -57,6 +56,46 @@ def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | Non
 @click.option(
     "--workload", default=ALL, show_default=True, metavar="NAME", help="Workload of the list below, or all."
 )
+@click.option(
+    "--rate",
+    "--request-rate",
+    "rates",
+    type=click.FloatRange(min=0, min_open=True),
+    multiple=True,
+    metavar="N",
+    help="Send N requests a second at random times, whether or not earlier ones have been answered; repeat it for "
+    "several rates.  [default: as many at a time as the workload says]",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Send requests for this long, with --rate or --trace.  [default: 60; all of a trace]",
+)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Send the requests of a trace (Mooncake's format, or of `llmfw serve --record-requests`) at its times; "
+    "with --rate, at that mean rate.",
+)
+@click.option(
+    "--block-size",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    metavar="TOKENS",
+    help="Block size of a trace that does not name one.",
+)
+@click.option(
+    "--slo",
+    "--goodput",
+    "objectives",
+    multiple=True,
+    metavar="METRIC=MS",
+    help="Count the requests a second that meet this objective, and all others given: ttft, tpot (mean time between "
+    "tokens) or e2e, in milliseconds. Repeatable.",
+)
 @click.option("--model", metavar="NAME", help="Model to request.  [default: the first of /v1/models]")
 @click.option(
     "--api",
@@ -69,9 +108,7 @@ def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | Non
 @click.option(
     "--runs",
     type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Number of measured runs, after one warm-up.",
+    help="Number of measured runs, after one warm-up.  [default: 3; with --rate or --trace 1]",
 )
 @click.option(
     "--scale",
@@ -114,20 +151,43 @@ def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | Non
     metavar="SECONDS",
     help="Fail a request that receives no byte for this long.",
 )
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write all results to this file, as JSON.",
+)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Show the results of a file that --output wrote, and measure nothing.",
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Compare with the results of a file that --output wrote.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the latencies over the time of each run to this file (.svg, .png); needs llmfw-engine[plot].",
+)
 @click.option("--num-prompts", hidden=True, expose_value=False, callback=_no_num_prompts)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per workload instead of a table."
 )
-def bench(workload: str, as_json: bool, **settings: Any) -> None:
+def bench(
+    output: Path | None, results: Path | None, baseline: Path | None, plot: Path | None, **settings: Any
+) -> None:
     """Measure an OpenAI-compatible server: output tokens/s, time to first token and between tokens (ms).
 
     Tokens are counted from the usage that the server reports. Each request asks for an exact number of output
     tokens; a request that returns fewer is counted as short. Every run has its own prompts, so none is served
     from the prefix cache of an earlier run. Exits with 1 if a request failed.
     """
-    if workload != ALL and workload not in WORKLOADS:
-        raise BenchError(f"unknown workload {workload!r}; known: {', '.join([*WORKLOADS, ALL])}")
-    chosen = list(WORKLOADS.values()) if workload == ALL else [WORKLOADS[workload]]
-    from .session import Settings, measure
+    from .call import Files, call
 
-    measure(Settings(workloads=chosen, as_json=as_json, **settings))
+    call(Files(output, results, baseline, plot), settings)

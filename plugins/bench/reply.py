@@ -15,6 +15,7 @@ class Reply:
     Attributes:
         wanted: number of output tokens asked for.
         turn: index of the request in its conversation, from 0.
+        due: time at which the request was to be sent; None: as soon as another one had ended.
         started, ended: times at which the request was sent and its last byte arrived.
         times: arrival times of the events that contain text.
         text: text of the whole reply.
@@ -25,6 +26,7 @@ class Reply:
 
     wanted: int
     turn: int = 0
+    due: float | None = None
     started: float = 0.0
     ended: float = 0.0
     times: list[float] = field(default_factory=list)

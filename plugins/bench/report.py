@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
 from llmfw.core.terminal.tables import Cell, Column
 
+from .objectives import Objectives, is_met
+from .percentiles import latencies, milliseconds, percentile
 from .reply import Reply
 from .runner import Run
+from .timeline import timeline_of
 
 Figures = dict[str, Any]
 
 
-def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return a percentile, interpolated linearly as numpy does; None if there are no values."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-def figures_of(run: Run) -> Figures:
+def figures_of(run: Run, objectives: Objectives | None = None) -> Figures:
     """Return the metrics of one run. Token counts and latencies exclude failed requests.
 
     `output_tok_s` is output tokens (from usage) per second of the run's wall time. `ttft` (time to first
     token) is the time from sending a request to its first event with text. `itl` (inter-token latency) is the
-    time between two consecutive events with text in one reply.
+    time between two consecutive events with text in one reply; `e2e` is the time from sending a request to its
+    last byte. Only runs whose requests had times to be sent have `late`, which is how much later they were sent,
+    and a timeline; only those with objectives have `goodput_rps`, the requests a second that met them.
     """
     good = [reply for reply in run.replies if reply.error is None]
     output = sum(reply.output_tokens or 0 for reply in good)
@@ -42,6 +36,7 @@ def figures_of(run: Run) -> Figures:
         "seed": run.seed,
         "wall_s": round(run.wall, 4),
         "requests": len(run.replies),
+        "requests_s": round(len(good) / run.wall, 3),
         "failed": len(run.replies) - len(good),
         "short": sum((reply.output_tokens or 0) < reply.wanted for reply in good),
         "prompt_tokens": prompt,
@@ -49,13 +44,20 @@ def figures_of(run: Run) -> Figures:
         "cached_tokens": sum(cached) if cached else None,
         "output_tok_s": round(output / run.wall, 2),
         "total_tok_s": round((output + prompt) / run.wall, 2),
-        **_latencies("ttft", _first_times(good)),
-        **_latencies("itl", gaps),
+        **latencies("ttft", _first_times(good)),
+        **latencies("itl", gaps),
+        **latencies("e2e", [reply.ended - reply.started for reply in good]),
     }
+    if late := [reply.started - reply.due for reply in run.replies if reply.due is not None]:
+        figures |= latencies("late", late) | {"timeline": timeline_of(run)}
+    if objectives:
+        met = sum(is_met(reply, objectives) for reply in run.replies)
+        figures |= {"goodput_rps": round(met / run.wall, 3), "met_share": round(met / len(run.replies), 4)}
     turns = 1 + max(reply.turn for reply in run.replies)
     if turns > 1:
         figures["ttft_p50_by_turn_ms"] = [
-            _ms(percentile(_first_times(r for r in good if r.turn == turn), 50)) for turn in range(turns)
+            milliseconds(percentile(_first_times(r for r in good if r.turn == turn), 50))
+            for turn in range(turns)
         ]
     if errors := [reply.error for reply in run.replies if reply.error is not None]:
         figures["first_error"] = errors[0]
@@ -64,14 +66,6 @@ def figures_of(run: Run) -> Figures:
 
 def _first_times(replies: Iterable[Reply]) -> list[float]:
     return [reply.times[0] - reply.started for reply in replies if reply.times]
-
-
-def _latencies(name: str, seconds: list[float]) -> Figures:
-    return {f"{name}_p{percent}_ms": _ms(percentile(seconds, percent)) for percent in (50, 99)}
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 3)
 
 
 def summarize(runs: list[Figures]) -> Figures:
@@ -96,6 +90,9 @@ def summarize(runs: list[Figures]) -> Figures:
 
 COLUMNS = (
     Column("workload"),
+    Column("rate", right=True),
+    Column("goodput", right=True),
+    Column("req/s", drop=4, right=True),
     Column("output tok/s", right=True),
     Column("lowest", drop=3, right=True),
     Column("highest", drop=3, right=True),
@@ -111,7 +108,11 @@ COLUMNS = (
     Column("cached tok", drop=6, right=True),
     Column("wall s", drop=1, right=True),
 )
-"""Columns of the table; "lowest" and "highest" are output tokens/s of single runs."""
+"""Columns of the table; "lowest" and "highest" are output tokens/s of single runs; "rate", "goodput" and "req/s" are
+requests a second."""
+
+
+RATES = ("rate", "goodput_rps", "requests_s")
 
 
 def rows(results: Iterable[Figures]) -> Iterator[tuple[Cell, ...]]:
@@ -120,6 +121,7 @@ def rows(results: Iterable[Figures]) -> Iterator[tuple[Cell, ...]]:
         rates = [run["output_tok_s"] for run in result["runs"]]
         yield (
             result["workload"],
+            *(None if (value := result.get(key)) is None else f"{value:g}" for key in RATES),
             *(f"{rate:.1f}" for rate in (result["output_tok_s"], min(rates), max(rates))),
             *(_show(result[f"{name}_p{percent}_ms"]) for name in ("ttft", "itl") for percent in (50, 99)),
             *(_count(result[key]) for key in ("requests", "failed", "short")),

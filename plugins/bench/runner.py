@@ -1,4 +1,7 @@
-"""Runs a workload once: makes random prompts, keeps `concurrency` requests running, collects the replies."""
+"""Runs a workload once: makes random prompts, keeps `concurrency` requests running, collects the replies.
+
+For requests that do not wait for others, see `open_loop`.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,29 @@ from .prompts import WORDS, Piece, PromptSource, WordText, join_words
 from .reply import Reply
 from .workloads import Workload
 
+Conversation = list[list[Piece]]
+"""The pieces of each turn's prompt."""
+
 
 @dataclass
 class Run:
-    """One run of a workload: its replies, and its wall time in seconds, from first request to last byte."""
+    """One run of a workload.
+
+    Attributes:
+        replies: replies, with those of failed requests.
+        wall: seconds from the start to the last byte.
+        started: time of the start, on the clock of the replies.
+    """
 
     seed: str
     replies: list[Reply]
     wall: float
+    started: float = 0.0
+
+
+def ended_run(seed: str, replies: list[Reply], started: float) -> Run:
+    """Return the run of these replies, which ended with the last of them."""
+    return Run(seed, replies, max(reply.ended for reply in replies) - started, started)
 
 
 async def calibrate(client: CompletionClient) -> WordText:
@@ -44,38 +62,44 @@ async def calibrate(client: CompletionClient) -> WordText:
 
 
 async def run_workload(client: CompletionClient, workload: Workload, prompts: PromptSource, seed: str) -> Run:
-    """Run the workload once, with random prompts from `seed`.
+    """Run the workload once, with random prompts from `seed`, `concurrency` conversations at a time.
 
     The replies include those of failed requests.
     """
-    rng = random.Random(seed)
+    gate = asyncio.Semaphore(workload.concurrency)
+
+    async def one(turns: Conversation) -> list[Reply]:
+        async with gate:
+            return await converse(client, turns, workload.output)
+
+    conversations = draw_conversations(workload, prompts, random.Random(seed))
+    started = time.perf_counter()
+    replies = [reply for several in await asyncio.gather(*map(one, conversations)) for reply in several]
+    return ended_run(seed, replies, started)
+
+
+def draw_conversations(workload: Workload, prompts: PromptSource, rng: random.Random) -> list[Conversation]:
+    """Return the random prompts of all requests of a workload, which share their beginning if it says so."""
     shared = [prompts.draw(rng, workload.shared)] if workload.shared else []
     drawn = [
-        [prompts.draw(rng, workload.prompt) for _ in range(workload.turns)] for _ in range(workload.requests)
+        [[prompts.draw(rng, workload.prompt)] for _ in range(workload.turns)]
+        for _ in range(workload.requests)
     ]
-    gate = asyncio.Semaphore(workload.concurrency)
-    started = time.perf_counter()
-    conversations = (_converse(client, workload, [*shared], pieces, gate) for pieces in drawn)
-    replies = [reply for several in await asyncio.gather(*conversations) for reply in several]
-    return Run(seed, replies, max(reply.ended for reply in replies) - started)
+    return [[shared + first, *others] for first, *others in drawn]
 
 
-async def _converse(
-    client: CompletionClient,
-    workload: Workload,
-    shared: list[Piece],
-    pieces: list[Piece],
-    gate: asyncio.Semaphore,
-) -> list[Reply]:
-    """Run one conversation, which may be a single request; return its replies. A failed turn ends it."""
+async def converse(client: CompletionClient, turns: Conversation, output: int) -> list[Reply]:
+    """Run one conversation, which may be a single request; return its replies. A failed turn ends it.
+
+    Args:
+        output: number of output tokens to ask for in each turn.
+    """
     dialogue = Dialogue(client.api)
     replies: list[Reply] = []
-    async with gate:
-        for turn, piece in enumerate(pieces):
-            content = dialogue.ask(*(shared if turn == 0 else ()), piece)
-            reply = await client.complete(content, workload.output, turn)
-            replies.append(reply)
-            if reply.error is not None:
-                break
-            dialogue.answer(reply.text)
+    for turn, pieces in enumerate(turns):
+        reply = await client.complete(dialogue.ask(*pieces), output, turn)
+        replies.append(reply)
+        if reply.error is not None:
+            break
+        dialogue.answer(reply.text)
     return replies

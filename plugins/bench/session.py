@@ -1,10 +1,10 @@
-"""One call of `llmfw bench`: probes the server, runs the workloads and prints the results."""
+"""Measures a server: probes it, and sends it the loads."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,24 +12,25 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from llmfw.core.terminal.tables import print_table
-
 from .client import CompletionClient
 from .dialogue import Dialogue
 from .errors import BenchError
+from .load import Load
+from .objectives import Objectives
 from .prompts import COMMON_IDS, PromptSource, TokenIds, TokenizerText, whole_words
-from .report import COLUMNS, Figures, figures_of, rows, summarize
-from .runner import calibrate, run_workload
-from .workloads import Workload
+from .report import Figures, figures_of, summarize
+from .runner import calibrate
 
 T = TypeVar("T")
+LATE_MS = 50.0
 
 
 @dataclass(frozen=True)
 class Settings:
     """The command's options; see their help texts in command.py."""
 
-    workloads: list[Workload]
+    loads: Sequence[Load]
+    objectives: Objectives
     base_url: str
     model: str | None
     api: str
@@ -44,17 +45,19 @@ class Settings:
     as_json: bool
 
 
-def measure(settings: Settings) -> None:
-    """Run the workloads and print their metrics: JSON or a table to stdout, progress to stderr.
+def measure(settings: Settings) -> list[Figures]:
+    """Run the loads and return their metrics. Prints progress to stderr and, if asked for, JSON to stdout.
 
     Raises:
-        BenchError: nothing could be measured; or, raised after printing, some requests failed.
+        BenchError: nothing could be measured.
     """
     if settings.prompt_mode == "ids" and settings.api == "chat":
         raise BenchError("--prompt-mode ids: the chat API takes no token ids; use --api completions")
-    results = _run(_measure(settings))
-    if not settings.as_json:
-        print_table(COLUMNS, rows(results))
+    return _run(_measure(settings))
+
+
+def check_failures(results: Sequence[Figures]) -> None:
+    """Raise BenchError if requests failed."""
     failed = sum(result["failed"] for result in results)
     if failed:
         error = next(result["first_error"] for result in results if "first_error" in result)
@@ -74,11 +77,11 @@ async def _measure(settings: Settings) -> list[Figures]:
     if not client.model:
         await client.find_model()
     # A conversation includes the model's replies, which the server returns as text.
-    modes = ["text" if workload.turns > 1 else settings.prompt_mode for workload in settings.workloads]
+    modes = ["text" if load.has_conversations else settings.prompt_mode for load in settings.loads]
     sources = {mode: await _prompt_source(settings, client, mode) for mode in dict.fromkeys(modes)}
     results = []
-    for workload, mode in zip(settings.workloads, modes, strict=True):
-        result = await _measure_workload(settings, client, workload, sources[mode], seed)
+    for load, mode in zip(settings.loads, modes, strict=True):
+        result = await _measure_load(settings, client, load, sources[mode], seed)
         results.append(result)
         if settings.as_json:
             click.echo(msgspec.json.encode(result))
@@ -99,20 +102,26 @@ async def _prompt_source(settings: Settings, client: CompletionClient, mode: str
     return source
 
 
-async def _measure_workload(
-    settings: Settings, client: CompletionClient, workload: Workload, prompts: PromptSource, seed: int
+async def _measure_load(
+    settings: Settings, client: CompletionClient, load: Load, prompts: PromptSource, seed: int
 ) -> Figures:
-    """Run a workload once to warm up, then `settings.runs` times; return the medians and all metrics."""
-    workload = workload.scaled(settings.scale)
-    _progress(f"{workload.name}: warm-up")
-    await run_workload(client, workload.warmup(), prompts, f"{seed}/{workload.name}/warm-up")
+    """Warm up, then run a load `settings.runs` times; return the medians and all metrics."""
+    title = load.name if load.rate is None else f"{load.name} at {load.rate:g}/s"
+    _progress(f"{title}: warm-up")
+    await load.warm_up(client, prompts, f"{seed}/{title}/warm-up")
     runs: list[Figures] = []
     for number in range(1, settings.runs + 1):
-        run = await run_workload(client, workload, prompts, f"{seed}/{workload.name}/{number}")
-        runs.append(figures_of(run))
-        _progress(f"{workload.name}: run {number} of {settings.runs}: {runs[-1]['output_tok_s']} tok/s")
+        run = await load.run(client, prompts, f"{seed}/{title}/{number}")
+        runs.append(figures_of(run, settings.objectives))
+        _progress(f"{title}: run {number} of {settings.runs}: {runs[-1]['output_tok_s']} tok/s")
+        if (late := runs[-1].get("late_p99_ms") or 0) > LATE_MS:
+            _progress(
+                f"{title}: 1 % of the requests were sent {late:.0f} ms late or later: this client is too slow"
+            )
     described = {
-        "workload": workload.name,
+        "workload": load.name,
+        "rate": load.rate,
+        "objectives": dict(settings.objectives),
         "model": client.model,
         "base_url": client.base_url,
         "api": client.api,

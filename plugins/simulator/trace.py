@@ -1,8 +1,6 @@
-"""Reads traces: requests with their arrival times, lengths and the ids of their prompts' blocks.
+"""The requests of a trace, in the order of their arrival. A request without output has one output token here.
 
-Supports Mooncake's public format, one JSON object per line, and the output of `llmfw serve
---record-requests`, which has the same fields and additional, optional ones. A trace has no tokens, only ids
-of blocks: equal ids mean equal prefixes. For tokens, see `tokens`.
+For the format of the file see `llmfw.core.base.request_trace`, for tokens see `tokens`.
 """
 
 from __future__ import annotations
@@ -11,47 +9,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.base.request_trace import MOONCAKE_BLOCK, TraceLine, read_lines
+
 from .errors import SimulatorError
 
-MOONCAKE_BLOCK = 512
 Blocks = npt.NDArray[np.int32]
-_Count = Annotated[int, msgspec.Meta(ge=1)]
-
-
-class Line(msgspec.Struct, frozen=True):
-    """One line of a trace file. Unknown fields are ignored.
-
-    Attributes:
-        timestamp: arrival, in milliseconds since any point in time.
-        input_length, output_length: number of tokens. A request with no output is replayed with one output
-            token.
-        hash_ids: ids of the prompt's blocks; the last block may be partial.
-        block_size: tokens in a block; None: the `block_size` of `read_trace`.
-        output_hash_ids: ids of the blocks of prompt and output together, starting at the first block that the
-            prompt does not fill.
-        max_tokens: limit that the client set; None: the length of the output.
-        priority, tenant, cache_salt, deferrable: as in `llmfw.core.Request`.
-        page_size: tokens in a page of the server that recorded the line.
-    """
-
-    timestamp: float
-    input_length: _Count
-    output_length: Annotated[int, msgspec.Meta(ge=0)]
-    hash_ids: list[int]
-    block_size: _Count | None = None
-    output_hash_ids: list[int] = []
-    max_tokens: _Count | None = None
-    priority: int = 0
-    tenant: int | str = 0
-    cache_salt: str = ""
-    deferrable: bool = False
-    page_size: _Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,51 +95,15 @@ def recorded_page_size(trace: Iterable[TraceRequest]) -> int | None:
     return next(iter(sizes), None)
 
 
-def _lines(path: Path, block_size: int) -> Iterator[Line]:
-    decoder = msgspec.json.Decoder(Line)
+def _lines(path: Path, block_size: int) -> Iterator[TraceLine]:
     try:
-        if path.is_char_device():
-            raise SimulatorError(f"{path} is a device, which has no end; give a file")
-        with path.open("rb") as file:
-            for number, text in enumerate(file, 1):
-                if text.strip():
-                    yield _line(decoder, text, f"{path}:{number}", block_size)
-    except OSError as error:
-        raise SimulatorError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _line(decoder: msgspec.json.Decoder[Line], text: bytes, where: str, block_size: int) -> Line:
-    try:
-        line = decoder.decode(text)
-    except msgspec.ValidationError as error:
-        raise SimulatorError(f"{where}: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SimulatorError(f"{where} is not JSON: {error}") from error
-    size = line.block_size or block_size
-    whole, partial = divmod(line.input_length, size)
-    _check_blocks(
-        where, "hash_ids", line.hash_ids, whole + (partial > 0), f"input_length {line.input_length}", size
-    )
-    if line.output_hash_ids:
-        total = line.input_length + line.output_length
-        of = f"input_length + output_length {total}, from block {whole} on,"
-        _check_blocks(where, "output_hash_ids", line.output_hash_ids, -(-total // size) - whole, of, size)
-    if line.max_tokens is not None and line.max_tokens < line.output_length:
-        raise SimulatorError(
-            f"{where}: max_tokens is {line.max_tokens}, less than output_length {line.output_length}"
-        )
-    return line
-
-
-def _check_blocks(where: str, field: str, ids: list[int], expected: int, of: str, size: int) -> None:
-    if len(ids) != expected:
-        raise SimulatorError(
-            f"{where}: {field} has {len(ids)} blocks; {of} has {expected} of {size} tokens (see --block-size)"
-        )
+        yield from read_lines(path, block_size)
+    except ConfigError as error:
+        raise SimulatorError(str(error)) from error
 
 
 def _request(
-    number: int, line: Line, milliseconds: float, block_size: int, numbers: dict[tuple[int, int], int]
+    number: int, line: TraceLine, milliseconds: float, block_size: int, numbers: dict[tuple[int, int], int]
 ) -> TraceRequest:
     size = line.block_size or block_size
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmfw.plugins.bench.percentiles import percentile
 from llmfw.plugins.bench.reply import Reply
-from llmfw.plugins.bench.report import figures_of, percentile, summarize
+from llmfw.plugins.bench.report import figures_of, summarize
 from llmfw.plugins.bench.runner import Run
 
 

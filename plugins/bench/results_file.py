@@ -1,0 +1,64 @@
+"""Files of results, as `--output` writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .errors import BenchError
+from .report import Figures
+
+VERSION = 1
+
+
+class _Results(msgspec.Struct):
+    results: list[dict[str, Any]]
+    version: int = VERSION
+
+
+def check_output(path: Path) -> None:
+    """Raise BenchError if no file can be written there. Call this before a long run."""
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise BenchError(f"--output {path} cannot be written: {error.strerror}") from error
+
+
+def write_results(path: Path, results: list[Figures]) -> None:
+    """Write results to a file, in place of what is in it.
+
+    Raises:
+        BenchError: the file cannot be written.
+    """
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(_Results(results))) + b"\n")
+    except OSError as error:
+        raise BenchError(f"--output {path} cannot be written: {error.strerror}") from error
+
+
+def read_results(path: Path, option: str) -> list[Figures]:
+    """Return the results in a file.
+
+    Args:
+        option: the command's option that names the file, for errors.
+
+    Raises:
+        BenchError: the file cannot be read, or holds no results of this version.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Results)
+    except OSError as error:
+        raise BenchError(f"{option} {path} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BenchError(f"{option} {path} has no results of `llmfw bench --output`: {error}") from error
+    if found.version != VERSION:
+        raise BenchError(
+            f"{option} {path} has results of version {found.version}; this llmfw reads {VERSION}"
+        )
+    for result in found.results:
+        if missing := {"workload", "output_tok_s", "runs"} - set(result):
+            raise BenchError(f"{option} {path}: a result has no {min(missing)!r}; was the file edited?")
+    return found.results

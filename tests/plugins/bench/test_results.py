@@ -1,0 +1,95 @@
+"""Files of results: written, shown again, compared and drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmfw.plugins.bench.reply import Reply
+from llmfw.plugins.bench.runner import Run
+from llmfw.plugins.bench.timeline import timeline_of
+
+
+@pytest.fixture
+def results(metronome: Any, bench: Any, tmp_path: Path) -> Path:
+    """Return the results of a sweep of two rates."""
+    path = tmp_path / "before.json"
+    rates = ("--rate", 50, "--rate", 100, "--duration", 0.2)
+    shown = bench(
+        "--url", metronome().url, "--workload", "single", *rates, "--slo", "ttft=1e6", "--output", path
+    )
+    assert shown.exit_code == 0, shown.stderr
+    return path
+
+
+def test_results_are_shown_again(results: Path, bench: Any) -> None:
+    shown = bench("--results", results)
+    header, first, second = (line.split("\t") for line in shown.stdout.splitlines())
+    assert header[:4] == ["workload", "rate", "goodput", "req/s"]
+    assert (first[:2], second[:2]) == (["single", "50"], ["single", "100"])
+    assert first[2] == first[3]  # all requests met the objective
+
+
+def test_a_comparison_has_ratios_of_each_load(results: Path, bench: Any, tmp_path: Path) -> None:
+    changed = json.loads(results.read_text())
+    changed["results"][0]["ttft_p50_ms"] *= 2
+    changed["results"][1]["rate"] = 7
+    now = tmp_path / "now.json"
+    now.write_text(json.dumps(changed))
+    lines = [line.split("\t") for line in bench("--results", now, "--baseline", results).stdout.splitlines()]
+    found = {(row[1], row[2]): row[5] for row in lines[1:]}
+    assert found["50", "ttft_p50_ms"] == "2.000"
+    assert found["50", "output_tok_s"] == "1.000"
+    assert {("7", "only now"), ("100", "only before")} <= set(found)
+
+
+@pytest.mark.parametrize("name", ["plot.svg", "plot.png"])
+def test_a_sweep_is_drawn(results: Path, bench: Any, tmp_path: Path, name: str) -> None:
+    shown = bench("--results", results, "--plot", tmp_path / name)
+    assert shown.exit_code == 0, shown.stderr
+    assert (tmp_path / name).stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "has no results of `llmfw bench --output`"),
+        ('{"results": [{}]}', "a result has no"),
+        ('{"results": [], "version": 9}', "has results of version 9"),
+    ],
+)
+def test_a_file_without_results_is_named(bench: Any, tmp_path: Path, text: str | None, named: str) -> None:
+    path = tmp_path / "file.json"
+    if text is not None:
+        path.write_text(text)
+    shown = bench("--results", path)
+    assert shown.exit_code == 1
+    assert named in shown.stderr
+
+
+def test_unusable_files_are_named_before_a_run(bench: Any, tmp_path: Path) -> None:
+    for option, path, named in (
+        ("--output", tmp_path / "absent" / "o.json", "cannot be written: No such file"),
+        ("--plot", tmp_path / "plot.xyz", "must end with a format"),
+    ):
+        shown = bench("--url", "http://127.0.0.1:9", option, path)
+        assert (shown.exit_code, len(shown.stderr.splitlines())) == (1, 1)
+        assert named in shown.stderr
+
+
+def test_the_timeline_equals_a_hand_calculated_one() -> None:
+    """Twenty pieces of a second each."""
+    replies = [
+        Reply(3, started=100.5, ended=103.5, times=[101.5, 102.5, 103.5], output_tokens=6),
+        Reply(1, started=110.5, ended=120.0, error="no"),
+    ]
+    pieces = timeline_of(Run("s", replies, wall=20.0, started=100.0))
+    assert [piece["from_s"] for piece in pieces[:3]] == [0, 1, 2]
+    assert [piece["output_tok_s"] for piece in pieces[:5]] == [0, 2, 2, 2, 0]
+    assert (pieces[0]["sent"], pieces[3]["ended"], pieces[1]["ttft_p50_ms"]) == (1, 1, 1000)
+    assert [piece["itl_p99_ms"] for piece in pieces[1:4]] == [None, 1000, 1000]
+    assert (sum(piece["failed"] for piece in pieces), pieces[-1]["failed"]) == (1, 1)
