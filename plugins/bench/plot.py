@@ -51,8 +51,10 @@ def plot(results: Sequence[Figures], path: Path) -> None:
         ):
             for percent in (50, 99):
                 values = [piece[f"{name}_p{percent}_ms"] for piece in timeline]
-                diagram.plot(seconds, [float("nan") if v is None else v for v in values], label=f"p{percent}")
-            diagram.set(title=title, ylabel="ms", xlabel="s", yscale="log")
+                drawn = [float("nan") if v is None else v for v in values]
+                diagram.plot(seconds, drawn, marker=".", label=f"p{percent}")
+            diagram.set(title=title, ylabel="ms", xlabel="s")
+            diagram.set_ylim(bottom=0)
             diagram.legend()
         flow.plot(seconds, [piece["output_tok_s"] for piece in timeline], label="output tokens/s")
         flow.set(title="output tokens a second", xlabel="s")
