@@ -11,8 +11,8 @@ _CACHE = "the folder of the model, or the cache of the hub in HF_HOME, has the f
 # Program, commands (separated by spaces), what to use here.
 _ROWS = (
     ("Ollama", "run start", _SERVE),
-    ("Ollama", "pull", "`llmfw serve MODEL`, which downloads the model"),
-    ("Ollama", "list ls ps show", _ONE_MODEL),
+    ("Ollama", "list ls", "`llmfw models` lists what is downloaded"),
+    ("Ollama", "ps show", _ONE_MODEL),
     ("Ollama", "rm cp push create", _CACHE),
     ("Ollama", "stop", "Ctrl-C or SIGTERM ends `llmfw serve`"),
     ("SGLang", "launch_server", "`llmfw serve MODEL`"),

@@ -1,0 +1,25 @@
+"""`llmfw pull` and `llmfw models`: models of the hub in the local cache, from which `llmfw serve` loads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from llmfw.core import LazyCommand, hookimpl
+
+if TYPE_CHECKING:
+    import click
+
+
+@hookimpl
+def register_commands(cli: click.Group) -> None:
+    """Add the commands, whose modules are imported only when they are used."""
+    cli.add_command(
+        LazyCommand(
+            "pull", "llmfw.plugins.hub.pull_command:pull", "Download a model from the hub, and check it."
+        )
+    )
+    cli.add_command(
+        LazyCommand(
+            "models", "llmfw.plugins.hub.models_command:models", "List the models in the local cache."
+        )
+    )
