@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 from litestar.datastructures.headers import Accept
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 HTML, JSON = "text/html", "application/json"
+_REFUSED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*(;|$)", re.IGNORECASE)
+"""Pattern of a media range with the quality 0, which the client does not want. Litestar takes it for the last choice."""
 
 
 class Home:
@@ -41,7 +44,8 @@ class Home:
 def _prefers_html(scope: Scope) -> bool:
     """Return whether a client asks for HTML by name, and not for JSON before it."""
     values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"accept"]
+    ranges = [each for each in ",".join(values).split(",") if not _REFUSED.search(each)]
     try:
-        return bool(values) and Accept(",".join(values)).best_match([JSON, HTML]) == HTML
+        return bool(ranges) and Accept(",".join(ranges)).best_match([JSON, HTML]) == HTML
     except (OverflowError, ValueError):  # a quality that is no number
         return False

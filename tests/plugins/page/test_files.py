@@ -40,7 +40,11 @@ def test_browsers_get_the_page_at_the_root(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "accept", [None, "*/*", "application/json", "application/json, text/html;q=0.5", "", "text/html;q=1e999"]
+    "accept",
+    [
+        *(None, "", "*/*", "application/json", "application/json, text/html;q=0.5"),
+        *("text/html;q=1e999", "text/html;q=0", "text/html; Q=0.00, application/json;q=0.1"),
+    ],
 )
 def test_other_clients_get_json_at_the_root(served: Served, accept: str | None) -> None:
     reply = httpx.get(served.url, headers={} if accept is None else {"accept": accept})
