@@ -28,6 +28,7 @@ from llmfw.core.model.tokenizer.tokenizer_check import check_fit
 from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.option_keys import check_option_keys, merged
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Registry
 
@@ -123,7 +124,7 @@ class LLM:
         file = read_settings(fspath(config))
         options = settings.get("options", {})
         if isinstance(options, dict):  # else `_load` refuses it
-            settings["options"] = file.options | options
+            settings["options"] = merged(file.options, options)
         of_engine = {name: value for name, value in file.values.items() if name in _SETTINGS}
         with file.telling_where_from(options):
             self._load(
@@ -330,6 +331,8 @@ def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:
             "max_queued_requests": 0,
             "max_queued_tokens": 0,
         }  # only the caller's own prompts wait
-        return msgspec.convert({"model": path, "task": "generate", **own, **settings}, EngineConfig)
+        config = msgspec.convert({"model": path, "task": "generate", **own, **settings}, EngineConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"engine settings: {error}") from error
+    check_option_keys(config.options)
+    return config

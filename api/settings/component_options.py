@@ -18,7 +18,8 @@ import click
 
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, LLMFWError
-from llmfw.core.plugin.option_keys import check_option_keys
+from llmfw.core.plugin.kinds import SEVERAL, spoken
+from llmfw.core.plugin.option_keys import check_option_keys, merged, unified
 
 from .option import ENVIRONMENT, Elsewhere
 
@@ -70,12 +71,12 @@ def collect(
     """
     given: dict[str, ComponentOption] = {}
     for key, text in pairs:
-        if key in given:
-            raise click.BadParameter(f"{key!r} is given twice: {given[key].value!r} and {text!r}", ctx, param)
-        given[key] = check_keys(ComponentOption(key, text), ctx)
-    found = {option.key: option for option in (*ctx.meta.get(OPTIONS, ()), *_from_environment(ctx))} | given
-    ctx.meta[OPTIONS] = list(found.values())
-    return {option.key: option.value for option in found.values()}
+        if (before := given.get(unified(key))) is not None:
+            raise click.BadParameter(f"{key!r} is given twice: {before.value!r} and {text!r}", ctx, param)
+        given[unified(key)] = check_keys(ComponentOption(key, text), ctx)
+    options = (*ctx.meta.get(OPTIONS, ()), *_from_environment(ctx), *given.values())
+    ctx.meta[OPTIONS] = list(merged(*({option.key: option} for option in options)).values())
+    return {option.key: option.value for option in ctx.meta[OPTIONS]}
 
 
 def check_keys(
@@ -125,8 +126,11 @@ def say_where_from(error: LLMFWError, options: Iterable[ComponentOption]) -> Non
 
 
 def _names(text: str, key: str) -> bool:
-    kind, _, name = key.partition(".")
-    name = name.rpartition(".")[2]
-    return kind.replace("_", " ") in text and any(
-        quoted in text for quoted in (f"'{name}'", f"$.{name}", f".{name}: ")
-    )
+    """Return whether an error names an option: its kind, its component if there may be several, and its key."""
+    kind, _, rest = key.partition(".")
+    component, _, name = rest.rpartition(".")
+    plain = text.replace("-", "_")
+    component = component.rpartition("/")[2].replace("-", "_")
+    is_its = kind not in SEVERAL or f"'{component}'" in plain or f".{component}.{name}" in plain
+    quoted = (f"'{name}'", f"$.{name}", f".{name}: ")
+    return spoken(kind) in text and is_its and any(each in text for each in quoted)

@@ -6,7 +6,7 @@ Uses the same reader and the same checks as `llmfw serve --config FILE`. Does no
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, LLMFWError
+from llmfw.core.plugin.option_keys import unified
 
 from .component_options import OPTIONS, ComponentOption, say_where_from
 from .options import model_option, setting_options
@@ -39,16 +40,18 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
         return {option.key: option.value for option in self.component_options}
 
     @contextlib.contextmanager
-    def telling_where_from(self, given: Container[str]) -> Iterator[None]:
+    def telling_where_from(self, given: Iterable[str]) -> Iterator[None]:
         """Add the config file's path to errors in the block that name a component option from the file.
 
         Args:
             given: keys of the options that the caller has set, which override the file's.
         """
+        overridden = set(map(unified, given))
+        own = [option for option in self.component_options if unified(option.key) not in overridden]
         try:
             yield
         except LLMFWError as error:
-            say_where_from(error, [option for option in self.component_options if option.key not in given])
+            say_where_from(error, own)
             raise
 
 

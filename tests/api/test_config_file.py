@@ -107,6 +107,17 @@ def test_component_options_are_merged_one_by_one(write, monkeypatch):
     }
 
 
+def test_spellings_of_a_component_are_one_option(write, monkeypatch):
+    """A variable cannot have the "-" of `request-log`; it replaces the file's option, and -o replaces both."""
+    file = write("[options.observer.request-log]\npath = 'file'")
+    monkeypatch.setenv("LLMFW_OBSERVER__REQUEST_LOG__PATH", "variable")
+    assert configs("--config", file)["options"] == {"observer.request_log.path": "variable"}
+    given = ["-o", "observer.request-log.path=given"]
+    assert configs("--config", file, *given)["options"] == {"observer.request-log.path": "given"}
+    twice = serve("/nowhere", *given, "-o", "observer.request_log.path=again")
+    assert "'observer.request_log.path' is given twice: 'given' and 'again'" in twice.stderr
+
+
 def test_every_setting_has_its_environment_variable(monkeypatch):
     variables = [param.variable for param in serve_command.params if getattr(param, "variable", None)]
     assert {"LLMFW_PORT", "LLMFW_MODEL", "LLMFW_API_KEY", "LLMFW_DISABLE_RADIX_CACHE"} < set(variables)
@@ -234,6 +245,19 @@ def test_a_component_error_names_its_option_s_source(write):
         error = ConfigError(text)
         say_where_from(error, options)
         assert str(error) == f"{text} (policy.other is set in {file})"
+
+
+def test_errors_name_their_own_component_s_source(write):
+    file = write("[options.observer]\none = {path = 1}\ntwo-b = {path = 2}")
+    with serve_command.make_context("serve", ["--config", file]) as ctx:
+        options = ctx.meta["llmfw.component_options"]
+    for text in (
+        "observer 'two-b' has no option 'path'",
+        "options of observer …: observer.two-b.path: 2 is …",
+    ):
+        error = ConfigError(text)
+        say_where_from(error, options)
+        assert str(error) == f"{text} (observer.two-b.path is set in {file})"
 
 
 def test_the_docs_use_only_known_names():

@@ -125,6 +125,10 @@ def test_wrong_settings_suggest_a_correction() -> None:
         ConfigError, match=r"--max-total-tokens is .many.; it must be a whole number, at least 1"
     ):
         LLM("demo", max_total_tokens="many")
+    with pytest.raises(
+        ConfigError, match=r"there is no component option 'polcy.x'; options are named .*policy"
+    ):
+        LLM("demo", options={"polcy.x": 1})
     with pytest.raises(ModelError, match="no/where/at/all"):
         LLM("no/where/at/all")
 
