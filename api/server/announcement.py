@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
-from llmfw.core.plugin.component_options import option_text
+from llmfw.core.base.values import as_text
 
 _PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
 _KEYS = ("api_key", "admin_api_key")
@@ -42,7 +42,7 @@ def settings_line(engine: EngineConfig, server: ServerConfig, given: Given) -> s
     found |= {name: "***" for name in _KEYS if name in found}
     if "options" in found:
         found["options"] = {
-            key: _PASSWORD.sub(r"\1***@", option_text(value)) for key, value in found["options"].items()
+            key: _PASSWORD.sub(r"\1***@", as_text(value)) for key, value in found["options"].items()
         }
     listed = ", ".join(f"{name}={value!r}" for name, value in found.items())
     return f"Settings: {listed}; the others have their defaults, see --show-config"

@@ -21,7 +21,7 @@ from llmfw.core.base.errors import ConfigError, LLMFWError
 from llmfw.core.plugin.kinds import SEVERAL, spoken
 from llmfw.core.plugin.option_keys import check_option_keys, merged, unified
 
-from .option import ENVIRONMENT, Elsewhere
+from .option import ENVIRONMENT
 
 OPTIONS = "llmfw.component_options"
 """Key in the context's `meta` for the list of component options.
@@ -79,9 +79,7 @@ def collect(
     return {option.key: option.value for option in ctx.meta[OPTIONS]}
 
 
-def check_keys(
-    option: ComponentOption, ctx: click.Context, place: Elsewhere | None = None
-) -> ComponentOption:
+def check_keys(option: ComponentOption, ctx: click.Context, place: str | None = None) -> ComponentOption:
     """Return the option; raise BadParameter if components of its kind have no options."""
     try:
         check_option_keys({option.key: option.value})
@@ -107,7 +105,7 @@ def _from_environment(ctx: click.Context) -> Iterator[ComponentOption]:
         kind, underscores, name = variable.removeprefix(ENVIRONMENT).partition("__")
         if text and underscores and variable.startswith(ENVIRONMENT):
             key = f"{kind}.{name.replace('__', '.')}".lower()
-            yield check_keys(ComponentOption(key, text, variable), ctx, Elsewhere(variable))
+            yield check_keys(ComponentOption(key, text, variable), ctx, variable)
 
 
 def say_where_from(error: LLMFWError, options: Iterable[ComponentOption]) -> None:
@@ -132,5 +130,5 @@ def _names(text: str, key: str) -> bool:
     plain = text.replace("-", "_")
     component = component.rpartition("/")[2].replace("-", "_")
     is_its = kind not in SEVERAL or f"'{component}'" in plain or f".{component}.{name}" in plain
-    quoted = (f"'{name}'", f"$.{name}", f".{name}: ")
+    quoted = (f"'{name}'", f"$.{name}", f".{name}: ", f".{name} is ")
     return spoken(kind) in text and is_its and any(each in text for each in quoted)

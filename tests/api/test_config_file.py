@@ -25,17 +25,18 @@ WRONG = {
     "prot = 1": "'prot' in FILE: there is no such setting; did you mean 'port'",
     "max_total_tokens = 1": "did you mean 'max-total-tokens'",
     "option = 'policy.x=1'": "'option' in FILE: there is no such setting",
-    "port = '1'": "'port' in FILE: '1' is not a whole number",
-    "port = true": "'port' in FILE: True is not a whole number",
-    "port = 70000": "'port' in FILE: 70000 is not in the range",
-    "batch-share = 'a'": "'batch-share' in FILE: 'a' is not a number",
-    "strict-params = 1": "'strict-params' in FILE: 1 is not true or false",
+    "port = '1'": "'port' in FILE: it is '1'; it must be a whole number, 0 to 65535",
+    "host = ''": "'host' in FILE: it is empty; leave it out, or give a value",
+    "port = true": "'port' in FILE: it is True; it must be a whole number",
+    "port = 70000": "'port' in FILE: it is 70000; it must be a whole number, 0 to 65535",
+    "batch-share = 'a'": "'batch-share' in FILE: it is 'a'; it must be a finite number, 0 to 1",
+    "strict-params = 1": "'strict-params' in FILE: it is 1; it must be true | false",
     "policy = 'lmp'": "'policy' in FILE: unknown policy 'lmp'.*Did you mean 'lpm'",
-    "policy = ['lpm']": "'policy' in FILE: .* is not text in quotes",
-    "no-plugin = [1]": "'no-plugin' in FILE: 1 is not text in quotes",
+    "policy = ['lpm']": "'policy' in FILE: it is .*; it must be text",
+    "no-plugin = [1]": "'no-plugin' in FILE: it is .1.; it must be a list of: text",
     "no-plugin = 'nope'": "'no-plugin' in FILE: there is no plugin 'nope'",
     "policy = 'lpm'\nschedule-policy = 'fcfs'": "'schedule-policy' in FILE: the setting is there twice",
-    "log-level = 'loud'": "'log-level' in FILE: 'loud' is not one of",
+    "log-level = 'loud'": "'log-level' in FILE: it is 'loud'; it must be one of debug, info",
     "[policy]\nname = 'lpm'": "'policy' in FILE: it is a table; options of a component stand in .options.policy.",
     "[attentoin]\nx = 1": "'attentoin' in FILE: there is no such table; options of a component stand in",
     "options = 1": "'options' in FILE: options stand in a table for each kind",
@@ -107,6 +108,25 @@ def test_component_options_are_merged_one_by_one(write, monkeypatch):
     }
 
 
+SAME = {
+    "port": (70000, "70000; it must be a whole number, 0 to 65535"),
+    "batch-share": (1.5, "1.5; it must be a finite number, 0 to 1"),
+    "log-level": ("loud", "'loud'; it must be one of debug, info, warning, error"),
+    "device": ("GPU0", "'GPU0'; it must be a device, such as auto, cpu, cuda or cuda:1"),
+    "chunked-prefill-size": (0, "0; give 1 or more, or -1 to never cut prompts"),
+    "adapter": ("a", "'a'; write NAME=PATH"),
+}
+
+
+@pytest.mark.parametrize(("key", "value", "wrong"), [(key, *each) for key, each in SAME.items()])
+def test_flag_variable_and_file_refuse_alike(write, monkeypatch, key, value, wrong):
+    flag = serve("/nowhere", f"--{key}={value}").stderr
+    file = serve("/nowhere", "--config", write(f"{key} = {value!r}")).stderr
+    monkeypatch.setenv(f"LLMFW_{key.upper().replace('-', '_')}", str(value))
+    for text in (flag, file, serve("/nowhere").stderr):
+        assert " ".join(text.split()).endswith(f": it is {wrong}")
+
+
 def test_spellings_of_a_component_are_one_option(write, monkeypatch):
     """A variable cannot have the "-" of `request-log`; it replaces the file's option, and -o replaces both."""
     file = write("[options.observer.request-log]\npath = 'file'")
@@ -132,8 +152,10 @@ def test_flags_and_lists_are_read_from_the_environment(monkeypatch):
     monkeypatch.setenv("LLMFW_STRICT_PARAMS", "true")
     monkeypatch.setenv("LLMFW_NO_PLUGIN", "bench, simulator")
     monkeypatch.setenv("LLMFW_API_KEY", "ann=k\nbob=l")
+    monkeypatch.setenv("LLMFW_ADAPTER", "a=/my folder/x\nb=/y")
     found = configs()
     assert found["strict_params"] is True
+    assert found["adapters"] == ("a=/my folder/x", "b=/y")
     assert found["disabled_plugins"] == ("bench", "simulator")
     assert found["api_key"] == (("ann", hashed("k")), ("bob", hashed("l")))
 
@@ -171,7 +193,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path, raw, message):
         (
             "LLMFW_PORT",
             "http",
-            "Invalid value for LLMFW_PORT: 'http' is not a whole number; it must be 0 to 65535",
+            "Invalid value for LLMFW_PORT: it is 'http'; it must be a whole number, 0 to 65535",
         ),
         ("LLMFW_POLICY", "lmp", "Invalid value for LLMFW_POLICY: unknown policy 'lmp'"),
         ("LLMFW_POLCY__X", "1", "Invalid value for LLMFW_POLCY__X: there is no component option 'polcy.x'"),
