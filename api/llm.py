@@ -119,14 +119,15 @@ class LLM:
         settings: dict[str, Any],
     ) -> None:
         """Load with the settings of a config file, except for settings that the caller gives."""
-        from .settings.file_settings import read_settings  # brings click
+        from .settings.component_options import naming_sources  # brings click
+        from .settings.file_settings import read_settings
 
         file = read_settings(fspath(config))
         options = settings.get("options", {})
         if isinstance(options, dict):  # else `_load` refuses it
             settings["options"] = merged(file.options, options)
         of_engine = {name: value for name, value in file.values.items() if name in _SETTINGS}
-        with file.telling_where_from(options):
+        with naming_sources(file.options_without(options)):
             self._load(
                 model or file.model,
                 chat_template or file.values.get("chat_template"),

@@ -97,9 +97,7 @@ class WholeNumber(click.IntRange):
     name = "n"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        with contextlib.suppress(ValueError):
-            value = int(value)
-        return _checked(self, value, int, param, ctx)
+        return _number(self, value, int, param, ctx)
 
 
 class FiniteNumber(click.FloatRange):
@@ -108,24 +106,27 @@ class FiniteNumber(click.FloatRange):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        with contextlib.suppress(ValueError):
-            value = float(value)
-        return _checked(self, value, float, param, ctx)
+        return _number(self, value, float, param, ctx)
 
 
-def _checked(
+def _number(
     bounds: click.IntRange | click.FloatRange,
     value: Any,
-    kind: type,
+    kind: type[int | float],
     param: click.Parameter | None,
     ctx: click.Context | None,
 ) -> Any:
-    """Return the value; raise BadParameter in the words of all settings if it is no number within the bounds."""
+    """Return the number in a text; raise BadParameter in the words of all settings if it is not allowed."""
+    if not isinstance(value, str):  # a default
+        return value
+    found: object = value
+    with contextlib.suppress(ValueError):
+        found = kind(value)
     least, most = bounds.min, bounds.max
     meta = msgspec.Meta(gt=least, le=most) if bounds.min_open else msgspec.Meta(ge=least, le=most)
-    if wrong := fault_of(value, Annotated[kind, meta]):
+    if wrong := fault_of(found, Annotated[kind, meta]):
         bounds.fail(f"it is {wrong}", param, ctx)
-    return value
+    return found
 
 
 class Lines(click.types.StringParamType):

@@ -8,6 +8,7 @@ built.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -108,19 +109,24 @@ def _from_environment(ctx: click.Context) -> Iterator[ComponentOption]:
             yield check_keys(ComponentOption(key, text, variable), ctx, variable)
 
 
-def say_where_from(error: LLMFWError, options: Iterable[ComponentOption]) -> None:
-    """Add the sources of component options to an error that names these options.
+@contextlib.contextmanager
+def naming_sources(options: Iterable[ComponentOption]) -> Iterator[None]:
+    """Add the sources of component options to an error in the block that names these options.
 
     Options from the command line are left out.
     """
-    text = str(error)
-    places = [
-        f"{option.key} is set in {option.source}"
-        for option in options
-        if option.source is not None and _names(text, option.key)
-    ]
-    if places:
-        error.args = (f"{text} ({'; '.join(places)})",)
+    try:
+        yield
+    except LLMFWError as error:
+        text = str(error)
+        places = [
+            f"{option.key} is set in {option.source}"
+            for option in options
+            if option.source is not None and _names(text, option.key)
+        ]
+        if places:
+            error.args = (f"{text} ({'; '.join(places)})",)
+        raise
 
 
 def _names(text: str, key: str) -> bool:

@@ -77,7 +77,7 @@ class SettingOption(click.Option):
         found = super().process_value(ctx, value)
         if self.setting.turns_off:
             found = False if found else None
-        if found is not None:
+        if found is not None and ctx.get_parameter_source(str(self.name)) is not ParameterSource.DEFAULT:
             self._check(found, ctx)
         return found
 

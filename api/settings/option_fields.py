@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_ATTRIBUTE = re.compile(r"(\w+): (.*)")
+_ATTRIBUTE = re.compile(r"^ {1,4}(\w+): (.*(?:\n(?! {1,4}\w+: ).*)*)", re.MULTILINE)
+"""Matches an entry of a docstring's section, with the lines up to the next entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +64,9 @@ def attributes_in(docstring: str) -> dict[str, str]:
     """Return the entries under "Attributes:" in a docstring: name → text."""
     import inspect
 
-    _, _, section = inspect.cleandoc(docstring).partition("Attributes:\n")
-    found: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        if line and not line.startswith(" "):
-            break
-        if match := _ATTRIBUTE.fullmatch(line.strip()) if _depth(line) <= 4 else None:
-            name = match[1]
-            found[name] = match[2]
-        elif name and line.strip():
-            found[name] += f" {line.strip()}"
-    return found
-
-
-def _depth(line: str) -> int:
-    return len(line) - len(line.lstrip())
+    section = inspect.cleandoc(docstring).partition("Attributes:\n")[2]
+    [section, *_] = re.split(r"^(?=\S)", section, maxsplit=1, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(section)}
 
 
 def _type_of(annotation: Any) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
@@ -42,6 +43,7 @@ def choices_of(annotation: Any) -> tuple[Any, ...]:
     return next(filter(None, map(choices_of, get_args(annotation))), ())
 
 
+@cache
 def kind_of(annotation: Any) -> Any:
     """Return the type of `msgspec.inspect` for an annotation, without None."""
     info: Any = types.type_info(annotation)

@@ -16,7 +16,7 @@ from llmfw.api.access.key_text import hashed
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.batch.run import run_command
 from llmfw.api.commands.serve import build_configs, serve_command
-from llmfw.api.settings.component_options import say_where_from
+from llmfw.api.settings.component_options import naming_sources
 from llmfw.api.settings.options import config_names
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.plugin.model_name import ResolvedModel
@@ -264,9 +264,9 @@ def test_a_component_error_names_its_option_s_source(write):
     with serve_command.make_context("serve", ["--config", file]) as ctx:
         options = ctx.meta["llmfw.component_options"]
     for text in ("policy 'lpm' has no option 'other'; known", "options of policy 'lpm': … - at `$.other`"):
-        error = ConfigError(text)
-        say_where_from(error, options)
-        assert str(error) == f"{text} (policy.other is set in {file})"
+        with pytest.raises(ConfigError) as told, naming_sources(options):
+            raise ConfigError(text)
+        assert str(told.value) == f"{text} (policy.other is set in {file})"
 
 
 def test_errors_name_their_own_component_s_source(write):
@@ -277,9 +277,9 @@ def test_errors_name_their_own_component_s_source(write):
         "observer 'two-b' has no option 'path'",
         "options of observer …: observer.two-b.path: 2 is …",
     ):
-        error = ConfigError(text)
-        say_where_from(error, options)
-        assert str(error) == f"{text} (observer.two-b.path is set in {file})"
+        with pytest.raises(ConfigError) as told, naming_sources(options):
+            raise ConfigError(text)
+        assert str(told.value) == f"{text} (observer.two-b.path is set in {file})"
 
 
 def test_the_docs_use_only_known_names():

@@ -17,7 +17,7 @@ import msgspec
 
 from llmfw.api.offline.whole_file import check_writable
 from llmfw.api.settings.command import SettingsCommand
-from llmfw.api.settings.component_options import OPTIONS, say_where_from
+from llmfw.api.settings.component_options import OPTIONS, naming_sources
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import like, model_of, model_option, setting_options
 from llmfw.core.base.adapter_name import split_adapters
@@ -132,10 +132,9 @@ def run_command(
         shown = _Progress(meter)
         work = FileRun(file, subject, endpoint, output, errors, shown.show)
         try:
-            with _handlers_restored():
+            with _handlers_restored(), naming_sources(click.get_current_context().meta[OPTIONS]):
                 record = run_to_end(_until_signal(work.run(engine, config, plugins)))
-        except LLMFWError as error:
-            say_where_from(error, click.get_current_context().meta[OPTIONS])
+        except LLMFWError:
             if work.has_nothing:
                 folder.end()  # otherwise a corrected command would be refused: its subject differs
             raise
