@@ -227,10 +227,10 @@ def test_batch_run_ignores_the_server_s_settings(write, tmp_path):
 
 def test_shown_settings_are_a_valid_config_file(write, monkeypatch):
     file = write(
-        'served-model-name = "a \\"b\\" \\u007f"\n[options.policy]\nmax_overtaken = 8\nx = [1, {y = 2}]'
+        'served-model-name = "a \\"b\\" \\u007f"\n[options.policy]\nmax_overtaken = 8\nx = [1, {y = 2}]\nz = -inf'
     )
     monkeypatch.setenv("LLMFW_PAGE_SIZE", "16")
-    line = ["/m", "--config", file, "--port", "1", "--random-seed", "7", "-o", "policy.z=1"]
+    line = ["/m", "--config", file, "--port", "1", "--random-seed", "7", "-o", "policy.a=1"]
     expected = configs(*line)
     shown = serve(*line, "--show-config").stdout
     assert "port = 1  # command line\n" in shown
@@ -252,11 +252,14 @@ def test_keys_and_passwords_are_not_shown():
         "more-secret",
         "-o",
         "policy.url=a://me:secret@host",
+        "-o",
+        "authenticator.sso.client_token=secret",
     )
     shown = serve(*line, "--show-config").stdout
     assert "secret" not in shown
     assert "# api-key: not shown  # command line" in shown
     assert "# url: not shown  # command line" in shown
+    assert "# client_token: not shown  # command line" in shown
 
 
 def test_a_component_error_names_its_option_s_source(write):
