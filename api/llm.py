@@ -20,7 +20,7 @@ import msgspec
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.base.request import SamplingParams, TokenLogprob
-from llmfw.core.base.values import check_fields
+from llmfw.core.base.setting import check_fields
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.interfaces.chat_template import Message
 from llmfw.core.interfaces.parsers import ContentDelta
@@ -28,6 +28,7 @@ from llmfw.core.model.tokenizer.tokenizer_check import check_fit
 from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.model_name import resolve_model
+from llmfw.core.plugin.option_keys import check_option_keys, merged
 from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Registry
 
@@ -118,14 +119,15 @@ class LLM:
         settings: dict[str, Any],
     ) -> None:
         """Load with the settings of a config file, except for settings that the caller gives."""
-        from .settings.file_settings import read_settings  # brings click
+        from .settings.component_options import naming_sources  # brings click
+        from .settings.file_settings import read_settings
 
         file = read_settings(fspath(config))
         options = settings.get("options", {})
         if isinstance(options, dict):  # else `_load` refuses it
-            settings["options"] = file.options | options
+            settings["options"] = merged(file.options, options)
         of_engine = {name: value for name, value in file.values.items() if name in _SETTINGS}
-        with file.telling_where_from(options):
+        with naming_sources(file.options_without(options)):
             self._load(
                 model or file.model,
                 chat_template or file.values.get("chat_template"),
@@ -330,6 +332,8 @@ def _engine_config(path: str, settings: dict[str, Any]) -> EngineConfig:
             "max_queued_requests": 0,
             "max_queued_tokens": 0,
         }  # only the caller's own prompts wait
-        return msgspec.convert({"model": path, "task": "generate", **own, **settings}, EngineConfig)
+        config = msgspec.convert({"model": path, "task": "generate", **own, **settings}, EngineConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f"engine settings: {error}") from error
+    check_option_keys(config.options)
+    return config

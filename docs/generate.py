@@ -14,7 +14,6 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import house
@@ -29,6 +28,7 @@ from llmfw.api.schemas.refusals import REFUSALS
 from llmfw.api.settings.option import SettingOption
 from llmfw.api.settings.options import setting_options
 from llmfw.api.settings.other_servers_flags import PROGRAMS, foreign_flags
+from llmfw.core.base.values import choices_of, in_words, kind_of
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
 from llmfw.core.plugin.plugins import load_plugins
 
@@ -88,20 +88,16 @@ def _setting_row(option: SettingOption) -> str:
 
 
 def _values_of(option: SettingOption) -> str:
-    kind: Any = option.type
+    declared, kind = option.declared, kind_of(option.declared.annotation)
     if option.is_flag:
         return "`true`, `false`"
     if option.setting.kind:
         words = "".join(f", `{word}`" for word in option.setting.words)
         return f"name of a `{option.setting.kind}`{words}"
-    if isinstance(kind, click.Choice):
-        return ", ".join(f"`{choice}`" for choice in kind.choices)
-    if isinstance(kind, click.IntRange | click.FloatRange):
-        least = f"{'more than ' if kind.min_open else ''}{kind.min:g}"
-        whole = "whole number" if isinstance(kind, click.IntRange) else "number"
-        return f"{whole}, {least}{' or more' if kind.max is None and not kind.min_open else ''}" + (
-            f" to {kind.max}" if kind.max is not None else ""
-        )
+    if choices := choices_of(declared.annotation):
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if isinstance(kind, msgspec.inspect.IntType | msgspec.inspect.FloatType):
+        return in_words(kind)
     return f"list of {option.metavar}" if option.multiple else option.metavar or "text"
 
 

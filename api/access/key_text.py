@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 
+from llmfw.core.base.config import TENANT_NAME
 from llmfw.core.base.errors import ConfigError
 
 MAX_KEY = 512  # characters
@@ -18,20 +19,13 @@ DIGEST_PREFIX = "sha256:"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII | re.IGNORECASE)
 _LIKE_DIGEST = re.compile(r"(sha-?[0-9]+|md5|blake\w+):.*", re.ASCII | re.IGNORECASE | re.DOTALL)
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY}}}")
-_NAME = r"[A-Za-z0-9._@-]{1,64}"
-_TENANT = re.compile(_NAME)
-_NAMED_KEY = re.compile(rf"({_NAME})=(.*[^=].*)", re.DOTALL)
+_NAMED_KEY = re.compile(rf"({TENANT_NAME})=(.*[^=].*)", re.DOTALL)
 
 
 def split_name(text: str) -> tuple[str, str]:
     """Split `NAME=KEY` into tenant and key. For a bare `KEY`, which may end in `=`, the name is ""."""
     found = _NAMED_KEY.fullmatch(text)
     return (found[1], found[2]) if found else ("", text)
-
-
-def is_tenant(name: str) -> bool:
-    """Return whether a name is valid for a tenant."""
-    return _TENANT.fullmatch(name) is not None
 
 
 def is_short(key: str) -> bool:

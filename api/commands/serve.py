@@ -11,12 +11,11 @@ from typing import Any
 import click
 
 from llmfw.api.settings.command import SettingsCommand
-from llmfw.api.settings.component_options import OPTIONS, say_where_from
+from llmfw.api.settings.component_options import OPTIONS, naming_sources
 from llmfw.api.settings.loaded_plugins import plugins_of
 from llmfw.api.settings.options import model_of, model_option, setting_options
 from llmfw.api.settings.shown_config import shown_config
 from llmfw.core.base.config import EngineConfig, ServerConfig
-from llmfw.core.base.errors import LLMFWError
 from llmfw.core.plugin.model_name import ResolvedModel, resolve_model
 
 EPILOG = """Every option may also be set in the environment, as in LLMFW_PORT=8000, LLMFW_MAX_RUNNING_REQUESTS=64 or
@@ -44,7 +43,7 @@ def serve_command(model: str | None, model_option: str | None, show_config: bool
     plugins = plugins_of(ctx)
     for broken in plugins.broken:
         click.echo(f"warning: {broken}", err=True)
-    try:
+    with naming_sources(ctx.meta[OPTIONS]):
         resolved = resolve_model(name, plugins.registry, values["options"])
         engine_config, server_config = build_configs(resolved, values)
         from llmfw.api.app.serve import serve  # imports Litestar
@@ -52,9 +51,6 @@ def serve_command(model: str | None, model_option: str | None, show_config: bool
 
         derived = frozenset(field for field in _DERIVED if values[field] is None)
         exit_code = serve(engine_config, server_config, plugins, Given(name, derived))
-    except LLMFWError as error:
-        say_where_from(error, ctx.meta[OPTIONS])
-        raise
     ctx.exit(exit_code)
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from llmfw.api.access.redaction import HIDDEN, hide_keys
+from llmfw.core.base.secret_name import names_secret
 
 MIN_LENGTH = 6
 """Characters from which the value of a secret is searched for. A shorter one would hide ordinary words."""
 
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|HEADERS|DSN", re.IGNORECASE)
 _WORD = re.compile(r"[^\s'\"]+")
 
 
@@ -56,11 +56,6 @@ def _without_user(word: re.Match[str]) -> str:
     scheme, is_url, rest = word[0].partition("://")
     _, at, host = rest.rpartition("@")
     return f"{scheme}://{HIDDEN}@{host}" if is_url and at else word[0]
-
-
-def names_secret(name: str) -> bool:
-    """Return whether the name of a variable or an option says that its value is a secret."""
-    return _SECRET_NAME.search(name) is not None
 
 
 def strings_in(value: Any) -> Iterable[str]:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
+from llmfw.core.base.secret_name import is_secret_option
 from llmfw.core.base.setting import declared
 
-from .secrets import names_secret, strings_in
+from .secrets import strings_in
 
 NOT_SHOWN = "not shown"
 """Stands for keys, and for options of components whose names say that they are secrets."""
@@ -22,7 +23,7 @@ def shown_settings(engine: EngineConfig, server: ServerConfig) -> dict[str, Any]
             value = getattr(config, each.field)
             found[each.field] = NOT_SHOWN if each.setting.is_secret and value else value
     found["options"] = {
-        name: NOT_SHOWN if _is_secret_option(name) else value for name, value in engine.options.items()
+        name: NOT_SHOWN if is_secret_option(name) else value for name, value in engine.options.items()
     }
     return found
 
@@ -33,10 +34,5 @@ def secrets_of(server: ServerConfig) -> Iterator[str]:
         if each.setting.is_secret:
             yield from strings_in(getattr(server, each.field))
     for name, value in server.options.items():
-        if _is_secret_option(name):
+        if is_secret_option(name):
             yield from strings_in(value)
-
-
-def _is_secret_option(name: str) -> bool:
-    """Return whether an option, such as "observer.x.token", is a secret. The kind "authenticator" says nothing."""
-    return names_secret(name.rpartition(".")[2])

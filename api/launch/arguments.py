@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.inspect import BoolType
+
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.setting import Declared, declared
 from llmfw.core.base.suggestion import did_you_mean
-from llmfw.core.plugin.component_options import option_text
+from llmfw.core.base.values import as_text, kind_of
 
 _SETTINGS = {each.field: each for struct in (ServerConfig, EngineConfig) for each in declared(struct)}
 _NOT_HERE = {"uds": "the server is asked over a port, so leave uds out"}
@@ -49,13 +51,13 @@ def _setting(name: str) -> Declared:
 
 
 def _arguments(each: Declared, value: Any) -> list[str]:
-    if each.type is bool:
+    if isinstance(kind_of(each.annotation), BoolType):
         if each.setting.turns_off and value:
             raise ConfigError(f"{each.field} is {value!r}; it must be False, or left out for the default")
         is_given = not value if each.setting.turns_off else value
         return [each.flag] if is_given else []
     if isinstance(value, dict):
-        return [text for key, given in value.items() for text in (each.flag, f"{key}={option_text(given)}")]
+        return [text for key, given in value.items() for text in (each.flag, f"{key}={as_text(given)}")]
     if isinstance(value, (list, tuple)):
         return [f"{each.flag}={given}" for given in value]
     return [f"{each.flag}={value}"]

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
-from llmfw.core.plugin.component_options import option_text
+from llmfw.core.base.secret_name import is_secret_option
+from llmfw.core.base.values import as_text
 
 _PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
 _KEYS = ("api_key", "admin_api_key")
@@ -32,7 +33,7 @@ class Given:
 
 
 def settings_line(engine: EngineConfig, server: ServerConfig, given: Given) -> str:
-    """Return the settings that the user chose, with API keys and passwords in URLs hidden."""
+    """Return the settings that the user chose, with API keys, secrets of components and passwords in URLs hidden."""
     fields = (*msgspec.structs.fields(EngineConfig), *msgspec.structs.fields(ServerConfig))
     values = msgspec.structs.asdict(engine) | msgspec.structs.asdict(server)
     found = {field.name: values[field.name] for field in fields if values[field.name] != _default_of(field)}
@@ -42,7 +43,8 @@ def settings_line(engine: EngineConfig, server: ServerConfig, given: Given) -> s
     found |= {name: "***" for name in _KEYS if name in found}
     if "options" in found:
         found["options"] = {
-            key: _PASSWORD.sub(r"\1***@", option_text(value)) for key, value in found["options"].items()
+            key: "***" if is_secret_option(key) else _PASSWORD.sub(r"\1***@", as_text(value))
+            for key, value in found["options"].items()
         }
     listed = ", ".join(f"{name}={value!r}" for name, value in found.items())
     return f"Settings: {listed}; the others have their defaults, see --show-config"

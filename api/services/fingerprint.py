@@ -10,7 +10,7 @@ import msgspec
 from llmfw.core.base.about import DISTRIBUTION, version_of
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.engine_info import EngineInfo
-from llmfw.core.plugin.component_options import option_text
+from llmfw.core.base.values import as_text
 
 TELLING_KINDS = (
     "attention",
@@ -54,7 +54,7 @@ def system_fingerprint(
         max_running_requests=0,
     )
     given = [
-        (key, option_text(value))
+        (key, as_text(value))
         for key, value in sorted(options.items())
         if key.partition(".")[0] in TELLING_KINDS
     ]

@@ -2,73 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 
-from llmfw.api.access.key_text import is_tenant
-from llmfw.core.base.adapter_name import split_adapter
-from llmfw.core.base.errors import ConfigError, LLMFWError, LostComponentError
+from llmfw.core.base.errors import LLMFWError, LostComponentError
+from llmfw.core.base.values import fault_of
 from llmfw.core.plugin.defaults import default_name
 
 from .loaded_plugins import plugins_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-EMPTY = "it is empty; leave the option out, or give a value"
-_DEVICE = re.compile(r"auto|[a-z]+(:\d+)?")
-
-
-class Checked(click.ParamType[str, str]):
-    """Option type for text that passes a check.
-
-    Args:
-        check: function that returns the problem with a text, or "".
-    """
-
-    def __init__(self, name: str, check: Callable[[str], str]) -> None:
-        self.name = name
-        self._check = check
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if wrong := self._check(value):
-            self.fail(wrong, param, ctx)
-        return value
-
-
-def _wrong_adapter(value: str) -> str:
-    try:
-        split_adapter(value)
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
-# Empty text is rejected: it usually comes from an unset shell variable.
-TEXT = Checked("text", lambda value: "" if value else EMPTY)
-TENANT = Checked(
-    "name",
-    lambda value: (
-        ""
-        if is_tenant(value)
-        else f"{value!r} has other characters than letters, digits and '._@-', or more than 64"
-    ),
-)
-ADAPTER = Checked("name=path", _wrong_adapter)
-DEVICE = Checked(
-    "device",
-    lambda value: (
-        ""
-        if _DEVICE.fullmatch(value)
-        else f"{value!r} is not a device; devices are named auto, cpu, cuda, cuda:1, …"
-    ),
-)
 
 
 class Name(click.ParamType[str, str]):
@@ -135,37 +84,55 @@ class Names(Name):
         return f"[{'|'.join(self.also)}|NAME,…]"
 
 
+class OneOf(click.Choice[str]):
+    """Option type for one of several words."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return f"it is {value!r:.60}; it must be one of {', '.join(self.choices)}"
+
+
 class WholeNumber(click.IntRange):
     """Option type for a whole number within bounds."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, str) and not _is(int, value):
-            self.fail(
-                f"{value!r:.60} is not a whole number; it must be {_bounds(self.min, self.max)}", param, ctx
-            )
-        return super().convert(value, param, ctx)
+    name = "n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return _number(self, value, int, param, ctx)
 
 
-class FiniteRange(click.FloatRange):
+class FiniteNumber(click.FloatRange):
     """Option type for a finite number within bounds. Rejects "nan" and "inf"."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, str) and not _is(float, value):
-            self.fail(f"{value!r:.60} is not a number; it must be {_bounds(self.min, self.max)}", param, ctx)
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a finite number", param, ctx)
-        return number
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return _number(self, value, float, param, ctx)
 
 
-class ChunkSize(WholeNumber):
-    """Option type for a number of tokens, 1 or more, or -1 for "never split"."""
+def _number(
+    bounds: click.IntRange | click.FloatRange,
+    value: Any,
+    kind: type[int | float],
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+) -> Any:
+    """Return the number in a text; raise BadParameter in the words of all settings if it is not allowed."""
+    if not isinstance(value, str):  # a default
+        return value
+    found: object = value
+    with contextlib.suppress(ValueError):
+        found = kind(value)
+    least, most = bounds.min, bounds.max
+    meta = msgspec.Meta(gt=least, le=most) if bounds.min_open else msgspec.Meta(ge=least, le=most)
+    if wrong := fault_of(found, Annotated[kind, meta]):
+        bounds.fail(f"it is {wrong}", param, ctx)
+    return found
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        size = super().convert(value, param, ctx)
-        if size == 0:
-            self.fail("0 is not a chunk size; give 1 or more, or -1 to never cut prompts", param, ctx)
-        return size
+
+class Lines(click.types.StringParamType):
+    """Option type for text, such as a path, whose environment variable may have several values, one per line."""
+
+    envvar_list_splitter = "\n"
 
 
 class PluginName(click.ParamType[str, str]):
@@ -178,18 +145,3 @@ class PluginName(click.ParamType[str, str]):
 
     def split_envvar_value(self, rv: str) -> list[str]:
         return rv.replace(",", " ").split()
-
-
-def _is(kind: type[int | float], text: str) -> bool:
-    """Return whether a text is a number of this kind."""
-    try:
-        kind(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _bounds(least: float | None, most: float | None) -> str:
-    if most is None:
-        return "a number" if least is None else f"{least} or more"
-    return f"at most {most}" if least is None else f"{least} to {most}"

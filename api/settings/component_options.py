@@ -8,6 +8,7 @@ built.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,9 +19,10 @@ import click
 
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError, LLMFWError
-from llmfw.core.plugin.option_keys import check_option_keys
+from llmfw.core.plugin.kinds import SEVERAL, spoken
+from llmfw.core.plugin.option_keys import check_option_keys, merged, unified
 
-from .option import ENVIRONMENT, Elsewhere
+from .option import ENVIRONMENT
 
 OPTIONS = "llmfw.component_options"
 """Key in the context's `meta` for the list of component options.
@@ -70,17 +72,15 @@ def collect(
     """
     given: dict[str, ComponentOption] = {}
     for key, text in pairs:
-        if key in given:
-            raise click.BadParameter(f"{key!r} is given twice: {given[key].value!r} and {text!r}", ctx, param)
-        given[key] = check_keys(ComponentOption(key, text), ctx)
-    found = {option.key: option for option in (*ctx.meta.get(OPTIONS, ()), *_from_environment(ctx))} | given
-    ctx.meta[OPTIONS] = list(found.values())
-    return {option.key: option.value for option in found.values()}
+        if (before := given.get(unified(key))) is not None:
+            raise click.BadParameter(f"{key!r} is given twice: {before.value!r} and {text!r}", ctx, param)
+        given[unified(key)] = check_keys(ComponentOption(key, text), ctx)
+    options = (*ctx.meta.get(OPTIONS, ()), *_from_environment(ctx), *given.values())
+    ctx.meta[OPTIONS] = list(merged(*({option.key: option} for option in options)).values())
+    return {option.key: option.value for option in ctx.meta[OPTIONS]}
 
 
-def check_keys(
-    option: ComponentOption, ctx: click.Context, place: Elsewhere | None = None
-) -> ComponentOption:
+def check_keys(option: ComponentOption, ctx: click.Context, place: str | None = None) -> ComponentOption:
     """Return the option; raise BadParameter if components of its kind have no options."""
     try:
         check_option_keys({option.key: option.value})
@@ -106,27 +106,35 @@ def _from_environment(ctx: click.Context) -> Iterator[ComponentOption]:
         kind, underscores, name = variable.removeprefix(ENVIRONMENT).partition("__")
         if text and underscores and variable.startswith(ENVIRONMENT):
             key = f"{kind}.{name.replace('__', '.')}".lower()
-            yield check_keys(ComponentOption(key, text, variable), ctx, Elsewhere(variable))
+            yield check_keys(ComponentOption(key, text, variable), ctx, variable)
 
 
-def say_where_from(error: LLMFWError, options: Iterable[ComponentOption]) -> None:
-    """Add the sources of component options to an error that names these options.
+@contextlib.contextmanager
+def naming_sources(options: Iterable[ComponentOption]) -> Iterator[None]:
+    """Add the sources of component options to an error in the block that names these options.
 
     Options from the command line are left out.
     """
-    text = str(error)
-    places = [
-        f"{option.key} is set in {option.source}"
-        for option in options
-        if option.source is not None and _names(text, option.key)
-    ]
-    if places:
-        error.args = (f"{text} ({'; '.join(places)})",)
+    try:
+        yield
+    except LLMFWError as error:
+        text = str(error)
+        places = [
+            f"{option.key} is set in {option.source}"
+            for option in options
+            if option.source is not None and _names(text, option.key)
+        ]
+        if places:
+            error.args = (f"{text} ({'; '.join(places)})",)
+        raise
 
 
 def _names(text: str, key: str) -> bool:
-    kind, _, name = key.partition(".")
-    name = name.rpartition(".")[2]
-    return kind.replace("_", " ") in text and any(
-        quoted in text for quoted in (f"'{name}'", f"$.{name}", f".{name}: ")
-    )
+    """Return whether an error names an option: its kind, its component if there may be several, and its key."""
+    kind, _, rest = key.partition(".")
+    component, _, name = rest.rpartition(".")
+    plain = text.replace("-", "_")
+    component = component.rpartition("/")[2].replace("-", "_")
+    is_its = kind not in SEVERAL or f"'{component}'" in plain or f".{component}.{name}" in plain
+    quoted = (f"'{name}'", f"$.{name}", f".{name}: ", f".{name} is ")
+    return spoken(kind) in text and is_its and any(each in text for each in quoted)

@@ -7,11 +7,11 @@ not found.
 from __future__ import annotations
 
 import ast
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
 from llmfw.core.plugin.kinds import INTERFACES
@@ -99,17 +99,18 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _imported(module: str, node: ast.ImportFrom) -> str:
-    """Return the full name of the module in an import statement.
+    """Return the full name of the module in an import statement; "" if the import fails.
 
     Args:
         module: name of the module that contains the statement.
     """
     _, is_package = _source(module)
-    levels = node.level - is_package
-    package = module.split(".")[: -levels or None] if node.level else []
-    if node.level and not package:
-        return ""  # beyond the top: the import fails
-    return ".".join([*package, *([node.module] if node.module else [])])
+    try:
+        return resolve_name(
+            "." * node.level + (node.module or ""), module if is_package else module.rpartition(".")[0]
+        )
+    except ImportError:  # beyond the top
+        return ""
 
 
 @cache
@@ -130,7 +131,7 @@ def _source(module: str) -> tuple[str, bool]:
     """
     top, *inner = module.split(".")
     try:
-        spec = importlib.util.find_spec(top) if top else None
+        spec = find_spec(top) if top else None
     except (ImportError, ValueError):
         spec = None
     for depth in range(len(inner)):

@@ -13,7 +13,7 @@ allowed, as on the command line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,7 @@ from llmfw.core.base.user_path import user_path
 from llmfw.core.plugin.kinds import SEVERAL
 
 from .component_options import OPTIONS, ComponentOption, check_keys
-from .option import CONFIG_FILE, Elsewhere, SettingOption
-
-_FLAGS: dict[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text in quotes",
-}
+from .option import CONFIG_FILE, SettingOption
 
 
 def read_config(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
@@ -48,20 +41,20 @@ def read_config(ctx: click.Context, param: click.Parameter, path: str | None) ->
     found = _load(Path(path), ctx, param)
     ctx.meta[CONFIG_FILE] = path
     tables = found.pop("options", {})
-    taken = {option.key: option for option in ctx.command.params if isinstance(option, SettingOption)}
     known = config_names()
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in found.items():
-        if key not in known:
-            raise click.BadParameter(_unknown(key, value, known), ctx, param_hint=_place(key, path))
-        option = taken.get(known[key])
-        if option is not None:  # else a setting of `serve` that this command does not have
-            if option.name in values:
-                raise click.BadParameter(
-                    "the setting is there twice, under two names; keep one", ctx, param_hint=_place(key, path)
-                )
-            values[option.name] = _checked(option, value, ctx, _place(key, path))
-    ctx.default_map = values
+        if wrong := _fault_of_key(key, value, values, known):
+            raise click.BadParameter(wrong, ctx, param_hint=_place(key, path))
+        values[known[key]] = value
+    own = {
+        each.name
+        for each in ctx.command.params
+        if isinstance(each, SettingOption) and not each.setting.is_local
+    }
+    ctx.default_map = {
+        name: value for name, value in values.items() if name in own
+    }  # the rest is for `serve`
     ctx.meta[OPTIONS] = list(_component_options(tables, ctx, path))
     return path
 
@@ -87,37 +80,23 @@ def _load(path: Path, ctx: click.Context, param: click.Parameter) -> dict[str, A
         raise click.BadParameter(message, ctx, param) from error
 
 
-def _unknown(key: str, value: Any, known: Iterable[str]) -> str:
+def _fault_of_key(key: str, value: Any, before: Collection[str], known: Mapping[str, str]) -> str:
+    """Return what is wrong with a key of the file; "" if nothing.
+
+    Args:
+        before: parameters that other keys have set.
+    """
+    if key not in known and not isinstance(value, dict):
+        meant = nearest(key.replace("_", "-"), known)
+        return f"there is no such setting; {f'did you mean {meant!r}?' if meant else 'they are the options of serve'}"
     if isinstance(value, dict):
-        return f"there is no such table; options of a component stand in [options.{key}]"
-    meant = nearest(key.replace("_", "-"), known)
-    return f"there is no such setting; {f'did you mean {meant!r}?' if meant else 'they are the options of serve'}"
+        what = "it is a table" if key in known else "there is no such table"
+        return f"{what}; options of a component stand in [options.{key}]"
+    return "the setting is there twice, under two names; keep one" if known[key] in before else ""
 
 
-def _place(key: str, path: str) -> Elsewhere:
-    return Elsewhere(f"'{key}' in {path}")
-
-
-def _checked(option: SettingOption, value: Any, ctx: click.Context, place: Elsewhere) -> Any:
-    """Return the value for an option; raise BadParameter if the value does not have the option's type."""
-    if isinstance(value, dict):
-        message = f"it is a table; options of a component stand in [options.{option.key}]"
-        raise click.BadParameter(message, ctx, param_hint=place)
-    wanted = _type_of(option)
-    several = value if isinstance(value, list) and option.multiple else [value]
-    for each in several:
-        fits = isinstance(each, int | float if wanted is float else wanted)
-        if not fits or (isinstance(each, bool) and wanted is not bool):
-            raise click.BadParameter(f"{each!r} is not {_FLAGS[wanted]}", ctx, param_hint=place)
-    return several if option.multiple else value
-
-
-def _type_of(option: SettingOption) -> type:
-    if option.is_flag:
-        return bool
-    if isinstance(option.type, click.IntRange):
-        return int
-    return float if isinstance(option.type, click.FloatRange) else str
+def _place(key: str, path: str) -> str:
+    return f"'{key}' in {path}"
 
 
 def _component_options(tables: Any, ctx: click.Context, path: str) -> Iterable[ComponentOption]:

@@ -5,8 +5,7 @@ Uses the same reader and the same checks as `llmfw serve --config FILE`. Does no
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -14,9 +13,10 @@ import msgspec
 from click.core import ParameterSource
 
 from llmfw.core.base.config import OptionValue
-from llmfw.core.base.errors import ConfigError, LLMFWError
+from llmfw.core.base.errors import ConfigError
+from llmfw.core.plugin.option_keys import unified
 
-from .component_options import OPTIONS, ComponentOption, say_where_from
+from .component_options import OPTIONS, ComponentOption
 from .options import model_option, setting_options
 
 
@@ -38,18 +38,10 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Options of components, "kind.key" → value."""
         return {option.key: option.value for option in self.component_options}
 
-    @contextlib.contextmanager
-    def telling_where_from(self, given: Container[str]) -> Iterator[None]:
-        """Add the config file's path to errors in the block that name a component option from the file.
-
-        Args:
-            given: keys of the options that the caller has set, which override the file's.
-        """
-        try:
-            yield
-        except LLMFWError as error:
-            say_where_from(error, [option for option in self.component_options if option.key not in given])
-            raise
+    def options_without(self, given: Iterable[str]) -> list[ComponentOption]:
+        """Return the options of components that the caller does not override by options with these keys."""
+        overridden = set(map(unified, given))
+        return [option for option in self.component_options if unified(option.key) not in overridden]
 
 
 def read_settings(path: str) -> FileSettings:

@@ -8,8 +8,6 @@ from click.core import ParameterSource
 from llmfw.api.access.key_text import hashed, is_short, split_name
 from llmfw.core.base.errors import ConfigError
 
-from .click_types import EMPTY
-
 
 class ApiKey(click.ParamType[tuple[str, str], str | tuple[str, str]]):
     """Option type for an API key: KEY or NAME=KEY, where KEY may be sha256:HEX.
@@ -33,7 +31,7 @@ class ApiKey(click.ParamType[tuple[str, str], str | tuple[str, str]]):
         if isinstance(value, tuple):
             return value
         if not value:
-            self.fail(EMPTY, param, ctx)
+            self.fail("it is empty; leave the option out, or give a value", param, ctx)
         name, key = split_name(value) if self.named else ("", value)
         try:
             kept = hashed(key)

@@ -6,11 +6,11 @@ Does not depend on where their values come from (`component_options`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_ATTRIBUTE = re.compile(r"(\w+): (.*)")
+_ATTRIBUTE = re.compile(r"^ {1,4}(\w+): (.*(?:\n(?! {1,4}\w+: ).*)*)", re.MULTILINE)
+"""Matches an entry of a docstring's section, with the lines up to the next entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ def fields_of(struct: type[Any]) -> list[OptionField]:
     """
     import msgspec
 
+    from llmfw.core.base.values import as_text
     from llmfw.core.plugin.component_options import default_of, fault_of_default  # imports msgspec
 
     told: dict[str, str] = {}
@@ -52,9 +53,9 @@ def fields_of(struct: type[Any]) -> list[OptionField]:
         default = default_of(field)
         has_default = default is not msgspec.NODEFAULT
         about = described or told.get(field.name, "")
-        shown = _written(default) if has_default else None
+        shown = "none" if default is None else msgspec.json.encode(default).decode() if has_default else None
         fault = fault_of_default(field)
-        example = _text(default) if has_default and fault is None else None
+        example = as_text(default) if has_default and fault is None else None
         found.append(OptionField(field.encode_name, kind, shown, about, example, fault))
     return found
 
@@ -63,86 +64,17 @@ def attributes_in(docstring: str) -> dict[str, str]:
     """Return the entries under "Attributes:" in a docstring: name → text."""
     import inspect
 
-    _, _, section = inspect.cleandoc(docstring).partition("Attributes:\n")
-    found: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        if line and not line.startswith(" "):
-            break
-        if match := _ATTRIBUTE.fullmatch(line.strip()) if _depth(line) <= 4 else None:
-            name = match[1]
-            found[name] = match[2]
-        elif name and line.strip():
-            found[name] += f" {line.strip()}"
-    return found
-
-
-def _depth(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _written(value: Any) -> str:
-    import msgspec
-
-    return "none" if value is None else msgspec.json.encode(value).decode()
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else _written(value)
+    section = inspect.cleandoc(docstring).partition("Attributes:\n")[2]
+    [section, *_] = re.split(r"^(?=\S)", section, maxsplit=1, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(section)}
 
 
 def _type_of(annotation: Any) -> tuple[str, str]:
     """Return a type as text, and the description in its metadata; "" if there is none."""
     import msgspec.inspect
 
+    from llmfw.core.base.values import in_words
+
     info: Any = msgspec.inspect.type_info(annotation)
-    about = ""
-    if isinstance(info, msgspec.inspect.Metadata):
-        about = str((info.extra_json_schema or {}).get("description", ""))
-        info = info.type
-    return _in_words(info), about
-
-
-def _in_words(info: Any) -> str:
-    import msgspec.inspect as types
-
-    match info:
-        case types.Metadata():
-            return _in_words(info.type)
-        case types.LiteralType():
-            return " | ".join(map(_text, info.values))
-        case types.UnionType():
-            return " | ".join(map(_in_words, info.types))
-        case types.NoneType():
-            return "none"
-        case types.BoolType():
-            return "true | false"
-        case types.IntType():
-            return ", ".join(["whole number", *_bounds(info)])
-        case types.FloatType():
-            return ", ".join(["number", *_bounds(info)])
-        case types.StrType():
-            return ", ".join(["text", *_text_bounds(info)])
-        case types.ListType() | types.VarTupleType() | types.SetType():
-            return f"list of: {_in_words(info.item_type)}"
-        case _:
-            return str(getattr(info, "cls", type(info)).__name__).removesuffix("Type").lower()
-
-
-def _bounds(info: Any) -> Iterator[str]:
-    """Yield the bounds of a number as text."""
-    words = {"ge": "{} or more", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
-    for name, phrase in words.items():
-        if (bound := getattr(info, name)) is not None:
-            yield phrase.format(bound)
-    if info.multiple_of is not None:
-        yield f"a multiple of {info.multiple_of}"
-
-
-def _text_bounds(info: Any) -> Iterator[str]:
-    if info.min_length is not None:
-        yield f"{info.min_length} characters or more"
-    if info.max_length is not None:
-        yield f"at most {info.max_length} characters"
-    if info.pattern is not None:
-        yield f"of the form {info.pattern}"
+    is_described = isinstance(info, msgspec.inspect.Metadata)
+    return in_words(info), str((info.extra_json_schema or {}).get("description", "")) if is_described else ""

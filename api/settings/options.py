@@ -5,41 +5,31 @@ Does not depend on the server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import dataclasses
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import click
 from click.core import ParameterSource
+from msgspec.inspect import DictType, FloatType, IntType, VarTupleType
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.setting import Declared, Setting, declared
-from llmfw.core.base.values import Values, values_of
+from llmfw.core.base.values import choices_of, kind_of
 from llmfw.core.plugin.defaults import default_name
 
-from .click_types import (
-    ADAPTER,
-    DEVICE,
-    TENANT,
-    TEXT,
-    ChunkSize,
-    FiniteRange,
-    Name,
-    Names,
-    PluginName,
-    WholeNumber,
-)
+from .click_types import FiniteNumber, Lines, Name, Names, OneOf, PluginName, WholeNumber
 from .component_options import Assignment, collect
 from .config_file import read_config
 from .key_options import ApiKey, check_key, check_keys
 from .loaded_plugins import leave_out, plugins_of
 from .option import SettingOption
 
-Command = Callable[..., Any]
-
 DEFAULT_MODEL = "demo"
 
 _MODEL = Setting(
     "The model, in place of the argument MODEL.",
+    flag="--model",
     aliases=("--model-path",),
     unset=DEFAULT_MODEL,
     metavar="MODEL",
@@ -75,17 +65,22 @@ def _debug(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-_SPECIAL: dict[str, Callable[[], dict[str, Any]]] = {
-    "api_key": lambda: {"type": ApiKey(), "callback": check_keys},
-    "admin_api_key": lambda: {"type": ApiKey(named=False), "callback": check_key},
-    "adopt_unowned": lambda: {"type": TENANT},
-    "device": lambda: {"type": DEVICE},
-    "chat_template": lambda: {"type": Name("chat_template", or_file=True)},
-    "chunked_prefill_size": lambda: {"type": ChunkSize(min=-1)},
-    "log_level": lambda: {"is_eager": True, "callback": _debug},
-    "adapters": lambda: {"type": ADAPTER},
-    "options": lambda: {"type": Assignment(), "callback": collect},
-    "disabled_plugins": lambda: {"type": PluginName(), "is_eager": True, "callback": leave_out},
+_SPECIAL: dict[str, dict[str, Any]] = {
+    # Eager and first, because the other options take values from the file.
+    "config": {
+        "envvar": "LLMFW_CONFIG",
+        "is_eager": True,
+        "expose_value": False,
+        "callback": read_config,
+    },
+    "help_component": {"is_eager": True, "expose_value": False, "callback": _show_component},
+    "api_key": {"type": ApiKey(), "callback": check_keys},
+    "admin_api_key": {"type": ApiKey(named=False), "callback": check_key},
+    "chat_template": {"type": Name("chat_template", or_file=True)},
+    "log_level": {"is_eager": True, "callback": _debug},
+    "adapters": {"type": Lines()},
+    "options": {"type": Assignment(), "callback": collect},
+    "disabled_plugins": {"type": PluginName(), "is_eager": True, "callback": leave_out},
 }
 """Maps a field to the attributes of its click option that do not follow from its declaration."""
 
@@ -97,85 +92,74 @@ def setting_options(*, without: Collection[str] = ()) -> list[SettingOption]:
         without: names of fields to leave out.
     """
     group, found = "", []
-    for option in _all_options():
+    for each in _all_declared():
+        option = SettingOption(each, **_attributes(each))
         group = option.group = option.group or group
         if option.name not in without:
             found.append(option)
     return found
 
 
-def _all_options() -> Iterator[SettingOption]:
-    # Eager and first, because the other options take values from the file.
-    yield SettingOption(
-        "config", _CONFIG, flag="--config", type=TEXT, envvar="LLMFW_CONFIG", is_eager=True, expose_value=False,
-        callback=read_config,
-    )  # fmt: skip
-    yield SettingOption("show_config", _SHOW_CONFIG, flag="--show-config", is_flag=True)
-    yield SettingOption(
-        "help_component",
-        _HELP_COMPONENT,
-        flag="--help-component",
-        is_eager=True,
-        expose_value=False,
-        callback=_show_component,
-    )
+def _all_declared() -> Iterator[Declared]:
+    yield Declared("config", str | None, None, _CONFIG)
+    yield Declared("show_config", bool, False, _SHOW_CONFIG)
+    yield Declared("help_component", str | None, None, _HELP_COMPONENT)
     of_engine = {each.field for each in declared(EngineConfig)}
-    for struct in (ServerConfig, EngineConfig):
-        values = values_of(struct)
-        for each in declared(struct):
-            if struct is EngineConfig or each.field not in of_engine:
-                yield _option(each, values[each.field])
+    yield from (each for each in declared(ServerConfig) if each.field not in of_engine)
+    yield from declared(EngineConfig)
 
 
-def _option(each: Declared, values: Values) -> SettingOption:
-    if each.type is bool:
-        attrs: dict[str, Any] = {"is_flag": True}
-    else:
-        attrs = {"multiple": each.type in (tuple, dict), "type": _type_of(each, values)}
-    special = _SPECIAL.get(each.field, dict)()
-    return SettingOption(each.field, each.setting, flag=each.flag, default=each.default, **attrs | special)
+def _attributes(each: Declared) -> dict[str, Any]:
+    """Return the attributes of a field's click option, which follow from the values that the field may have."""
+    return {
+        "type": _type_of(each),
+        "multiple": isinstance(kind_of(each.annotation), VarTupleType | DictType),
+    } | (_SPECIAL.get(each.field, {}))
 
 
-def like(field: str, name: str = "", **changes: Any) -> Callable[[Command], Command]:
-    """Return a decorator that adds the option of an engine setting to a command.
+def _type_of(each: Declared) -> click.ParamType[Any, Any] | None:
+    kind, setting = kind_of(each.annotation), each.setting
+    if choices := choices_of(each.annotation):
+        return OneOf(choices)
+    if isinstance(kind, IntType):
+        return WholeNumber(kind.ge, kind.le)
+    if isinstance(kind, FloatType):
+        is_open = kind.gt is not None
+        return FiniteNumber(kind.gt if is_open else kind.ge, kind.le, min_open=is_open)
+    if setting.kind:
+        return (Names if setting.several else Name)(setting.kind, also=setting.words)
+    return None
 
-    The option can be set only on the command line.
+
+def like(
+    field: str, name: str = "", *, about: str = "", unset: str = "", default: Any = None, **attrs: Any
+) -> SettingOption:
+    """Return the option of a setting for another command. It can be set only on the command line.
 
     Args:
-        field: name of the EngineConfig field.
+        field: name of the field.
         name: name of the command's parameter; "": the field's name.
-        changes: attributes of the option to override.
+        about: help text; "": the setting's.
+        unset: text that says what happens without the option; "": the setting's, unless there is a default.
+        default: default value; None: the setting's.
+        attrs: attributes of the click option to override.
     """
-    [each] = (each for each in declared(EngineConfig) if each.field == field)
-    own = _option(each, values_of(EngineConfig)[field])
-    attrs: dict[str, Any] = {
-        "type": own.type,
-        "metavar": own.metavar,
-        "default": own.default,
-        "help": own.help,
-    } | changes
-    if "default" in changes:
-        attrs["help"] = changes.get("help", each.setting.help)
-    return click.option(*own.opts, name or field, show_default=attrs["default"] is not None, **attrs)
-
-
-def _type_of(each: Declared, values: Values) -> click.ParamType[Any, Any]:
-    """Return the click type for the values that a field may have."""
-    if values.choices:
-        return click.Choice(values.choices)
-    if values.type is int:
-        return WholeNumber(int(values.least), None if values.most is None else int(values.most))
-    if values.type is float:
-        return FiniteRange(values.least, values.most, min_open=values.is_open)
-    if not each.setting.kind:
-        return TEXT
-    named = Names if each.setting.several else Name
-    return named(each.setting.kind, also=each.setting.words)
+    [each] = (each for each in _all_declared() if each.field == field)
+    setting = dataclasses.replace(
+        each.setting,
+        help=about or each.setting.help,
+        unset=unset or ("" if default is not None else each.setting.unset),
+        flag=each.flag,
+        group="",
+        is_local=True,
+    )
+    changes = {"field": name or field, "default": each.default if default is None else default}
+    return SettingOption(dataclasses.replace(each, setting=setting, **changes), **_attributes(each) | attrs)
 
 
 def model_option() -> SettingOption:
     """Return the option `--model`, an alternative to the argument MODEL."""
-    return SettingOption("model_option", _MODEL, flag="--model")
+    return SettingOption(Declared("model_option", str | None, None, _MODEL))
 
 
 def model_of(model: str | None, model_option: str | None) -> str:
@@ -190,9 +174,9 @@ def model_of(model: str | None, model_option: str | None) -> str:
 
 
 def config_names() -> dict[str, str]:
-    """Return all names that settings may have in a config file: name → key of its option."""
+    """Return all names that settings may have in a config file: name → name of the option's parameter."""
     return {
-        name.removeprefix("--"): option.key
+        name.removeprefix("--"): str(option.name)
         for option in (model_option(), *setting_options())
         if not option.setting.is_local
         for name in option.opts

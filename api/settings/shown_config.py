@@ -10,6 +10,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from llmfw.core.base.secret_name import is_secret_option
+
 from .component_options import OPTIONS, ComponentOption, table_of
 from .option import SettingOption
 
@@ -21,7 +23,7 @@ _COMMAND_LINE = "command line"
 def shown_config(ctx: click.Context, model: str) -> str:
     """Return the settings of a parsed command line in TOML.
 
-    Leaves out API keys, and component options that contain a URL with a password.
+    Leaves out API keys, and component options that are secrets by their name or contain a URL with a password.
 
     Args:
         model: name of the model, from the argument or the option.
@@ -45,7 +47,7 @@ def _lines(ctx: click.Context, model: str) -> Iterator[str]:
         yield f"\n{table_of(prefix)}"
         for each in options:
             name, source = each.key.rpartition(".")[2], each.source or _COMMAND_LINE
-            is_secret = _PASSWORD.search(str(each.value)) is not None
+            is_secret = is_secret_option(each.key) or _PASSWORD.search(str(each.value)) is not None
             yield f"# {name}: not shown  # {source}" if is_secret else _line(name, each.value, source)
 
 
@@ -76,5 +78,7 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{json.dumps(key)} = {_toml(each)}' for key, each in value.items())}}}"
-    # JSON writes numbers, booleans and strings like TOML, except for one character that it does not escape.
+    if isinstance(value, float):
+        return repr(value)  # JSON has other names for inf and nan
+    # JSON writes whole numbers, booleans and strings like TOML, except for one character that it does not escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -16,17 +16,24 @@ def what_is_wrong(name: str) -> str:
     return f"it must have 1 to {MAX_NAME} printable characters, without spaces and slashes around them"
 
 
+def fault_of_adapter(text: str) -> str:
+    """Return what to give in place of a text that is not NAME=PATH; "" if it is."""
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        return "write NAME=PATH"
+    wrong = what_is_wrong(name)
+    return f"it has the name {name!r:.100}; {wrong}" if wrong else ""
+
+
 def split_adapter(text: str) -> tuple[str, str]:
     """Return the name and the path in NAME=PATH.
 
     Raises:
         ConfigError: it has no name or no path, or the name is not allowed.
     """
-    name, equals, path = text.partition("=")
-    if not equals or not path:
-        raise ConfigError(f"--adapter is {text!r:.200}; write NAME=PATH")
-    if wrong := what_is_wrong(name):
-        raise ConfigError(f"--adapter has the name {name!r:.100}; {wrong}")
+    if wrong := fault_of_adapter(text):
+        raise ConfigError(f"--adapter is {text!r:.200}; {wrong}")
+    name, _, path = text.partition("=")
     return name, path
 
 

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .adapter_name import fault_of_adapter
 from .errors import ConfigError
 from .replica_place import ReplicaPlace
-from .setting import Setting
-from .values import check_fields
+from .setting import Setting, check_fields
 
 OptionValue = str | int | float | bool | list[Any] | dict[str, Any]
 """Value of a component's option. Strings are converted to the type that the component declares; other values
@@ -30,6 +30,12 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 AboveZero = Annotated[float, msgspec.Meta(gt=0)]
 
 # fmt: off
+TENANT_NAME = r"[A-Za-z0-9._@-]{1,64}"
+TenantName = Annotated[str, msgspec.Meta(
+    pattern=rf"^{TENANT_NAME}\Z", title="name of at most 64 letters, digits and characters of ._@-")]
+DeviceName = Annotated[str, msgspec.Meta(
+    pattern=r"^(auto|[a-z]+(:\d+)?)\Z", title="device, such as auto, cpu, cuda or cuda:1")]
+
 # Settings of both processes.
 Grammar = Annotated[str, Setting(
     "Backend of structured output; auto: the best installed one. none rejects requests for it.",
@@ -76,7 +82,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     model_adapter: Annotated[str, Setting(
         "Make a model's layers use llmfw's attention by this adapter; auto: the one for the model's type, if there is "
         "one.", kind="model_adapter", words=("auto", "none"))] = "auto"
-    device: Annotated[str, Setting(
+    device: Annotated[DeviceName, Setting(
         "Device to compute on: auto, cpu, cuda, cuda:1, …; auto: cuda if there is one.", metavar="DEVICE")] = "auto"
     threads: Annotated[Annotated[int, msgspec.Meta(ge=1, le=1024)] | None, Setting(
         "CPU threads that compute.", unset="one per core within a container's limit, or OMP_NUM_THREADS")] = None
@@ -134,7 +140,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     adapters: Annotated[tuple[str, ...], Setting(
         "Serve the LoRA adapter in the folder PATH as the model NAME; repeatable.", flag="--adapter",
-        aliases=("--lora-paths", "--lora-modules"), unset="none is loaded at the start", metavar="NAME=PATH", group="Adapters")] = ()
+        aliases=("--lora-paths", "--lora-modules"), unset="none is loaded at the start", metavar="NAME=PATH", group="Adapters",
+        check=fault_of_adapter)] = ()
     max_adapters: Annotated[Count | None, Setting(
         "Number of adapters that have room in memory at once; 0: none can be loaded.",
         aliases=("--max-loras", "--max-loras-per-batch"), unset="as many as --adapter names")] = None
@@ -155,7 +162,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         unset="no limit")] = None
     chunked_prefill_size: Annotated[Annotated[int, msgspec.Meta(ge=-1)] | None, Setting(
         "Maximum number of prompt tokens in a step; -1 never splits prompts.",
-        unset="8192 on a GPU, 512 on a CPU")] = None
+        unset="8192 on a GPU, 512 on a CPU",
+        check=lambda size: "" if size else "give 1 or more, or -1 to never cut prompts")] = None
     max_prefill_tokens: Annotated[Positive, Setting(
         "Maximum number of prompt tokens in a step when prompts are not split.")] = 16384
     prefill_stretch: Annotated[float, msgspec.Meta(ge=0), Setting(
@@ -282,7 +290,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         kind="authenticator", words=("none",), several=True)] = "none"
     authentication_timeout: Annotated[AboveZero, Setting(
         "Reply 503 if an authenticator takes longer than this.", metavar="SECONDS")] = 5.0
-    adopt_unowned: Annotated[str | None, Setting(
+    adopt_unowned: Annotated[TenantName | None, Setting(
         "Tenant that gets the files, batches and responses made without a key.",
         unset="the only tenant; if there are several, only the admin key reaches them", metavar="NAME")] = None
     allow_host: Annotated[tuple[str, ...], Setting(

@@ -2,18 +2,20 @@
 
 A setting is a field of a config struct. The field defines type, range and default; a `Setting` in its
 annotation defines the rest. Options of the command line, environment variables, keys of the config file and
-tables of the docs are generated from both.
+tables of the docs are generated from both, and `check_fields` enforces them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
+
+from .errors import ConfigError
+from .values import fault_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Setting:
         turns_off: whether the option is a flag that sets the field to False.
         is_secret: whether the value is never shown.
         is_local: whether environment variables and the config file cannot set it.
+        check: function that returns what to give in place of a value, or "" for a right one, if the type does
+            not say all.
     """
 
     help: str
@@ -47,6 +51,7 @@ class Setting:
     turns_off: bool = False
     is_secret: bool = False
     is_local: bool = False
+    check: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +60,12 @@ class Declared:
 
     Attributes:
         field: name of the field.
-        type: type of the field's values: bool, int, float, str, tuple or dict; str for a choice.
+        annotation: type of the field, with its bounds.
         default: default value; `msgspec.NODEFAULT` if there is none.
     """
 
     field: str
-    type: type
+    annotation: Any
     default: Any
     setting: Setting
 
@@ -68,6 +73,18 @@ class Declared:
     def flag(self) -> str:
         """Name of the command-line option, such as `--page-size`."""
         return self.setting.flag or f"--{self.field.replace('_', '-')}"
+
+    def fault(self, value: object, of: Any = None) -> str:
+        """Return what is wrong with a value, as text that completes "… is"; "" if it is allowed.
+
+        Args:
+            of: type that the value must have; None: that of the field.
+        """
+        wrong = fault_of(value, self.annotation if of is None else of)
+        if not wrong and value is not None and (check := self.setting.check) is not None:
+            values = value if isinstance(value, tuple | list) else (value,)
+            wrong = next((f"{each!r:.200}; {here}" for each in values if (here := check(each))), "")
+        return f"a secret{wrong[wrong.rindex('; ') :]}" if wrong and self.setting.is_secret else wrong
 
 
 @cache
@@ -81,16 +98,11 @@ def _declared(struct: type[msgspec.Struct]) -> Iterator[Declared]:
         notes = get_args(field.type) if get_origin(field.type) is Annotated else ()
         setting = next((note for note in notes if isinstance(note, Setting)), None)
         if setting is not None:
-            yield Declared(field.name, _plain(field.type), field.default, setting)
+            yield Declared(field.name, field.type, field.default, setting)
 
 
-def _plain(annotation: Any) -> type:
-    """Return the class of the values that an annotation allows, not counting None."""
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _plain(args[0])
-    if origin in (Union, UnionType):
-        return _plain(next(each for each in args if each is not NoneType))
-    if isinstance(origin, type):
-        return origin
-    return annotation if isinstance(annotation, type) else str
+def check_fields(struct: type[msgspec.Struct], values: Mapping[str, object]) -> None:
+    """Raise ConfigError if a setting has a value that its field does not allow."""
+    for each in declared(struct):
+        if each.field in values and (problem := each.fault(values[each.field])):
+            raise ConfigError(f"{each.flag} is {problem}")

@@ -1,92 +1,101 @@
-"""Reads the allowed values of a settings struct's fields from their annotations.
+"""The values that a type annotation allows, in words; and what is wrong with a value.
 
-The command line derives its options from the values (`api/settings/option.py`), and `check_fields` enforces
-them.
+Bounds and types are msgspec's, and so is the check. This module only says in words what msgspec has found, so that
+a flag, a variable, a key of a file, an argument of `LLM` and an option of a component get the same message.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
-
-from .errors import ConfigError
-from .setting import declared
+from msgspec import inspect as types
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
-    """Allowed values of one field.
+def fault_of(value: object, annotation: Any) -> str:
+    """Return what is wrong with a value, as in "0; it must be a whole number, 1 or more"; "" if it is allowed."""
+    try:
+        msgspec.convert(value, annotation)
+        is_allowed = not isinstance(value, float) or math.isfinite(value)
+    except msgspec.ValidationError:
+        is_allowed = False
+    return "" if is_allowed else f"{value!r:.60}; it must be {allowed_by(annotation)}"
 
-    Attributes:
-        type: int or float; None: the field is not a number.
-        least: lower bound of a number.
-        most: upper bound of a number; None: no bound.
-        is_open: whether the lower bound itself is excluded.
-        choices: the only allowed values; empty: the field is not a choice.
-    """
 
-    type: type[int] | type[float] | None = None
-    least: float = 0
-    most: float | None = None
-    is_open: bool = False
-    choices: tuple[str, ...] = ()
+def allowed_by(annotation: Any) -> str:
+    """Return the allowed values as text that completes "it must be …", such as "one of on, off"."""
+    if choices := choices_of(annotation):
+        return f"one of {', '.join(map(str, choices))}"
+    info = kind_of(annotation)
+    words = in_words(info)
+    if words.startswith(("text", "true")):
+        return words
+    return f"a finite {words}" if isinstance(info, types.FloatType) else f"a {words}"
 
-    def __contains__(self, value: object) -> bool:
-        if self.choices:
-            return value in self.choices
-        if self.type is None:
-            return True
-        kind = int if self.type is int else int | float
-        if not isinstance(value, kind) or isinstance(value, bool):
-            return False
-        if isinstance(value, float) and not math.isfinite(value):
-            return False
-        is_enough = value > self.least if self.is_open else value >= self.least
-        return is_enough and (self.most is None or value <= self.most)
 
-    def __str__(self) -> str:
-        """Return text that completes "it must be …", such as "a whole number, at least 1"."""
-        if self.choices:
-            return f"one of {', '.join(self.choices)}"
-        number = "a whole number" if self.type is int else "a finite number"
-        least = f"{'above' if self.is_open else 'at least'} {self.least}"
-        return f"{number}, {least}" + ("" if self.most is None else f" and at most {self.most}")
+def choices_of(annotation: Any) -> tuple[Any, ...]:
+    """Return the values of the Literal in an annotation, in the order of the code; () if there is none."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return next(filter(None, map(choices_of, get_args(annotation))), ())
 
 
 @cache
-def values_of(struct: type[msgspec.Struct]) -> dict[str, Values]:
-    """Return the allowed values of each field, by name.
-
-    None, which some fields also allow, is not included.
-    """
-    return {field.name: _values(field.type) for field in msgspec.structs.fields(struct)}
-
-
-def check_fields(struct: type[msgspec.Struct], settings: Mapping[str, object]) -> None:
-    """Raise ConfigError if a setting has a value that its field does not allow."""
-    known = values_of(struct)
-    for name, value in settings.items():
-        if value is not None and name in known and value not in known[name]:
-            flags = {each.field: each.flag for each in declared(struct)}
-            raise ConfigError(f"{flags.get(name, name)} is {value!r}; it must be {known[name]}")
+def kind_of(annotation: Any) -> Any:
+    """Return the type of `msgspec.inspect` for an annotation, without None."""
+    info: Any = types.type_info(annotation)
+    rest = [each for each in getattr(info, "types", ()) if not isinstance(each, types.NoneType)]
+    return rest[0] if len(rest) == 1 else info
 
 
-def _values(annotation: object) -> Values:
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin in (Union, UnionType):
-        return next(map(_values, (each for each in args if each is not NoneType)))
-    if origin is Literal:
-        return Values(choices=args)
-    if origin is Annotated:
-        bounds = next((note for note in args[1:] if isinstance(note, msgspec.Meta)), None)
-        if bounds is None:
-            return _values(args[0])
-        least = bounds.ge if bounds.gt is None else bounds.gt
-        return Values(args[0], least or 0, bounds.le, is_open=bounds.gt is not None)
-    return Values()
+def in_words(info: Any) -> str:
+    """Return the values that a type of `msgspec.inspect` allows, such as "whole number, 0 to 65535"."""
+    match info:
+        case types.Metadata():
+            return str((info.extra_json_schema or {}).get("title") or in_words(info.type))
+        case types.LiteralType():
+            return " | ".join(map(as_text, info.values))
+        case types.UnionType():
+            return " | ".join(map(in_words, info.types))
+        case types.NoneType():
+            return "none"
+        case types.BoolType():
+            return "true | false"
+        case types.IntType():
+            return ", ".join(["whole number", *_bounds(info)])
+        case types.FloatType():
+            return ", ".join(["number", *_bounds(info)])
+        case types.StrType():
+            return ", ".join(["text", *_text_bounds(info)])
+        case types.ListType() | types.VarTupleType() | types.SetType():
+            return f"list of: {in_words(info.item_type)}"
+        case _:
+            return str(getattr(info, "cls", type(info)).__name__).removesuffix("Type").lower()
+
+
+def as_text(value: Any) -> str:
+    """Return a value as users write it: text as it is, all else in JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _bounds(info: Any) -> Iterator[str]:
+    if info.ge is not None and info.le is not None:
+        yield f"{info.ge} to {info.le}"
+    else:
+        words = {"ge": "{} or more", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
+        bounds = ((phrase, getattr(info, name)) for name, phrase in words.items())
+        yield from (phrase.format(bound) for phrase, bound in bounds if bound is not None)
+    if info.multiple_of is not None:
+        yield f"a multiple of {info.multiple_of}"
+
+
+def _text_bounds(info: Any) -> Iterator[str]:
+    if info.min_length is not None:
+        yield f"{info.min_length} characters or more"
+    if info.max_length is not None:
+        yield f"at most {info.max_length} characters"
+    if info.pattern is not None:
+        yield f"of the form {info.pattern}"

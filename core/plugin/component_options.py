@@ -16,6 +16,7 @@ import msgspec
 from msgspec import ValidationError
 
 from llmfw.core.base.config import OptionValue
+from llmfw.core.base.values import allowed_by, as_text
 
 __all__ = [
     "NoOptions",
@@ -24,7 +25,6 @@ __all__ = [
     "default_of",
     "fault_of",
     "fault_of_default",
-    "option_text",
     "with_keywords",
     "wrong_default",
 ]
@@ -34,11 +34,6 @@ ComponentT = TypeVar("ComponentT")
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `Options` of a component whose class declares no options."""
-
-
-def option_text(value: OptionValue) -> str:
-    """Return an option's value as text; `converted` restores the value."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def converted(given: Mapping[str, OptionValue], struct: type[Any]) -> Any:
@@ -93,40 +88,27 @@ def wrong_default(struct: type[Any], given: Mapping[str, OptionValue]) -> WrongD
     """Return an option whose default is used and is not valid; None if there is none."""
     for field in msgspec.structs.fields(struct):
         if field.encode_name not in given and (fault := fault_of_default(field)) is not None:
-            return WrongDefault(field.encode_name, default_of(field), fault + _values_of(field.type))
+            return WrongDefault(
+                field.encode_name, default_of(field), f"{fault}; it must be {allowed_by(field.type)}"
+            )
     return None
 
 
-def _values_of(kind: Any) -> str:
-    """Return a clause with the values that an option may have, if it has a list of them."""
-    import msgspec.inspect
-
-    info: Any = msgspec.inspect.type_info(kind)
-    values = info.values if isinstance(info, msgspec.inspect.LiteralType) else ()
-    return f"; allowed: {', '.join(map(repr, values))}" if values else ""
-
-
-_PLAIN = {"int": "a whole number", "float": "a number", "bool": "true or false"}
-_TYPE = re.compile(
-    r"Expected `(int|float|bool)(?: \| null)?`(?:, got `\w+`| (?P<bound>[<>]=? [^ ]+)) - at `\$\.\w+`"
-)
-
-
-def fault_of(given: Mapping[str, OptionValue], error: ValidationError, prefix: str) -> str:
-    """Return the text of an error, with the option "prefix.key" that caused it and its value.
+def fault_of(given: Mapping[str, OptionValue], error: ValidationError, prefix: str, struct: type[Any]) -> str:
+    """Return the text of an error, with the option "prefix.key" that caused it, its value and the allowed ones.
 
     Omits a value that looks like a URL, because a URL may contain a password.
     """
-    found = re.search(r"`\$\.(\w+)", str(error))
+    found = re.search(r"`\$\.(\w+)(.*)`$", str(error))
     if found is None or found[1] not in given:
         return str(error)
-    value = option_text(given[found[1]])
-    shown = "the value" if "://" in value else repr(value)
-    key = f"{prefix}.{found[1]}"
-    if plain := _TYPE.fullmatch(str(error)):
-        bound = f" {plain['bound']}" if plain["bound"] else ""
-        return f"{key}: {shown} is not {_PLAIN[plain[1]]}{bound}"
-    return f"{key}: {error}" if "://" in value else f"{key} is {shown}: {error}"
+    [field] = (each for each in msgspec.structs.fields(struct) if each.encode_name == found[1])
+    value = given[found[1]]
+    shown = "a URL" if "://" in as_text(value) else repr(value)
+    wrong = (
+        str(error) if found[2] else f"it must be {allowed_by(field.type)}"
+    )  # `error` is about an item of a list
+    return f"{prefix}.{found[1]} is {shown}; {wrong}"
 
 
 def _from_json(value: OptionValue) -> Any:

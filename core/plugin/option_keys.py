@@ -8,11 +8,14 @@ names of environment variables have no "-".
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TypeVar
 
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.errors import ConfigError
 
 from .kinds import INTERFACES, SEVERAL, import_path, spoken
+
+ValueT = TypeVar("ValueT")
 
 
 def option_prefix(kind: str, name: str) -> str:
@@ -40,6 +43,19 @@ def options_of(
                 continue
         found[key] = value
     return found
+
+
+def unified(full: str) -> str:
+    """Return the same text for all spellings of an option's full name."""
+    kind, _, rest = full.partition(".")
+    name, _, key = rest.rpartition(".")
+    return f"{kind}.{_plain(name)}.{key}" if kind in SEVERAL else full
+
+
+def merged(*sources: Mapping[str, ValueT]) -> dict[str, ValueT]:
+    """Return the options of all sources, by full name. Later ones take precedence, whatever their spelling."""
+    found = {unified(full): (full, value) for source in sources for full, value in source.items()}
+    return dict(found.values())
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:

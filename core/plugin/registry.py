@@ -211,7 +211,7 @@ class Entry:
             built, wrong = reading.converted(given, struct), reading.wrong_default(struct, given)
         except reading.ValidationError as error:
             hint = self._needed(struct, given) if "missing required" in str(error) else ""
-            fault = reading.fault_of(given, error, self.option_prefix)
+            fault = reading.fault_of(given, error, self.option_prefix, struct)
             raise ConfigError(f"options of {self}: {fault}{hint}") from error
         except BaseException as error:  # a plugin's types may raise anything
             raise_if_process_ends(error)

@@ -237,7 +237,7 @@ def test_a_slow_import_is_named_while_waiting(with_endless: Path) -> None:
         pytest.param(
             "--policy optioned -o policy.count=many",
             1,
-            r"policy 'optioned' of plugin 'optioned' \(ext-optioned 1\.2, .*count: .* is not a whole number",
+            r"policy 'optioned' of plugin 'optioned' \(ext-optioned 1\.2, .*count is .*; it must be a whole number",
             marks=pytest.mark.slow,  # the engine process starts, and imports torch
         ),
         pytest.param(

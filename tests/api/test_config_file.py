@@ -16,7 +16,7 @@ from llmfw.api.access.key_text import hashed
 from llmfw.api.cli import build_cli
 from llmfw.api.commands.batch.run import run_command
 from llmfw.api.commands.serve import build_configs, serve_command
-from llmfw.api.settings.component_options import say_where_from
+from llmfw.api.settings.component_options import naming_sources
 from llmfw.api.settings.options import config_names
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.plugin.model_name import ResolvedModel
@@ -25,17 +25,18 @@ WRONG = {
     "prot = 1": "'prot' in FILE: there is no such setting; did you mean 'port'",
     "max_total_tokens = 1": "did you mean 'max-total-tokens'",
     "option = 'policy.x=1'": "'option' in FILE: there is no such setting",
-    "port = '1'": "'port' in FILE: '1' is not a whole number",
-    "port = true": "'port' in FILE: True is not a whole number",
-    "port = 70000": "'port' in FILE: 70000 is not in the range",
-    "batch-share = 'a'": "'batch-share' in FILE: 'a' is not a number",
-    "strict-params = 1": "'strict-params' in FILE: 1 is not true or false",
+    "port = '1'": "'port' in FILE: it is '1'; it must be a whole number, 0 to 65535",
+    "host = ''": "'host' in FILE: it is empty; leave it out, or give a value",
+    "port = true": "'port' in FILE: it is True; it must be a whole number",
+    "port = 70000": "'port' in FILE: it is 70000; it must be a whole number, 0 to 65535",
+    "batch-share = 'a'": "'batch-share' in FILE: it is 'a'; it must be a finite number, 0 to 1",
+    "strict-params = 1": "'strict-params' in FILE: it is 1; it must be true | false",
     "policy = 'lmp'": "'policy' in FILE: unknown policy 'lmp'.*Did you mean 'lpm'",
-    "policy = ['lpm']": "'policy' in FILE: .* is not text in quotes",
-    "no-plugin = [1]": "'no-plugin' in FILE: 1 is not text in quotes",
+    "policy = ['lpm']": "'policy' in FILE: it is .*; it must be text",
+    "no-plugin = [1]": "'no-plugin' in FILE: it is .1.; it must be a list of: text",
     "no-plugin = 'nope'": "'no-plugin' in FILE: there is no plugin 'nope'",
     "policy = 'lpm'\nschedule-policy = 'fcfs'": "'schedule-policy' in FILE: the setting is there twice",
-    "log-level = 'loud'": "'log-level' in FILE: 'loud' is not one of",
+    "log-level = 'loud'": "'log-level' in FILE: it is 'loud'; it must be one of debug, info",
     "[policy]\nname = 'lpm'": "'policy' in FILE: it is a table; options of a component stand in .options.policy.",
     "[attentoin]\nx = 1": "'attentoin' in FILE: there is no such table; options of a component stand in",
     "options = 1": "'options' in FILE: options stand in a table for each kind",
@@ -107,6 +108,36 @@ def test_component_options_are_merged_one_by_one(write, monkeypatch):
     }
 
 
+SAME = {
+    "port": (70000, "70000; it must be a whole number, 0 to 65535"),
+    "batch-share": (1.5, "1.5; it must be a finite number, 0 to 1"),
+    "log-level": ("loud", "'loud'; it must be one of debug, info, warning, error"),
+    "device": ("GPU0", "'GPU0'; it must be a device, such as auto, cpu, cuda or cuda:1"),
+    "chunked-prefill-size": (0, "0; give 1 or more, or -1 to never cut prompts"),
+    "adapter": ("a", "'a'; write NAME=PATH"),
+}
+
+
+@pytest.mark.parametrize(("key", "value", "wrong"), [(key, *each) for key, each in SAME.items()])
+def test_flag_variable_and_file_refuse_alike(write, monkeypatch, key, value, wrong):
+    flag = serve("/nowhere", f"--{key}={value}").stderr
+    file = serve("/nowhere", "--config", write(f"{key} = {value!r}")).stderr
+    monkeypatch.setenv(f"LLMFW_{key.upper().replace('-', '_')}", str(value))
+    for text in (flag, file, serve("/nowhere").stderr):
+        assert " ".join(text.split()).endswith(f": it is {wrong}")
+
+
+def test_spellings_of_a_component_are_one_option(write, monkeypatch):
+    """A variable cannot have the "-" of `request-log`; it replaces the file's option, and -o replaces both."""
+    file = write("[options.observer.request-log]\npath = 'file'")
+    monkeypatch.setenv("LLMFW_OBSERVER__REQUEST_LOG__PATH", "variable")
+    assert configs("--config", file)["options"] == {"observer.request_log.path": "variable"}
+    given = ["-o", "observer.request-log.path=given"]
+    assert configs("--config", file, *given)["options"] == {"observer.request-log.path": "given"}
+    twice = serve("/nowhere", *given, "-o", "observer.request_log.path=again")
+    assert "'observer.request_log.path' is given twice: 'given' and 'again'" in twice.stderr
+
+
 def test_every_setting_has_its_environment_variable(monkeypatch):
     variables = [param.variable for param in serve_command.params if getattr(param, "variable", None)]
     assert {"LLMFW_PORT", "LLMFW_MODEL", "LLMFW_API_KEY", "LLMFW_DISABLE_RADIX_CACHE"} < set(variables)
@@ -121,8 +152,10 @@ def test_flags_and_lists_are_read_from_the_environment(monkeypatch):
     monkeypatch.setenv("LLMFW_STRICT_PARAMS", "true")
     monkeypatch.setenv("LLMFW_NO_PLUGIN", "bench, simulator")
     monkeypatch.setenv("LLMFW_API_KEY", "ann=k\nbob=l")
+    monkeypatch.setenv("LLMFW_ADAPTER", "a=/my folder/x\nb=/y")
     found = configs()
     assert found["strict_params"] is True
+    assert found["adapters"] == ("a=/my folder/x", "b=/y")
     assert found["disabled_plugins"] == ("bench", "simulator")
     assert found["api_key"] == (("ann", hashed("k")), ("bob", hashed("l")))
 
@@ -160,7 +193,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path, raw, message):
         (
             "LLMFW_PORT",
             "http",
-            "Invalid value for LLMFW_PORT: 'http' is not a whole number; it must be 0 to 65535",
+            "Invalid value for LLMFW_PORT: it is 'http'; it must be a whole number, 0 to 65535",
         ),
         ("LLMFW_POLICY", "lmp", "Invalid value for LLMFW_POLICY: unknown policy 'lmp'"),
         ("LLMFW_POLCY__X", "1", "Invalid value for LLMFW_POLCY__X: there is no component option 'polcy.x'"),
@@ -194,10 +227,10 @@ def test_batch_run_ignores_the_server_s_settings(write, tmp_path):
 
 def test_shown_settings_are_a_valid_config_file(write, monkeypatch):
     file = write(
-        'served-model-name = "a \\"b\\" \\u007f"\n[options.policy]\nmax_overtaken = 8\nx = [1, {y = 2}]'
+        'served-model-name = "a \\"b\\" \\u007f"\n[options.policy]\nmax_overtaken = 8\nx = [1, {y = 2}]\nz = -inf'
     )
     monkeypatch.setenv("LLMFW_PAGE_SIZE", "16")
-    line = ["/m", "--config", file, "--port", "1", "--random-seed", "7", "-o", "policy.z=1"]
+    line = ["/m", "--config", file, "--port", "1", "--random-seed", "7", "-o", "policy.a=1"]
     expected = configs(*line)
     shown = serve(*line, "--show-config").stdout
     assert "port = 1  # command line\n" in shown
@@ -219,11 +252,14 @@ def test_keys_and_passwords_are_not_shown():
         "more-secret",
         "-o",
         "policy.url=a://me:secret@host",
+        "-o",
+        "authenticator.sso.client_token=secret",
     )
     shown = serve(*line, "--show-config").stdout
     assert "secret" not in shown
     assert "# api-key: not shown  # command line" in shown
     assert "# url: not shown  # command line" in shown
+    assert "# client_token: not shown  # command line" in shown
 
 
 def test_a_component_error_names_its_option_s_source(write):
@@ -231,9 +267,22 @@ def test_a_component_error_names_its_option_s_source(write):
     with serve_command.make_context("serve", ["--config", file]) as ctx:
         options = ctx.meta["llmfw.component_options"]
     for text in ("policy 'lpm' has no option 'other'; known", "options of policy 'lpm': … - at `$.other`"):
-        error = ConfigError(text)
-        say_where_from(error, options)
-        assert str(error) == f"{text} (policy.other is set in {file})"
+        with pytest.raises(ConfigError) as told, naming_sources(options):
+            raise ConfigError(text)
+        assert str(told.value) == f"{text} (policy.other is set in {file})"
+
+
+def test_errors_name_their_own_component_s_source(write):
+    file = write("[options.observer]\none = {path = 1}\ntwo-b = {path = 2}")
+    with serve_command.make_context("serve", ["--config", file]) as ctx:
+        options = ctx.meta["llmfw.component_options"]
+    for text in (
+        "observer 'two-b' has no option 'path'",
+        "options of observer …: observer.two-b.path: 2 is …",
+    ):
+        with pytest.raises(ConfigError) as told, naming_sources(options):
+            raise ConfigError(text)
+        assert str(told.value) == f"{text} (observer.two-b.path is set in {file})"
 
 
 def test_the_docs_use_only_known_names():

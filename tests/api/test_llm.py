@@ -122,9 +122,17 @@ def test_wrong_settings_suggest_a_correction() -> None:
     with pytest.raises(ConfigError, match=r"'atention'; known: .*attention"):
         LLM("demo", atention="torch")
     with pytest.raises(
-        ConfigError, match=r"--max-total-tokens is .many.; it must be a whole number, at least 1"
+        ConfigError, match=r"--max-total-tokens is .many.; it must be a whole number, 1 or more"
     ):
         LLM("demo", max_total_tokens="many")
+    with pytest.raises(ConfigError, match=r"--policy is 3; it must be text"):
+        LLM("demo", policy=3)
+    with pytest.raises(ConfigError, match=r"--chunked-prefill-size is 0; give 1 or more, or -1"):
+        LLM("demo", chunked_prefill_size=0)
+    with pytest.raises(
+        ConfigError, match=r"there is no component option 'polcy.x'; options are named .*policy"
+    ):
+        LLM("demo", options={"polcy.x": 1})
     with pytest.raises(ModelError, match="no/where/at/all"):
         LLM("no/where/at/all")
 
@@ -175,7 +183,7 @@ def test_arguments_beat_the_server_s_config_file(
     [
         ("", r"'fcfs' has no option 'speed'.*policy.speed is set in .*llmfw.toml"),
         ("prot = 1", r"'prot' in .*llmfw.toml: there is no such setting; did you mean 'port'"),
-        ("page-size = 0", r"'page-size' in .*llmfw.toml: 0 is not in the range"),
+        ("page-size = 0", r"'page-size' in .*llmfw.toml: it is 0; it must be a whole number, 1 or more"),
         ("task = 'embed'", "task is 'embed'"),
     ],
 )

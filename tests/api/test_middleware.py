@@ -373,7 +373,11 @@ def test_cors_does_not_open_the_server(tmp_path: Any) -> None:
         ("gzip,cors", {ORIGINS: '["*"]'}, "write 'cors' first"),
         ("gzip,gzip", {}, "named twice"),
         ("gzi", {}, "unknown middleware 'gzi'"),
-        ("gzip", {"middleware.gzip.level": 10}, "middleware.gzip.level: .10. is not a whole number"),
+        (
+            "gzip",
+            {"middleware.gzip.level": 10},
+            "middleware.gzip.level is 10; it must be a whole number, 1 to 9",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(chosen: str, options: dict[str, Any], why: str) -> None:

@@ -9,7 +9,7 @@ from llmfw.api.settings.options import setting_options
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.setting import declared
-from llmfw.core.base.values import values_of
+from llmfw.core.base.values import choices_of
 from llmfw.core.interfaces.kv_dtype_names import KV_DTYPE_BYTES
 
 UNSET = {each.field: each.setting.unset for each in declared(EngineConfig)}
@@ -23,7 +23,10 @@ def test_every_field_is_a_declared_setting(struct: type[msgspec.Struct]) -> None
 def test_undecided_defaults_are_described_in_words() -> None:
     for struct in (EngineConfig, ServerConfig):
         for each in declared(struct):
-            is_open = each.type in (bool, tuple, dict) or each.default in (None, msgspec.NODEFAULT)
+            is_open = isinstance(each.default, bool | tuple | dict) or each.default in (
+                None,
+                msgspec.NODEFAULT,
+            )
             assert not is_open or each.setting.unset, each.field
 
 
@@ -41,12 +44,12 @@ def test_device_defaults_equal_the_engine_s() -> None:
 
 
 def test_choices_equal_the_engine_s() -> None:
-    values = values_of(EngineConfig)
-    assert values["kv_cache_dtype"].choices == ("auto", *KV_DTYPE_BYTES)
+    [each] = (each for each in declared(EngineConfig) if each.field == "kv_cache_dtype")
+    assert choices_of(each.annotation) == ("auto", *KV_DTYPE_BYTES)
 
 
 def test_a_wrong_value_names_its_option() -> None:
-    with pytest.raises(ConfigError, match=r"^--response-ttl is 0; it must be a finite number, above 0"):
+    with pytest.raises(ConfigError, match=r"^--response-ttl is 0; it must be a finite number, more than 0"):
         ServerConfig(served_model_name="m", response_ttl_days=0)
 
 

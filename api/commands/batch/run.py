@@ -16,11 +16,10 @@ import click
 import msgspec
 
 from llmfw.api.offline.whole_file import check_writable
-from llmfw.api.settings.click_types import TEXT
 from llmfw.api.settings.command import SettingsCommand
-from llmfw.api.settings.component_options import OPTIONS, say_where_from
+from llmfw.api.settings.component_options import OPTIONS, naming_sources
 from llmfw.api.settings.loaded_plugins import plugins_of
-from llmfw.api.settings.options import model_of, model_option, setting_options
+from llmfw.api.settings.options import like, model_of, model_option, setting_options
 from llmfw.core.base.adapter_name import split_adapters
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.base.log import LogTarget, setup_logging
@@ -86,12 +85,6 @@ _STORES = {"file_store": "sqlite", "batch_store": "sqlite", "response_store": "m
 @click.option(
     "--endpoint", metavar="PATH", help="Route of the requests.  [default: the url of the file's first line]"
 )
-@click.option(
-    "--storage",
-    type=TEXT,
-    metavar="DIR",
-    help="Folder that keeps the progress of this run until its end.  [default: OUT.llmfw]",
-)
 def run_command(
     file: Path,
     model: str | None,
@@ -139,10 +132,9 @@ def run_command(
         shown = _Progress(meter)
         work = FileRun(file, subject, endpoint, output, errors, shown.show)
         try:
-            with _handlers_restored():
+            with _handlers_restored(), naming_sources(click.get_current_context().meta[OPTIONS]):
                 record = run_to_end(_until_signal(work.run(engine, config, plugins)))
-        except LLMFWError as error:
-            say_where_from(error, click.get_current_context().meta[OPTIONS])
+        except LLMFWError:
             if work.has_nothing:
                 folder.end()  # otherwise a corrected command would be refused: its subject differs
             raise
@@ -239,7 +231,10 @@ def _counts(record: BatchRecord) -> str:
     return counts_in_words(record.num_completed + record.num_failed, record.num_failed, record.num_total)
 
 
-run_command.params.extend([model_option(), *setting_options(without=_SERVERS_OWN)])
+_STORAGE = like(
+    "storage", about="Folder that keeps the progress of this run until its end.", unset="OUT.llmfw"
+)
+run_command.params.extend([_STORAGE, model_option(), *setting_options(without=_SERVERS_OWN)])
 for _option in run_command.params:
     if _option.name == "log_level":
         _option.default = "warning"  # the progress bar replaces the log's information

@@ -47,48 +47,43 @@ def _scheme_options(
     "plan",
     cls=SettingsCommand,
     short_help="Say whether a model fits on a GPU, and how many requests with it.",
-    params=[model_option()],
+    params=[
+        model_option(),
+        click.Option(
+            ["--device"],
+            type=DeviceType(),
+            required=True,
+            help="GPU by its name, or a name of your own and its memory.",
+        ),
+        like("dtype", about="Type of weights and activations; auto: the checkpoint's."),
+        like("quantization"),
+        like(
+            "options",
+            callback=_scheme_options,
+            about="Set an option of the quantization scheme, as in quantization_scheme.KEY=VALUE; repeatable.",
+        ),
+        like(
+            "kv_cache_dtype",
+            "kv_dtype",
+            about="Type of cached keys and values; auto: that of the weights. fp8 is fp8_e4m3.",
+        ),
+        like("mem_fraction_static", "fraction", default=FRACTION),
+        like("max_running_requests", "max_running", default=MAX_RUNNING),
+        like(
+            "chunked_prefill_size",
+            "chunk",
+            default=CHUNK,
+            type=WholeNumber(min=1),
+            about="Maximum number of prompt tokens in a step.",
+        ),
+        like("cuda_graph_max_bs", "graphs", default=MAX_RUNNING),
+        like("context_length", "context"),
+        like("max_adapters", "adapters", default=0, about="Number of LoRA adapters that have room at once."),
+        like("max_adapter_rank", "adapter_rank", default=ADAPTER_RANK),
+        like("replicas", about="Number of engines, each on a GPU of its own."),
+    ],
 )
 @click.argument("model", required=False)
-@click.option(
-    "--device",
-    type=DeviceType(),
-    required=True,
-    help="GPU by its name, or a name of your own and its memory.",
-)
-@like("dtype", help="Type of weights and activations; auto: the checkpoint's.")
-@like("quantization")
-@like(
-    "options",
-    multiple=True,
-    callback=_scheme_options,
-    help="Set an option of the quantization scheme, as in quantization_scheme.KEY=VALUE; repeatable.",
-)
-@like(
-    "kv_cache_dtype",
-    "kv_dtype",
-    help="Type of cached keys and values; auto: that of the weights. fp8 is fp8_e4m3.",
-)
-@like("mem_fraction_static", "fraction", default=FRACTION)
-@like("max_running_requests", "max_running", default=MAX_RUNNING)
-@like(
-    "chunked_prefill_size",
-    "chunk",
-    default=CHUNK,
-    type=WholeNumber(min=1),
-    help="Maximum number of prompt tokens in a step.",
-)
-@like("cuda_graph_max_bs", "graphs", default=MAX_RUNNING)
-@like("context_length", "context")
-@like("max_adapters", "adapters", default=0, help="Number of LoRA adapters that have room at once.")
-@like("max_adapter_rank", "adapter_rank", default=ADAPTER_RANK)
-@click.option(
-    "--replicas",
-    type=WholeNumber(min=1, max=256),
-    default=1,
-    help="Number of engines, each on a GPU of its own.",
-    show_default=True,
-)
 @click.option(
     "--request-tokens",
     "lengths",

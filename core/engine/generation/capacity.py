@@ -102,8 +102,6 @@ def decide_capacity(
     max_running = config.max_running_requests or DEFAULT_MAX_RUNNING[device.type]
     page_size = config.page_size
     chunk = config.chunked_prefill_size
-    if chunk == 0:
-        raise ConfigError("--chunked-prefill-size is 0; it must be at least 1, or -1 to never cut prompts")
     chunked = chunk is None or chunk > 0
     budget = config.max_prefill_tokens if not chunked else chunk or DEFAULT_CHUNK[device.type]
     can_capture = (captures or device.type == "cuda") and not model.states

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from llmfw.core.base.config import OptionValue
 from llmfw.core.base.control import PolicyInfo
 from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.base.values import as_text
 from llmfw.core.interfaces.policy import SchedulePolicy
-from llmfw.core.plugin.component_options import option_text
 from llmfw.core.plugin.registry import Registry
 from llmfw.core.schedule.isolated_policy import IsolatedPolicy, load_policy
 
@@ -46,7 +46,7 @@ class PolicyChoice:
 
     def info(self) -> PolicyInfo:
         """Return a description of the current policy."""
-        options = {key: option_text(value) for key, value in self._options.items()}
+        options = {key: as_text(value) for key, value in self._options.items()}
         return PolicyInfo(self._name, options, self.policy.failure, self._registry.names(KIND))
 
     def change(self, name: str, options: Mapping[str, OptionValue]) -> SchedulePolicy:

@@ -43,6 +43,11 @@ def test_passwords_in_urls_of_options_are_hidden() -> None:
     assert "cr3t" not in line
 
 
+def test_secrets_of_options_are_hidden() -> None:
+    line = line_of(options={"authenticator.sso.client_token": "hush", "authenticator.sso.url": "a"})
+    assert "{'authenticator.sso.client_token': '***', 'authenticator.sso.url': 'a'}" in line
+
+
 def command_of(url: str = URL, model: str = "demo", **changes: Any) -> tuple[str, list[str]]:
     """Return the line about the model, and the words of the command."""
     settings: dict[str, Any] = {"task": "generate", "is_chat": True, "needs_key": False}

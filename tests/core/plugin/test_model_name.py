@@ -148,7 +148,7 @@ def test_a_source_receives_its_options(tmp_path, monkeypatch):
     registry = Registry([Entry("model", "steps", "steps:Steps", "ours", "d", "1")])
     assert resolve_model("steps", registry).path.endswith("/step-1")
     assert resolve_model("steps", registry, {"model.step": "2", "policy.x": "3"}).path.endswith("/step-2")
-    with pytest.raises(ConfigError, match=r"options of model 'steps' .* is not a whole number"):
+    with pytest.raises(ConfigError, match=r"options of model 'steps' .* it must be a whole number"):
         resolve_model("steps", registry, {"model.step": "two"})
 
 

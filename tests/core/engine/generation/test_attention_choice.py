@@ -185,7 +185,7 @@ READY = Registry(
         ({"attention": "tuned", "options": {"attention.tyles": 4}}, "has no option 'tyles'"),
         (
             {"attention": "tuned", "options": {"attention.tiles": "many"}},
-            "attention.tiles: 'many' is not a whole number",
+            "attention.tiles is 'many'; it must be a whole number",
         ),
         (
             {"options": {"attention.tyles": 4}},
