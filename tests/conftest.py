@@ -18,6 +18,7 @@ import certifi
 import pytest
 from hypothesis import settings
 
+from .garbage import freeze_if_many
 from .length import LENGTH
 from .processor_time import MAX_S, ProcessorTime
 
@@ -109,6 +110,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    """Freeze what the tests of a file leave behind, such as modules: its fixtures are gone by now."""
+    result = yield
+    if nextitem is None or nextitem.path != item.path:
+        freeze_if_many()
+    return result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
