@@ -77,6 +77,8 @@ def test_new_packages_pass_their_tests(chosen: tuple[str, ...], packages: Path, 
     # One run for all, and one dtype of three: the import of torch takes longer than most of the tests.
     places = [str(packages / f"llmfw-{name}" / "tests") for name in (NAMES[kind] for kind in chosen)]
     options = ["-p", "length", "--hypothesis-profile", LENGTH]
+    # Plugins of pytest that this environment has; to import them takes half a second.
+    options += ["-p", "no:schemathesis", "-p", "no:faker"]
     options += ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "not bf16 and not fp16"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--rootdir", str(packages), *places],
