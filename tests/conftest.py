@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import os
 import re
 import signal
@@ -18,6 +19,9 @@ import certifi
 import pytest
 from hypothesis import settings
 
+from llmfw.core.imports.postponed import postpone
+
+from .garbage import freeze_if_many
 from .length import LENGTH
 from .processor_time import MAX_S, ProcessorTime
 
@@ -37,7 +41,8 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure the tests' processor time."""
+    """Measure the tests' processor time, and let the few tests of Anthropic's client import it: that takes a second."""
+    postpone("anthropic", _mock_name=None)  # pytest asks for this name of all that it finds in a file
     config.pluginmanager.register(ProcessorTime(MAX_S))
 
 
@@ -109,6 +114,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.freeze()
     gc.enable()
+    propagate_torch_s_logs()
+
+
+def propagate_torch_s_logs() -> None:
+    """Let torch's 57 loggers pass records on to the root: pytest attaches two handlers to each that does not, three times a test."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "torch" and isinstance(logger, logging.Logger):
+            logger.propagate = True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    """Freeze what the tests of a file leave behind, such as modules: its fixtures are gone by now."""
+    result = yield
+    if nextitem is None or nextitem.path != item.path:
+        freeze_if_many()
+    return result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,6 +24,10 @@ SELECTION = () if LENGTH == "full" else ("-m", "not long")
 """Options for a test that runs pytest in a process of its own: leave out what is marked `long`."""
 
 
+WITHOUT_UNUSED = ("-p", "no:schemathesis", "-p", "no:faker")
+"""Options for a test that runs pytest elsewhere: leave out plugins that it does not use, as pyproject.toml does here."""
+
+
 def of_length(short: int, full: int) -> int:
     """Return `short`, or `full` where LLMFW_TEST_LENGTH says so."""
     return full if LENGTH == "full" else short

@@ -21,6 +21,7 @@ from llmfw.core.plugin.kinds import INTERFACES
 from llmfw.core.plugin.plugins import load_plugins
 
 from .conftest import Install
+from .length import WITHOUT_UNUSED
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -180,7 +181,17 @@ def install_example(text: str, folder: Path) -> Path:
 def run_its_tests(folder: Path, *options: str) -> int:
     """Run the tests of an installed example; return how many passed."""
     env = os.environ | {"PYTHONPATH": str(folder / "installed")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "tests"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *WITHOUT_UNUSED,
+        *options,
+        "tests",
+    ]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     [num_passed] = re.findall(r"(\d+) passed", done.stdout)

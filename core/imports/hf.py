@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from .postponed import has_run, postpone, run
 
 COMPILER = "torch._dynamo"
 MASKS = f"{COMPILER}._trace_wrapped_higher_order_op"
+UTILS = "transformers.utils"
 UNUSED = ("scipy",)
 """Libraries that models need only for losses."""
 
@@ -39,6 +41,17 @@ def postpone_index() -> None:
     with contextlib.suppress(PackageNotFoundError):
         postpone("transformers", has_index=True, __version__=version("transformers"))
         postpone("transformers.models", has_index=True)
+
+
+def import_templates() -> ModuleType:
+    """Import transformers' functions for chat templates, and return their module.
+
+    Postpones the package around them, which imports a client of the hub and takes most of the time.
+    """
+    postpone_index()
+    if not _is_plain():
+        postpone(UTILS, submodules=("logging", "import_utils"))
+    return importlib.import_module(f"{UTILS}.chat_template_utils")
 
 
 def import_modeling() -> None:
@@ -64,9 +77,9 @@ def _is_plain() -> bool:
 def _one_device() -> Iterator[None]:
     """Within the block, make transformers' checks report torch.distributed and `UNUSED` as missing."""
     import torch.distributed
-    import transformers.utils
     from transformers.utils import import_utils
 
+    utils = run(UTILS)
     asked: Any = getattr(import_utils, "is_torch_distributed_available", None)
     if hasattr(asked, "cache_clear"):  # it caches its result
         with _replaced(torch.distributed, is_available=_no):
@@ -74,7 +87,7 @@ def _one_device() -> Iterator[None]:
             asked()
     answers: dict[str, object] = {f"is_{name}_available": _no for name in UNUSED}
     answers["direct_transformers_import"] = lambda *_: sys.modules["transformers"]
-    with _replaced(import_utils, **answers), _replaced(transformers.utils, **answers):
+    with _replaced(import_utils, **answers), _replaced(utils, **answers):
         yield
 
 

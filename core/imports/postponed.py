@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -21,7 +21,14 @@ Then = Callable[[ModuleType], None]
 _lock = threading.Lock()
 
 
-def postpone(name: str, *, has_index: bool = False, then: Then | None = None, **known: object) -> None:
+def postpone(
+    name: str,
+    *,
+    has_index: bool = False,
+    submodules: Sequence[str] = (),
+    then: Then | None = None,
+    **known: object,
+) -> None:
     """Put a placeholder for a module into `sys.modules`; accessing a missing attribute runs the module.
 
     Does nothing if the module is already imported, or not installed.
@@ -30,6 +37,8 @@ def postpone(name: str, *, has_index: bool = False, then: Then | None = None, **
         name: name of the module; its parent package must be imported or postponed.
         has_index: whether the module is a package that only maps names to submodules. Submodules are then
             imported without running the package.
+        submodules: names of submodules to import now, without running the package. Unlike an index, the
+            package may have functions that are named like other submodules.
         then: function called with the module once it has run.
         known: attributes that are available without running the module.
     """
@@ -46,6 +55,10 @@ def postpone(name: str, *, has_index: bool = False, then: Then | None = None, **
     module = sys.modules[name] = _Postponed(spec, has_index, then, known)
     if package is not None:
         setattr(package, child, module)
+    if submodules:
+        module.__path__ = spec.submodule_search_locations or []
+    for each in submodules:
+        importlib.import_module(f"{name}.{each}")
 
 
 def has_run(name: str) -> bool:
@@ -88,8 +101,10 @@ class _Postponed(ModuleType):
                 if parent in sys.modules:
                     vars(sys.modules[parent]).pop(child, None)
         module = importlib.import_module(name)
-        if is_first and self._then is not None:
-            self._then(module)
+        if is_first:
+            _bind_submodules(module, name)
+            if self._then is not None:
+                self._then(module)
         return module
 
     def __getattr__(self, name: str) -> Any:
@@ -102,3 +117,11 @@ class _Postponed(ModuleType):
         if is_index and PathFinder.find_spec(path, list(self.__path__)) is not None:
             return importlib.import_module(path)
         return getattr(self.run_now(), name)
+
+
+def _bind_submodules(module: ModuleType, name: str) -> None:
+    """Make submodules that were imported before their package has run attributes of it, as an import does."""
+    for path, submodule in list(sys.modules.items()):
+        parent, _, child = path.rpartition(".")
+        if parent == name and child not in vars(module):
+            setattr(module, child, submodule)

@@ -13,13 +13,12 @@ from typing import Any
 
 from jinja2.environment import Template
 
-from llmfw.core.imports.hf import postpone_index
+from llmfw.core.imports.hf import import_templates
 
 from .meter import LimitError, Limits, Meter
 from .metered_environment import MeteredEnvironment
 
-postpone_index()  # must run before transformers is imported
-from transformers.utils import chat_template_utils
+chat_template_utils: Any = import_templates()
 
 MAX_SOURCE = 65_536
 """Longest template, in characters. The largest ones that come with models have about 30,000.

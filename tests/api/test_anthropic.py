@@ -11,7 +11,6 @@ from typing import Any
 import anthropic
 import httpx
 import pytest
-from anthropic.types import Message
 
 from llmfw.api.anthropic.conversation import conversation_of
 from llmfw.core.base.request import TokenEvent
@@ -45,7 +44,7 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def ask(client: anthropic.Anthropic, text: Any = "Hello", **fields: Any) -> Message:
+def ask(client: anthropic.Anthropic, text: Any = "Hello", **fields: Any) -> anthropic.types.Message:
     fields = {"model": SERVED_NAME, "max_tokens": 200, **fields}
     fields.setdefault("messages", [{"role": "user", "content": text}])
     return client.messages.create(**fields)
@@ -65,7 +64,7 @@ def post(server: Served, body: dict[str, Any], path: str = "/v1/messages") -> ht
 
 
 def test_a_message_matches_the_client_s_type(server: Served) -> None:
-    message = Message.model_validate(post(server, {}).json(), strict=True)
+    message = anthropic.types.Message.model_validate(post(server, {}).json(), strict=True)
     assert message.id.startswith("msg_")
     assert (message.model, message.role, message.type) == (SERVED_NAME, "assistant", "message")
     assert [(block.type, getattr(block, "text", None)) for block in message.content] == [("text", "Hi")]

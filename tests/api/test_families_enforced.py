@@ -118,7 +118,8 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def choices(served: Served, **fields: Any) -> list[Any]:
-    reply = served.chat("Hi", tools=[WEATHER, NOW], n=of_length(4, 10), seed=3, max_tokens=400, **fields)
+    fields = {"n": of_length(4, 10), "seed": 3, "max_tokens": 400} | fields
+    reply = served.chat("Hi", tools=[WEATHER, NOW], **fields)
     assert reply.status_code == 200, reply.text
     return list(reply.json()["choices"])
 
@@ -139,7 +140,7 @@ def test_required_calls_follow_their_schemas(family: Served, fields: Any) -> Non
 
 
 def test_a_named_call_is_returned(family: Served) -> None:
-    for choice in choices(family, tool_choice=NAMED):
+    for choice in choices(family, tool_choice=NAMED, n=of_length(2, 10)):
         [call] = choice["message"]["tool_calls"]
         assert (choice["message"]["content"], choice["finish_reason"]) == (None, "stop")
         assert call["function"]["name"] == "get_weather"

@@ -20,7 +20,7 @@ from llmfw.api.cli import build_cli
 from llmfw.api.commands.scaffold.kinds import KINDS
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
 
-from ..length import LENGTH
+from ..length import LENGTH, WITHOUT_UNUSED
 
 TESTS = Path(__file__).parents[1]
 NAMES = {kind: f"my-{kind.replace('_', '-')}" for kind in KINDS}
@@ -77,6 +77,7 @@ def test_new_packages_pass_their_tests(chosen: tuple[str, ...], packages: Path, 
     # One run for all, and one dtype of three: the import of torch takes longer than most of the tests.
     places = [str(packages / f"llmfw-{name}" / "tests") for name in (NAMES[kind] for kind in chosen)]
     options = ["-p", "length", "--hypothesis-profile", LENGTH]
+    options += WITHOUT_UNUSED
     options += ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", "not bf16 and not fp16"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--rootdir", str(packages), *places],

@@ -17,6 +17,7 @@ import pytest
 
 from ..crash.server import free_port, wait_until
 from ..doubles.certificates import needs_openssl, write_certificate
+from ..doubles.scripted_server import STOPS_WITHIN_S
 from .command_line import FOLDER, settings_of
 
 NGINX = (FOLDER / "proxy" / "nginx.conf").read_text()
@@ -62,7 +63,7 @@ class StreamingHandler(BaseHTTPRequestHandler):
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
     with Upstream() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(STOPS_WITHIN_S,))
         thread.start()
         try:
             yield server

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..length import LENGTH
+from ..length import LENGTH, WITHOUT_UNUSED
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -50,7 +50,18 @@ def test_examples_need_only_pytest_and_hypothesis(tmp_path: Path) -> None:
     for name, text in (*examples, *BUNDLED.items()):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    command = [sys.executable, "-m", "pytest", "-rs", "-v", "-p", "no:asyncio", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rs",
+        "-v",
+        "-p",
+        "no:asyncio",
+        "-p",
+        "no:cacheprovider",
+        *WITHOUT_UNUSED,
+    ]
     command += [] if LENGTH == "full" else ["-k", " or ".join(CHOSEN)]
     done = subprocess.run([*command, "."], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

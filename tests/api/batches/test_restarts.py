@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ def with_faults(stores: Stores) -> Faults:
     return faults
 
 
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Set the clock forward."""
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + seconds)
+
+
 async def settled(rig: Rig, batch_id: str, ids: int) -> BatchRecord:
     """Wait for a batch's end; each of its custom ids must be in one file, once."""
     record = await rig.ended(batch_id)
@@ -84,14 +91,16 @@ async def test_a_job_continues_after_a_restart(
     assert record.status == ("cancelled" if cancel else "completed")
 
 
-async def test_a_second_cancel_changes_nothing(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_a_second_cancel_changes_nothing(
+    tokenizer: Tokenizer, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     faults = with_faults(stores)
     async with running(tokenizer, stores) as rig:
         faults.fail = held("put")
         batch_id = await rig.create(chat_lines(2))
         await rig.reaches(batch_id, "finalizing")
         first = await rig.services.batches.cancel(batch_id)
-        await asyncio.sleep(1.1)  # a later time stamp would show
+        later(monkeypatch, 2)  # a later time stamp would show
         second = await rig.services.batches.cancel(batch_id)
         faults.fail = lambda name: None
         assert (await settled(rig, batch_id, 2)).status == "cancelled"
@@ -154,11 +163,13 @@ async def test_the_log_names_a_resumed_job(
     assert lines == [f"Batch {batch_id} is taken up: in_progress, 3 of 4 lines"]
 
 
-async def test_a_late_job_expires_after_a_restart(tokenizer: Tokenizer, stores: Stores) -> None:
+async def test_a_late_job_expires_after_a_restart(
+    tokenizer: Tokenizer, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(tokenizer, stores, EchoEngine(delay=0.02)) as rig:
-        batch_id = await rig.create([chat_line("c0", "x" * 400)], completion_window="1s")
+        batch_id = await rig.create([chat_line("c0", "x" * 400)], completion_window="1h")
         await rig.reaches(batch_id, "in_progress")
-    await asyncio.sleep(1)
+    later(monkeypatch, 3601)
     async with running(tokenizer, stores) as rig:
         record = await settled(rig, batch_id, 1)
     assert record.status == "expired"

@@ -50,6 +50,12 @@ async def client() -> AsyncIterator[SupervisedEngineClient]:
     await client.close()
 
 
+@pytest.fixture
+def brief_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restart an engine at once; tests/core/client/test_restarts.py holds how long a client waits."""
+    monkeypatch.setattr("llmfw.core.client.restarts.MOST_S", 0.01)
+
+
 async def run(client: SupervisedEngineClient, wanted: Request) -> list[TokenEvent]:
     return [event async for event in client.generate(wanted)]
 
@@ -137,7 +143,9 @@ async def test_waiting_for_the_engine_is_limited() -> None:
     await client.close()
 
 
-async def test_a_twice_crashing_request_ends_alone(client: SupervisedEngineClient) -> None:
+async def test_a_twice_crashing_request_ends_alone(
+    client: SupervisedEngineClient, brief_delays: None
+) -> None:
     innocent = [
         asyncio.create_task(run(client, request(f"r{i}", *range(50), may_restart=True))) for i in range(20)
     ]
@@ -220,7 +228,7 @@ async def test_after_stop_restarting_no_engine_restarts(client: SupervisedEngine
     assert client.num_restarts == 0
 
 
-async def test_an_engine_that_cannot_restart_is_abandoned(tmp_path: Path) -> None:
+async def test_an_engine_that_cannot_restart_is_abandoned(tmp_path: Path, brief_delays: None) -> None:
     gone = tmp_path / "gone"
     code = f"import os, runpy, sys; os.path.exists({str(gone)!r}) and exit(3); sys.path.append({FOLDER!r})\n"
     code += f"runpy.run_path({echo_engine.__file__!r}, run_name='__main__')"

@@ -25,9 +25,13 @@ def cycle() -> Node:
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
+    """Undo what a test does, and freeze again what was: searching it would take a fifth of a second each time."""
+    had_frozen = gc.get_freeze_count() > 0
     yield
     gc.unfreeze()
     gc.enable()
+    if had_frozen:
+        gc.freeze()
 
 
 def test_settle_freezes_live_objects_and_frees_garbage() -> None:

@@ -50,6 +50,23 @@ with TransformGetItemToIndex():
 """
 
 
+TEMPLATES = """
+from llmfw.core.imports.hf import import_templates
+from llmfw.core.imports.postponed import has_run
+import sys
+print(import_templates().render_jinja_template([[{"role": "user", "content": "Hi"}]], chat_template="{{ messages[0].content }}")[0])
+print(has_run("transformers.utils"), "huggingface_hub.hf_api" in sys.modules, "torch" in sys.modules)
+import transformers
+print(callable(transformers.utils.auto_docstring), transformers.utils.logging.__name__, has_run("transformers"))
+"""
+
+
+def test_templates_are_rendered_without_the_hub_s_client(fresh_python: Callable[..., str]) -> None:
+    """Afterwards the rest of transformers' helpers are there, for a plugin that uses them."""
+    lines = fresh_python(TEMPLATES).splitlines()
+    assert lines == ["['Hi']", "False False False", "True transformers.utils.logging False"]
+
+
 @pytest.mark.long
 def test_heavy_modules_run_only_when_used(fresh_python: Callable[..., str]) -> None:
     """An engine process runs none of them, and a plugin that uses one finds it whole."""

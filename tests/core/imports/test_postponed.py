@@ -121,3 +121,18 @@ def test_concurrent_threads_run_the_module_once(runs: list[str]) -> None:
         thread.join()
     assert found == [1] * 8
     assert runs == ["big", "big.one"]
+
+
+def test_named_submodules_come_without_their_package(runs: list[str]) -> None:
+    """A function that is named like a submodule is still the function; what was imported is an attribute of the package."""
+    with open(f"{sys.path[0]}/big/__init__.py", "a") as file:
+        file.write("from . import two\ndef two(): ...\n")
+    postpone("big", submodules=("one",))
+    from big import one
+
+    assert runs == ["big.one"]
+    from big import two
+
+    assert callable(two)
+    assert runs == ["big.one", "big", "big.two"]
+    assert sys.modules["big"].one is one

@@ -23,6 +23,7 @@ from .tiny_models import SERVABLE, VOCAB_SIZE, save_random_model
 EXACT = "float16"
 """Means float64 here, as in test_loops."""
 NUM_SLOTS = 3
+NUM_PROMPTS = 4
 NUM_TOKENS = 12
 RANKS = (4, 16, 7, 12, 1)
 NAMES = ("red", "green", "blue", "gray")
@@ -40,6 +41,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i, rank in enumerate(RANKS):
         save_random_adapter(folder / f"a{i}", folder / "model", rank=rank, seed=i)
     return folder
+
+
+@pytest.fixture(scope="module")
+def expected(llama: Path) -> dict[Path | None, list[list[int]]]:
+    """Return what prompts are continued with, for each adapter and for the base."""
+    prompts = random_prompts(NUM_PROMPTS, VOCAB_SIZE)
+    folders = [None, *(llama / f"a{i}" for i in range(len(RANKS)))]
+    return {folder: continued(merged(llama / "model", folder), prompts, NUM_TOKENS) for folder in folders}
 
 
 def engine_of(folder: Path, **settings: object) -> Engine:
@@ -70,20 +79,19 @@ def load(engine: Engine, name: str, path: Path) -> AdapterInfo:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_traffic_gets_each_version_s_tokens(llama: Path, overlap: bool) -> None:
+def test_traffic_gets_each_version_s_tokens(
+    llama: Path, expected: dict[Path | None, list[list[int]]], overlap: bool
+) -> None:
     """Random loads, reloads, unloads and requests, of which many share prompts across adapters and versions."""
     rng = random.Random(overlap)
-    prompts = random_prompts(4, VOCAB_SIZE)
+    prompts = random_prompts(NUM_PROMPTS, VOCAB_SIZE)
     folders = [llama / f"a{i}" for i in range(len(RANKS))]
-    expected = {
-        folder: continued(merged(llama / "model", folder), prompts, NUM_TOKENS) for folder in (None, *folders)
-    }
     engine = engine_of(llama, overlap=overlap, max_total_tokens=400, chunked_prefill_size=16)
     paths = {str(folder): folder for folder in folders}
     wanted: dict[str, list[int]] = {}
     found: dict[str, list[int]] = {}
     num_loads = num_refused = 0
-    for number in range(of_length(400, 4000)):
+    for number in range(of_length(250, 4000)):
         what, name = rng.random(), rng.choice(NAMES)
         ready = {each.name: paths[each.path] for each in adapters_of(engine) if each.state == "ready"}
         if what < 0.1:
