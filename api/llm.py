@@ -17,10 +17,10 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
+from llmfw.core.base.allowed_values import check_fields
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, RequestError
 from llmfw.core.base.request import SamplingParams, TokenLogprob
-from llmfw.core.base.values import check_fields
 from llmfw.core.client.inproc import InprocEngineClient
 from llmfw.core.interfaces.chat_template import Message
 from llmfw.core.interfaces.parsers import ContentDelta

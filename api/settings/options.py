@@ -11,9 +11,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from llmfw.core.base.allowed_values import Values, values_of
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.setting import Declared, Setting, declared
-from llmfw.core.base.values import Values, values_of
 from llmfw.core.plugin.defaults import default_name
 
 from .click_types import (

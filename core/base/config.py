@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .allowed_values import check_fields
 from .errors import ConfigError
 from .replica_place import ReplicaPlace
 from .setting import Setting
-from .values import check_fields
 
 OptionValue = str | int | float | bool | list[Any] | dict[str, Any]
 """Value of a component's option. Strings are converted to the type that the component declares; other values

@@ -17,7 +17,7 @@ from llmfw.core.interfaces.eviction_rule import CacheLeaf
 
 if TYPE_CHECKING:
     from .kv_pool import Pages
-    from .snapshots import Snapshot
+    from .snapshot_slots import Snapshot
     from .subscriptions import Group
 
 TokenIds = npt.NDArray[np.int32]

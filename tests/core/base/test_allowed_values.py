@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmfw.core.base.allowed_values import Values, values_of
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError
-from llmfw.core.base.values import Values, values_of
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"threads": 0}, "--threads is 0; it must be a whole number, at least 1 and at most 1024"),
