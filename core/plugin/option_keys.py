@@ -16,7 +16,7 @@ from .kinds import INTERFACES, SEVERAL, import_path, spoken
 
 
 def option_prefix(kind: str, name: str) -> str:
-    """Return what the names of a component's options begin with, without the last dot."""
+    """Return the prefix of the names of a component's options, without the last dot."""
     return f"{kind}.{name}" if kind in SEVERAL else kind
 
 
@@ -43,7 +43,7 @@ def options_of(
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:
-    """Raise ConfigError for an option that is not named "kind.key" or "kind.name.key", or whose kind has none.
+    """Raise ConfigError for an option that is not named "kind.key" or "kind.name.key", or whose kind has no options.
 
     `Entry.build_options` checks later whether the chosen component has the option.
     """

@@ -80,7 +80,7 @@ def _scheme_options(
 )
 @like("cuda_graph_max_bs", "graphs", default=MAX_RUNNING)
 @like("context_length", "context")
-@like("max_adapters", "adapters", default=0, help="Number of LoRA adapters that have room at once.")
+@like("max_adapters", "adapters", default=0, help="Maximum number of LoRA adapters in memory at once.")
 @like("max_adapter_rank", "adapter_rank", default=ADAPTER_RANK)
 @click.option(
     "--replicas",

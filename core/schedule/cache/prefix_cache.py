@@ -30,8 +30,8 @@ NO_PAGES = np.empty(0, dtype=np.int32)
 class CacheNode(CacheLeaf):
     """A node of the tree: the tokens on the edge from its parent, and the pages of their keys and values.
 
-    Eviction rules see it as a `CacheLeaf`, which declares the other attributes. What a rule could change there
-    affects only ranks.
+    Eviction rules see it as a `CacheLeaf`, which declares the other attributes. A rule that changes these affects only
+    ranks.
 
     Attributes:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.
