@@ -43,5 +43,5 @@ def _prefers_html(scope: Scope) -> bool:
     values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"accept"]
     try:
         return bool(values) and Accept(",".join(values)).best_match([JSON, HTML]) == HTML
-    except (OverflowError, ValueError):  # a quality that is no number
+    except (OverflowError, ValueError):  # a quality that is not a number
         return False

@@ -16,7 +16,7 @@ _NOT_HERE = {"uds": "the server is asked over a port, so leave uds out"}
 
 
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return the arguments for settings that are no secrets. None stands for the default.
+    """Return the arguments for settings that are not secrets. None stands for the default.
 
     Raises:
         ConfigError: an unknown setting, or one that cannot be set from here.
