@@ -28,7 +28,7 @@ from llmfw.api.schemas.refusals import REFUSALS
 from llmfw.api.settings.option import SettingOption
 from llmfw.api.settings.options import setting_options
 from llmfw.api.settings.other_servers_flags import PROGRAMS, foreign_flags
-from llmfw.core.base.values import choices_of, in_words, kind_of
+from llmfw.core.base.allowed_values import choices_of, in_words, kind_of
 from llmfw.core.plugin.hookspecs import HOOK_NAMES
 from llmfw.core.plugin.plugins import load_plugins
 

@@ -14,7 +14,7 @@ import msgspec
 
 from llmfw.core.base.errors import ConfigError
 
-from .key_limits import parse_limits
+from .key_file_limits import parse_limits
 from .key_scopes import PREFIX, parse_scopes
 from .key_table import UserKey
 from .key_text import digest_of, is_short, split_name

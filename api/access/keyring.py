@@ -87,7 +87,7 @@ class Keyring:
         has no administrator, because the prefix cache and the traces show what each tenant has sent.
 
         Args:
-            scopes: scopes of the client; None: all. A client with limited scopes is no administrator, also if
+            scopes: scopes of the client; None: all. A client with limited scopes is not an administrator, also if
                 the other tenants lose their keys while its request runs.
         """
         if tenant == ADMIN:

@@ -132,7 +132,7 @@ class TenantLoad:
         self._changed.set()
 
     def rates(self) -> list[Rate]:
-        """Return what is left of the rates that the tenant has."""
+        """Return the tenant's rates, with the amount left of each."""
         now = self._clock()
         return [
             Rate(what, bucket.per_minute, bucket.left(now), bucket.seconds_until(bucket.per_minute, now))

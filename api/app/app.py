@@ -147,7 +147,7 @@ def _litestar(
 def _state_for_plugins(
     services: Services, client: EngineClient, components: ModelComponents, config: ServerConfig, keys: Keyring
 ) -> dict[str, Any]:
-    """Return what the application's state has for plugins' routes. All of it acts for the request's caller."""
+    """Return the entries of the application's state for plugins' routes. Each acts for the request's caller."""
 
     def is_admin() -> bool:
         return keys.is_admin(key_name.get(), key_scopes.get())

@@ -18,7 +18,7 @@ from llmfw.core.plugin.containment import contained, raise_if_task_ends
 
 
 def contain_streams(router: Router) -> None:
-    """Contain what streams of a router's handlers raise that is no Exception.
+    """Contain what streams of a router's handlers raise that is not an Exception.
 
     Litestar runs a stream in a task of its own. asyncio ends the process for a SystemExit in any task. Of the
     functions `after_request` of a handler and of what owns it, Litestar calls the innermost one; it stays, and the

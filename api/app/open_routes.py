@@ -1,4 +1,4 @@
-"""Routes that need no key, and the one that browsers get at `/`: which ones declare that, and which may."""
+"""Finds the routes that need no key, and the home page that browsers get at `/`, and checks that they may be so."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def wrongly_open(route: Any) -> str | None:
     of it may need a key.
     """
     if not isinstance(route, HTTPRoute) or not set(route.methods) <= READS:
-        return f"{route.path} declares no scope, so that it needs no key; only GET routes may"
+        return f"{route.path} declares no scope, so it needs no key; only GET routes may be without a key"
     if "{" in route.path:
-        return f"{route.path} declares no scope, so that it needs no key; paths with parameters may not"
+        return f"{route.path} declares no scope, so it needs no key; a path with parameters must need one"
     if first_part(route.path) in PREFIXES:
         return (
             f"{route.path} declares no scope; routes below /{first_part(route.path)} are for administrators"
@@ -58,12 +58,12 @@ def home_of(app: Litestar) -> str | None:
     if len(found) > 1:
         paths = " and ".join(sorted(path for path, _ in found))
         raise ComponentError(
-            f"{paths} are both what browsers get at /; leave out a plugin by --no-plugin NAME"
+            f"{paths} are both declared as the home page; leave out a plugin by --no-plugin NAME"
         )
     for path, operation in found:
         if operation.scope:
             raise ComponentError(
-                f'{path} is what browsers get at /, and needs a key; declare it by describe(..., scope="", '
+                f'{path} is declared as the home page, and needs a key; declare it by describe(..., scope="", '
                 "is_home=True)"
             )
         return path

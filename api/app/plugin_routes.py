@@ -65,7 +65,7 @@ def plugin_route(plugin: str, path: str, ledger: ComponentLedger) -> Router:
         ledger: ledger that counts the route's failures.
 
     Raises:
-        ComponentError: the path cannot be imported, is no route handler, router or controller, or a route
+        ComponentError: the path cannot be imported, is not a route handler, router or controller, or a route
             declares an unknown scope, or none where it may not.
     """
     found = import_route(plugin, path)
@@ -149,7 +149,7 @@ def import_route(plugin: str, path: str) -> Any:
     """Import the route handler, router or controller that a plugin registered.
 
     Raises:
-        ComponentError: the path cannot be imported, or is no route handler, router or controller.
+        ComponentError: the path cannot be imported, or is not a route handler, router or controller.
     """
     module, _, name = path.partition(":")
     with naming_ctrl_c():
@@ -166,7 +166,7 @@ def import_route(plugin: str, path: str) -> Any:
         if isinstance(found, FunctionType):
             reason = "is a function that none of litestar's get, post, … decorates"
         else:
-            reason = f"is no Litestar route handler, router or controller: {error.detail}"
+            reason = f"is not a Litestar route handler, router or controller: {error.detail}"
         raise ComponentError(f"{route_entry(plugin, path)} {reason}") from error
     return found
 

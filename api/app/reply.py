@@ -13,7 +13,7 @@ OnStart = Callable[[HTTPScope, Message], None]
 
 
 class Reply:
-    """Passes the messages of a reply on, and notes how far it is.
+    """Passes the messages of a reply on, and tracks its progress.
 
     All layers that need only the start of a reply share this one, because each event of a stream passes through it.
 

@@ -24,7 +24,7 @@ Log = Callable[[Request[Any, Any, Any], Exception], Exception]
 
 
 class RouteGuard:
-    """Catches what a plugin's routes raise that is no Exception, and replies that are no valid HTTP.
+    """Catches what a plugin's routes raise that is not an Exception, and replies that are not valid HTTP.
 
     Litestar handles only an Exception that is raised before a reply starts. Anything else would end the
     connection without a reply, or without a line in the log that names the plugin. A stream that raises before

@@ -299,7 +299,7 @@ class Serving:
             self._stop()
         elif number == signal.SIGHUP:
             logger.info(
-                "SIGHUP: reads the files of API keys and of TLS again, and opens moved log files anew; other settings need a restart"
+                "SIGHUP: reads the files of API keys and of TLS again, and opens moved log files again; other settings need a restart"
             )
             self._controls.read_files_again()
         elif number == signal.SIGUSR1:

@@ -36,7 +36,7 @@ def points_of(reason: str) -> int:
 
 
 def accused(record: BatchRecord, lines: Iterable[int], points: int, done: Collection[int]) -> BatchRecord:
-    """Return the record with points added to some lines. Drops the points of lines that have a result.
+    """Return the record with crash points added to some lines. Drops the crash points of lines that have a result.
 
     Args:
         done: numbers of the lines that have a result.

@@ -139,7 +139,7 @@ class Endpoints:
             if loaded is None:
                 return f"it needs the adapter {name!r}, which is not loaded"
             if loaded != digest:
-                return f"it began with other files of the adapter {name!r} than those that are loaded; load those again"
+                return f"the files of the adapter {name!r} have changed since it started; load the earlier files again"
         return None
 
     async def answer(self, path: str, body: bytes) -> Answer:

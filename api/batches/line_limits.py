@@ -21,7 +21,7 @@ class TooLarge(msgspec.Struct, frozen=True):
 
     Attributes:
         code: error code of the line: "line_too_long", or that of a live request whose JSON is too complex.
-        reason: the limit, in words.
+        reason: the limit, as text.
     """
 
     code: str

@@ -87,7 +87,7 @@ def tool_use(
         for name, param in names:
             if name not in by_name:
                 raise RequestError(
-                    f"{param} is {name!r}, which is none of the tools; they are: {', '.join(by_name)}",
+                    f"{param} is {name!r}, which is not one of the tools; they are: {', '.join(by_name)}",
                     param=param,
                 )
         callable = [by_name[name] for name in dict(names)]

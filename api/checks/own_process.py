@@ -15,7 +15,7 @@ DONE = "\n"
 
 
 def watched(check: Callable[[Tell], None]) -> str | None:
-    """Run a check in a forked process, and wait for it. Where a process cannot be forked, run it here.
+    """Run a check in a forked process, and wait for it. If a process cannot be forked, runs the function in this one.
 
     Ends this process with the other one's exit code if the check has come to its end, by returning or raising.
 
@@ -65,7 +65,7 @@ def _run(check: Callable[[Tell], None], pipe: int) -> None:
 
 
 def _wait(child: int, pipe: int) -> tuple[str, int]:
-    """Return what the process has told, and its exit code, or the negative number of the signal that ended it.
+    """Return the process's output, and its exit code, or the negative number of the signal that ended it.
 
     Ctrl-C reaches both processes; the other one answers it.
     """

@@ -97,7 +97,7 @@ class Remote:
             try:
                 return str(reply.json()["data"][0]["id"])
             except (ValueError, LookupError, TypeError) as error:
-                raise RemoteError(f"{self.url}/v1/models is no list of models; is --url right?") from error
+                raise RemoteError(f"{self.url}/v1/models is not a list of models; is --url right?") from error
 
     def stream(self, path: str, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """Send a streaming request; yield choices[0] of each chunk. Closing the generator ends the request.

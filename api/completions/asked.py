@@ -48,7 +48,7 @@ class Asked:
         return self.num_top if self.echo else None
 
     def output(self, prompt_logprobs: int | None, grammar: GrammarSpec | None) -> Output:
-        """Return what each choice reports; among more choices than are returned, log probabilities choose."""
+        """Return the output to request for each choice. Includes log probabilities if the choices to return are chosen by them."""
         ranks_choices = self.num_top is None and self.best_of > self.n
         return Output(
             logprobs=0 if self.given or ranks_choices else self.num_top,

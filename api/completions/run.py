@@ -171,7 +171,7 @@ class CompletionGeneration:
         return "length" if self._scores_only else choice.text.finish_reason
 
     def ending(self, choice: Choice) -> Ending:
-        """Return what ended a choice. If only the prompt's scores are requested, no stop is reported."""
+        """Return how a choice ended. If only the prompt's scores are requested, no stop is reported."""
         return ending_of(choice, is_counted=not self._scores_only)
 
     def usage(self) -> Usage:

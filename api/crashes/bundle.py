@@ -76,7 +76,7 @@ class Bundle:
             files: files to add as they are, by their names in the archive.
 
         Raises:
-            ConfigError: the file exists, or cannot be written. Nothing of it is left then.
+            ConfigError: the file exists, or cannot be written. A file that was written in part is removed.
         """
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -67,7 +67,7 @@ class CrashReports:
         return EndRecorder(self.add_engine_end, keeps_messages=self._keeps_messages)
 
     def tidy(self) -> None:
-        """Remove what servers that were killed left in the folder. Call it at the start, once the log is set up."""
+        """Remove unfinished reports that killed servers left in the folder. Call it at the start, once the log is set up."""
         self._folder.remove_unfinished()
 
     def add_engine_end(self, end: EngineEnd) -> None:

@@ -48,7 +48,7 @@ class CallerEngineClient(ForwardingEngineClient):
         """Send an administrator's command and return its answer.
 
         Raises:
-            RequestError: the caller is no administrator; nothing was sent.
+            RequestError: the caller is not an administrator; nothing was sent.
         """
         if not self._is_admin():
             raise RequestError(

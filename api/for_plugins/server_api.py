@@ -160,7 +160,7 @@ class InProcessAPI(ServerAPI):
 
 
 def _at(path: str, known: Mapping[str, Callable[[bytes], ResultT]]) -> Callable[[bytes], ResultT]:
-    """Return what answers requests at a path; raise ValueError if nothing does."""
+    """Return the function that answers requests at a path; raise ValueError if the path is unknown."""
     if path not in known:
         raise ValueError(f"there is no path {path!r:.80} to call; known: {', '.join(known)}")
     return known[path]

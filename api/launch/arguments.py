@@ -7,18 +7,18 @@ from typing import Any
 
 from msgspec.inspect import BoolType
 
+from llmfw.core.base.allowed_values import as_text, kind_of
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.setting import Declared, declared
 from llmfw.core.base.suggestion import did_you_mean
-from llmfw.core.base.values import as_text, kind_of
 
 _SETTINGS = {each.field: each for struct in (ServerConfig, EngineConfig) for each in declared(struct)}
 _NOT_HERE = {"uds": "the server is asked over a port, so leave uds out"}
 
 
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return the arguments for settings that are no secrets. None stands for the default.
+    """Return the arguments for settings that are not secrets. None stands for the default.
 
     Raises:
         ConfigError: an unknown setting, or one that cannot be set from here.

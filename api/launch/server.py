@@ -242,7 +242,7 @@ class Server:
 
 
 def _free_port(host: str) -> int:
-    """Return a TCP port that no program listens on; raise ConfigError if the host is no address of this machine."""
+    """Return a TCP port that no program listens on; raise ConfigError if the host is not an address of this machine."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:

@@ -26,7 +26,7 @@ class Work(Protocol):
     """Work of a server that no open request shows."""
 
     async def hand_back(self) -> None:
-        """Stop the work that another server can continue, and store how far it is."""
+        """Stop the work that another server can continue, and store its progress."""
 
     async def finished(self) -> None:
         """Wait until no other work runs."""
@@ -42,7 +42,7 @@ class Drain:
         timeout_s: longest time to wait, in seconds.
 
     Attributes:
-        timeout_s: as in the arguments, or as `begin` was told.
+        timeout_s: as in the arguments, or those that `begin` received.
         num_open: number of requests that run.
     """
 

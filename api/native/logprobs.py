@@ -77,7 +77,7 @@ class LogprobForm:
         """Return whether a prompt's log probabilities are known.
 
         Args:
-            first: the prompt's first choice, which brings them.
+            first: the prompt's first choice, which has the log probabilities.
         """
         return self._start < 0 or first.text.prompt_logprobs is not None
 

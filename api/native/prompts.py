@@ -127,7 +127,7 @@ def _check_number_of_values(given_ids: Sequence[tuple[int, ...]], prompts: Promp
 def ids_of(body: GenerateRequest, prompts: Prompts, n: int) -> list[str] | None:
     """Return the ids of all choices as the client names them, prompt-major; None if it does not.
 
-    A single id is a prefix if there are several choices. So is the id of a prompt that has several.
+    A single id is a prefix if there are several choices, and so is the id of a prompt that has several choices.
 
     Raises:
         RequestError: a list of ids has another length than that of the prompts, or an id twice.

@@ -154,6 +154,6 @@ def _check_same(before: Subject, now: Subject, source: str, path: Path) -> None:
     if before.adapters != now.adapters:
         changed = min({*before.adapters.items()} ^ {*now.adapters.items()})[0]
         raise ConfigError(
-            f"this run started with other adapters: {changed!r} has other files, or is there in one of both only; its results "
-            f"would mix both. {begin_anew}"
+            f"this run started with other adapters: {changed!r} was added, removed or changed since; its results would "
+            f"mix both. {begin_anew}"
         )

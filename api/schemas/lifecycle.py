@@ -1,4 +1,4 @@
-"""Bodies and replies of the routes below /admin that begin and end the work of the server."""
+"""Bodies and replies of the routes below /admin that start and end the work of the server."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from llmfw.core.base.allowed_values import as_text
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.secret_name import is_secret_option
-from llmfw.core.base.values import as_text
 
 _PASSWORD = re.compile(r"(://[^:@/?]*:).*@")
 _KEYS = ("api_key", "admin_api_key")

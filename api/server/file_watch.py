@@ -70,7 +70,7 @@ class FileWatch(Generic[ContentT]):
             self._watching = asyncio.create_task(self._watch())
 
     def read_again(self) -> None:
-        """Read the files soon, even if they have not changed; if `start` comes later, after that."""
+        """Read the files soon, even if they have not changed. Before `start`, the files are read once it is called."""
         self._is_due.set()
 
     async def reload(self) -> None:

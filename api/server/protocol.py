@@ -128,7 +128,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._note("upgrade", "the client asks for another protocol; it is answered in HTTP/1.1")
         except httptools.HttpParserError as error:
             if self._refusal is None:
-                reason = other_protocol(data) or f"this is no valid HTTP request: {error}"
+                reason = other_protocol(data) or f"this is not a valid HTTP request: {error}"
                 self._refusal = RefusedError(400, "invalid_http", reason)
         if self._refusal is None and self._silent_bytes > self._limits.header_bytes:
             self._refusal = self._head_too_large()

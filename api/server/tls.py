@@ -26,7 +26,7 @@ class Certificate:
         context: TLS settings for listening sockets. It stays the same object when the files are read again.
 
     Raises:
-        ConfigError: a file cannot be read, is no PEM file, or the key is encrypted or another certificate's.
+        ConfigError: a file cannot be read, is not a PEM file, or the key is encrypted or another certificate's.
     """
 
     def __init__(self, cert: Path, key: Path | None = None) -> None:

@@ -64,7 +64,7 @@ def check_declaration(entry: Entry, found: type[RequestField]) -> None:
     """Raise ComponentError if a field's class does not say what a field needs, or if its name is taken."""
     if not is_field_name(entry.name):
         raise ComponentError(
-            f"{entry} is no name of a field; it must have letters, digits and '_', a letter first"
+            f"{entry} is not a name of a field; it must have letters, digits and '_', a letter first"
         )
     if entry.name in _taken_names():
         raise ComponentError(f"{entry} has the name of a field of the API; choose another name")

@@ -10,8 +10,8 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from llmfw.core.base.allowed_values import fault_of
 from llmfw.core.base.errors import LLMFWError, LostComponentError
-from llmfw.core.base.values import fault_of
 from llmfw.core.plugin.defaults import default_name
 
 from .loaded_plugins import plugins_of

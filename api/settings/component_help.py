@@ -92,7 +92,7 @@ def options_of(entry: Entry) -> tuple[list[OptionField] | None, str | None]:
     if struct is None:
         return [], None
     if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
-        return None, "Its Options are no msgspec Struct: it cannot be used."
+        return None, "Its Options are not a msgspec Struct: it cannot be used."
     try:
         return fields_of(struct), None
     except BaseException as error:  # noqa: BLE001 - a plugin's types may raise anything

@@ -11,8 +11,8 @@ import click
 from click.core import ParameterSource
 from msgspec.inspect import BoolType
 
+from llmfw.core.base.allowed_values import kind_of
 from llmfw.core.base.setting import Declared
-from llmfw.core.base.values import kind_of
 
 from .other_servers_values import advice_on_value
 

@@ -41,7 +41,7 @@ def fields_of(struct: type[Any]) -> list[OptionField]:
     """
     import msgspec
 
-    from llmfw.core.base.values import as_text
+    from llmfw.core.base.allowed_values import as_text
     from llmfw.core.plugin.component_options import default_of, fault_of_default  # imports msgspec
 
     told: dict[str, str] = {}
@@ -73,7 +73,7 @@ def _type_of(annotation: Any) -> tuple[str, str]:
     """Return a type as text, and the description in its metadata; "" if there is none."""
     import msgspec.inspect
 
-    from llmfw.core.base.values import in_words
+    from llmfw.core.base.allowed_values import in_words
 
     info: Any = msgspec.inspect.type_info(annotation)
     is_described = isinstance(info, msgspec.inspect.Metadata)

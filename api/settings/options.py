@@ -13,9 +13,9 @@ import click
 from click.core import ParameterSource
 from msgspec.inspect import DictType, FloatType, IntType, VarTupleType
 
+from llmfw.core.base.allowed_values import choices_of, kind_of
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.setting import Declared, Setting, declared
-from llmfw.core.base.values import choices_of, kind_of
 from llmfw.core.plugin.defaults import default_name
 
 from .click_types import FiniteNumber, Lines, Name, Names, OneOf, PluginName, WholeNumber

@@ -103,7 +103,7 @@ def _logit_bias(given: dict[str, float] | None, most: int) -> dict[int, float]:
     for key, bias in (given or {}).items():
         if not (key.isascii() and key.isdigit() and len(key) < 10):
             raise RequestError(
-                f"logit_bias.{key[:100]}: {key[:100]!r} is no token id; the keys of logit_bias are",
+                f"logit_bias.{key[:100]}: {key[:100]!r} is not a token id; the keys of logit_bias are",
                 param=f"logit_bias.{key}",
             )
         if int(key) in found:

@@ -61,7 +61,7 @@ def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, .
     for i, word in enumerate(words):
         if not word.strip():
             raise RequestError(
-                f"bad_words[{i}] is {word!r}; a word has a character that is no space",
+                f"bad_words[{i}] is {word!r}; a word has a character that is not a space",
                 param=f"bad_words[{i}]",
             )
     spelled = [spelling for word in words for spelling in (word, f" {word.lstrip()}")]

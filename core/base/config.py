@@ -143,10 +143,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         aliases=("--lora-paths", "--lora-modules"), unset="none is loaded at the start", metavar="NAME=PATH", group="Adapters",
         check=fault_of_adapter)] = ()
     max_adapters: Annotated[Count | None, Setting(
-        "Number of adapters that have room in memory at once; 0: none can be loaded.",
+        "Maximum number of adapters in memory at once; 0: none can be loaded.",
         aliases=("--max-loras", "--max-loras-per-batch"), unset="as many as --adapter names")] = None
     max_adapter_rank: Annotated[Positive | None, Setting(
-        "Highest rank of an adapter.", aliases=("--max-lora-rank",), unset="the highest of those of --adapter, at least 16")] = None
+        "Highest rank of an adapter.", aliases=("--max-lora-rank",), unset="the highest rank of the --adapter folders, at least 16")] = None
 
     max_running_requests: Annotated[Positive | None, Setting(
         "Maximum number of sequences in a step.", unset="512 on a GPU, 128 on a CPU", group="Scheduling")] = None

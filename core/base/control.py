@@ -272,7 +272,7 @@ class AdapterList(msgspec.Struct, frozen=True, tag="adapters"):
 
     Attributes:
         adapters: loaded adapters, those that are being loaded, and the last ones that could not be loaded.
-        max_adapters: number of adapters that have room at once.
+        max_adapters: number of adapters that fit into memory at once.
         max_rank: highest rank of an adapter; 0: there is no room for any.
     """
 

@@ -55,13 +55,13 @@ _IS_HEAP_TYPE = 1 << 9
 
 
 def disarm(error: BaseException) -> bool:
-    """Replace the class of an exception, and of its causes and contexts, where it has code that handling them would run.
+    """Replace the classes of an exception, its causes and its contexts, if handling them would run code of the classes.
 
     Works in place. The new class has the old name; its only base is the nearest one that is Python's or llmfw's. The
     message stays, or says that it cannot be read.
 
     Returns:
-        Whether all of them are safe now. Not so if a class has a layout of its own, as by `__slots__`.
+        Whether all of them are safe now. A class with a layout of its own, such as one with `__slots__`, stays unsafe.
     """
     found, waiting, are_safe = {id(error)}, deque([error]), True
     while waiting:

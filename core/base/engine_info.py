@@ -113,7 +113,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
         activation: "sigmoid", "softmax" or "identity", which turns the logits into scores, if the task is
             "classify"; else "".
         adapters: adapters that were loaded at the start.
-        max_adapters: number of adapters that have room at once.
+        max_adapters: number of adapters that fit into memory at once.
     """
 
     model: str

@@ -9,7 +9,7 @@ from .user_path import user_path
 
 
 class LogFile:
-    """A text stream that appends to a file, and opens it anew if it is no longer at its path.
+    """A text stream that appends to a file, and opens it again if it is no longer at its path.
 
     Each `write` is one system call, so lines of several processes do not mix. Looks at the path before each write.
 

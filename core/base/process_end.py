@@ -16,8 +16,8 @@ class CtrlCInterrupt(KeyboardInterrupt):
 def raise_if_end(error: BaseException) -> None:
     """Raise an exception again if it ends the process: ProcessEnd, or the KeyboardInterrupt of a Ctrl-C.
 
-    Servers handle SIGINT themselves, so there a KeyboardInterrupt is the plugin's own. So it is in the block of
-    `naming_ctrl_c`.
+    A server handles SIGINT itself. So a KeyboardInterrupt in a server, or in the block of `naming_ctrl_c`, comes from the
+    plugin, and is not raised again.
     """
     kind = type(error)  # `isinstance` would ask `__class__`, which is the plugin's code and may raise
     if issubclass(kind, ProcessEnd | CtrlCInterrupt):

@@ -54,7 +54,7 @@ class RecentLogHandler(LineHandler):
 
 
 def _numbers_of(args: Any) -> Any:
-    """Return the arguments of a message with LEFT_OUT in place of what is no number."""
+    """Return the arguments of a message with LEFT_OUT in place of what is not a number."""
     if isinstance(args, Mapping):
         return {name: _number(value) for name, value in args.items()}
     return tuple(map(_number, args or ()))

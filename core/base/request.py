@@ -115,7 +115,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 def _check_biases(biases: dict[int, float]) -> None:
     values = biases.values()
-    # Takes a hundredth of the time of a loop. NaN is no minimum or maximum, but makes the sum NaN.
+    # Takes a hundredth of the time of a loop. NaN is not a minimum or maximum, but makes the sum NaN.
     if min(biases) >= 0 and min(values) >= -100 and max(values) <= 100 and not math.isnan(sum(values)):
         return
     for token, bias in biases.items():

@@ -14,8 +14,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
+from .allowed_values import fault_of
 from .errors import ConfigError
-from .values import fault_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ POLL_S = 0.02
 
 
 class AdapterMemory:
-    """The adapters to load on a restarted engine: those that the engine before it had when it was last asked."""
+    """The adapters to load on a restarted engine: those that the previous engine had when it last listed them."""
 
     def __init__(self) -> None:
         self._paths: dict[str, str] | None = None

@@ -65,7 +65,9 @@ class CacheMirror:
 
     def _note_gap(self, report: EngineReport) -> None:
         logger.warning(
-            "Report %d of an engine came after report %d; all is asked for again", report.number, self._number
+            "Report %d of an engine came after report %d; asking for a whole report",
+            report.number,
+            self._number,
         )
         self.num_gaps += 1
         self._held = set()

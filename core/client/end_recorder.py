@@ -77,7 +77,7 @@ class EndRecorder:
 
         Args:
             returncode: exit code, or the negative number of the signal.
-            how: the same in words.
+            how: the same as text.
             reading: the last heartbeat.
             info: description of the engine; None if it was not ready yet.
         """

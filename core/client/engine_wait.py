@@ -103,7 +103,7 @@ def check_rerun(attempt: Attempt, error: EngineDeadError, *, is_lost: bool, has_
         raise error
     if attempt.is_convicted:
         raise CrashingRequestError(
-            f"the engine ended again while it ran this request alone, which is not tried again: {error}"
+            f"the engine ended again while it ran this request alone; the request is not tried again: {error}"
         ) from error
     if has_answered:
         raise error

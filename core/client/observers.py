@@ -168,7 +168,7 @@ def checked_metrics(observer: RequestObserver) -> Iterator[Metric]:
 
     for each in observer.metrics():
         if not isinstance(each, Metric):
-            raise TypeError(f"metrics() returned {each!r:.80}, which is no Metric of prometheus_client")
+            raise TypeError(f"metrics() returned {each!r:.80}, which is not a Metric of prometheus_client")
         yield each
 
 

@@ -12,7 +12,7 @@ from .client import EngineClient
 from .whole_request import WholeRequest, open_whole_request
 
 RETRY_S = 30.0
-"""Seconds after which a refused client should ask again. Nothing tells when the engine will be woken."""
+"""Seconds after which a refused client should ask again. When the engine will be woken is not known."""
 
 
 class EngineSleep:
@@ -20,7 +20,7 @@ class EngineSleep:
 
     Attributes:
         is_asleep: whether the process has ended, or is ending, because of the sleep.
-        changing: lock of those who begin or end a sleep.
+        changing: lock that a command holds while it starts or ends a sleep.
     """
 
     def __init__(self) -> None:

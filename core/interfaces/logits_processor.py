@@ -109,7 +109,7 @@ class LogitsProcessor(ABC):
     calls it in its main thread. Several processors run in the order in which the option names them.
 
     What `process` returns for a row may depend only on the row's logits, tokens, state, positions and random
-    numbers: then a request with a seed gets the same tokens, whatever runs beside it.
+    numbers: then a request with a seed gets the same tokens, whatever else runs.
 
     Args:
         context: the model and the device.
@@ -136,13 +136,13 @@ class LogitsProcessor(ABC):
     def begin(self, request: ProcessedRequest) -> Any:
         """Return the state of a request, such as its arguments; None: the request does not ask for the processor.
 
-        Called when the request arrives, and each time it gets a place in the batch, as after a retraction. So
-        equal requests must give equal states, and a state must not change. All other requests wait meanwhile:
-        it must take microseconds.
+        Called when the request arrives, and each time it gets a place in the batch, for example after a retraction.
+        So equal requests must give equal states, and a state must not change. All other requests wait for the call,
+        so it must take microseconds.
 
         Raises:
-            RequestError: the request is wrong, and says why: the client gets a 400. Any other exception is a
-                500 that names the plugin, for this request only.
+            RequestError: the request is wrong. The client gets a 400 with the error's message. For any other exception,
+                the client gets a 500 that names the plugin. Other requests go on.
         """
 
     @abstractmethod

@@ -65,7 +65,7 @@ class HTTPMiddleware(ABC):
         Unless `before_authentication` is set, `scope["path"]` must not change, because the checks of keys
         have used it.
 
-        If it raises, or sends messages that are no valid reply, the client gets a 500 that names the plugin,
+        If it raises, or sends messages that are not a valid reply, the client gets a 500 that names the plugin,
         or the connection ends if the reply has started. A `RequestError` or `OverloadedError` is the reply
         that it is elsewhere.
         """

@@ -86,7 +86,7 @@ class QuantizationScheme(ABC):
         `in_features`, `out_features`, and `weight`, which may be a property that dequantizes.
 
         Args:
-            weight: [out_features, in_features], in the layer's dtype, on the device that serves. Must not be
+            weight: [out_features, in_features], in the layer's dtype, on the device that computes. Must not be
                 changed or kept.
             bias: [out_features], in the layer's dtype, or None. May be kept.
         """

@@ -88,7 +88,7 @@ class QuantizedFormat(ABC):
     def weight(self, layer: StoredLayer, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the weight of a layer, dequantized, in a new tensor: [out_features, in_features] in float32, on the CPU.
 
-        llmfw rounds it to the dtype that serves. Called once for each layer that the model needs, in an order that
+        llmfw rounds the weight to the model's dtype. Called once for each layer that the model needs, in an order that
         the model decides, one call at a time.
 
         Args:
@@ -97,7 +97,7 @@ class QuantizedFormat(ABC):
                 be mapped into memory.
 
         Raises:
-            ModelError: numbers are impossible, such as an index that is out of range.
+            ModelError: a tensor has impossible numbers, such as an index that is out of range.
         """
 
     def module(self, layer: StoredLayer, linear: nn.Linear, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
@@ -109,7 +109,7 @@ class QuantizedFormat(ABC):
 
         Args:
             layer: a layer that `layers` has returned.
-            linear: the layer in the model, which has the weight that `weight` returned, rounded to the dtype that serves, and
+            linear: the layer in the model, which has the weight that `weight` returned, rounded to the model's dtype, and
                 the bias. On the CPU.
             tensors: as in `weight`.
         """

@@ -65,7 +65,7 @@ class RequestField(ABC):
         did not send is a 500 that names the plugin. The fields of one request may take 16 KiB together.
 
         Raises:
-            ValueError: the value is wrong, and says why: the client gets a 400 with the name of the field. A
+            ValueError: the value is wrong. The error's message says why: the client gets a 400 with the name of the field. A
                 RequestError passes as it is. Any other exception is a 500 that names the plugin.
         """
         return value

@@ -91,10 +91,10 @@ class WeightLoader(ABC):
     def describe(cls, file: Path, folder: Path) -> None:
         """Write the config and the tokenizer of a model that is one file, such as a GGUF file.
 
-        llmfw asks the loader whose name is the suffix of the file: `gguf` for `model.gguf`. Files in the folder are then
-        those of a model in the layout of transformers: config.json, which names an architecture, tokenizer.json,
-        tokenizer_config.json, and as needed generation_config.json and chat_template.jinja. llmfw adds a link to the
-        file, and keeps the folder for later starts.
+        llmfw asks the loader whose name is the suffix of the file: `gguf` for `model.gguf`. Write the files of a model in
+        the layout of transformers: config.json, which names an architecture, tokenizer.json, tokenizer_config.json, and
+        as needed generation_config.json and chat_template.jinja. llmfw adds a link to the model's file, and keeps the
+        folder for later starts.
 
         Called in the process that serves HTTP, which imports neither torch nor transformers: import them in a child
         process. The default refuses the file.
@@ -104,7 +104,7 @@ class WeightLoader(ABC):
             folder: an empty folder.
 
         Raises:
-            ModelError: the file is damaged, or is none that the loader can describe.
+            ModelError: the file is damaged, or the loader cannot describe it.
         """
         raise ModelError(
             f"model {str(file)!r} is a file; give the folder that holds config.json and the weights"

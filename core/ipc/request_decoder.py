@@ -52,7 +52,7 @@ class RequestDecoder:
         """Decode a message.
 
         Raises:
-            msgspec.DecodeError: the payload is no message, or a field has the wrong type.
+            msgspec.DecodeError: the payload is not a message, or a field has the wrong type.
             RequestError: a sampling parameter is out of range.
         """
         message: Any = self._decoder.decode(payload)

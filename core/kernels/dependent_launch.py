@@ -5,7 +5,7 @@ wrote is visible. Between kernels of a few microseconds each, that is much of th
 Triton is installed.
 
 A kernel takes part by an argument `launch_pdl: tl.constexpr`, to which its launcher passes `launches_early`. Triton
-reads the argument of this name as its launch option, too. Each program of the kernel begins with `launch_next`, and
+reads the argument of this name as its launch option, too. Each program of the kernel starts with `launch_next`, and
 then calls `await_earlier_kernels`. Each of these rules is needed for right results:
 
 - All programs call it, those that return early included: a kernel of which none waits may end before the kernels ahead

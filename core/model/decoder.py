@@ -1,4 +1,4 @@
-"""Loads a decoder of text, and makes of it what llmfw serves, before any module pass.
+"""Loads a decoder of text, and turns it into the model that llmfw serves, before any module pass.
 
 The model is adapted to llmfw's attention, reduced to what computes with text, quantized if requested, and its
 projections are merged.
@@ -120,7 +120,7 @@ def _number(hf_config: Any, name: str) -> int:
 
 
 def _drop_other_inputs(module: nn.Module, vocab_size: int) -> None:
-    """Drop what a model needs for other inputs than text, if it has other inputs."""
+    """Drop the modules that a model needs only for inputs other than text, if it has such inputs."""
     if not (others := [name for name in inputs_of(module.config) if name != "text"]):
         return
     freed = keep_text_part(module, vocab_size)

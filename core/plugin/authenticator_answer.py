@@ -34,7 +34,9 @@ def check_answer(answer: object) -> None:
     elif isinstance(answer, Refusal):
         message: object = answer.message
         if not isinstance(message, str) or len(message) > MAX_MESSAGE or not _is_text(message):
-            raise WrongAnswerError(f"the message of a refusal is no text of at most {MAX_MESSAGE} characters")
+            raise WrongAnswerError(
+                f"the message of a refusal is not a text of at most {MAX_MESSAGE} characters"
+            )
     elif answer is not None:
         raise WrongAnswerError(
             f"it returned {type(answer).__name__} in place of a Principal, a Refusal or None"

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import ValidationError
 
+from llmfw.core.base.allowed_values import allowed_by, as_text
 from llmfw.core.base.config import OptionValue
-from llmfw.core.base.values import allowed_by, as_text
 
 __all__ = [
     "NoOptions",

@@ -1,6 +1,6 @@
 """Names components that no user chose, such as the default policy.
 
-A bare name that several plugins bring is refused where a user chooses it. Where llmfw or a model's source names a
+A bare name that several plugins bring is refused if a user chooses it. If llmfw or a model's source names a
 component, it means its own.
 """
 

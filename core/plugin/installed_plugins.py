@@ -23,8 +23,8 @@ class InstalledPlugins:
     """The entry points of a group, and what is wrong with packages.
 
     Attributes:
-        entry_points: entry points of the packages that could be read; of two copies of a package, those of the
-            first on `sys.path`.
+        entry_points: entry points of the packages that could be read. If a package is installed twice, those of
+            the first copy on `sys.path`.
         damaged: a sentence for each package whose entry points cannot be read.
         notes: a sentence for each package that has no name, or is installed in several versions.
     """

@@ -67,7 +67,7 @@ def resolve_model(
 
     Raises:
         ModelError: the folder has no config.json, or the name is none of the three.
-        LostComponentError: the name is that of a plugin that did not load, or part of that of one that was left out.
+        LostComponentError: the model is that of a plugin that did not load or was left out (`--no-plugin`).
         ConfigError: several plugins register the name; an option of the source is unknown, missing or has
             the wrong type; or options of the kind "model" are given for a folder or a hub id.
         ComponentError: the registered source cannot be imported or built, or does not return the model's
@@ -80,7 +80,9 @@ def resolve_model(
         lost = is_left_out or any(plugin.name == name.partition("/")[0] for plugin in registry.broken)
         if lost and not user_path(name, "the model").exists():
             raise
-        refuse_options("model", options or {}, f"{name!r} is no registered model, but a folder or a hub id")
+        refuse_options(
+            "model", options or {}, f"{name!r} is not a registered model, but a folder or a hub id"
+        )
         return _unregistered(name, registry)
     source: ModelSource = entry.build(entry.load(), **entry.built_with(options or {}))
     try:
@@ -99,7 +101,7 @@ def resolve_model(
 
 
 def folder_name(path: str) -> str | None:
-    """Return the name of a model's folder, without the folders that it is in; None if it is no folder."""
+    """Return the name of a model's folder, without the folders that it is in; None if it is not a folder."""
     return os.path.basename(os.path.abspath(path)) if os.path.isdir(path) else None
 
 

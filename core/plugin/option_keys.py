@@ -19,7 +19,7 @@ ValueT = TypeVar("ValueT")
 
 
 def option_prefix(kind: str, name: str) -> str:
-    """Return what the names of a component's options begin with, without the last dot."""
+    """Return the prefix of the names of a component's options, without the last dot."""
     return f"{kind}.{name}" if kind in SEVERAL else kind
 
 
@@ -59,7 +59,7 @@ def merged(*sources: Mapping[str, ValueT]) -> dict[str, ValueT]:
 
 
 def check_option_keys(options: Mapping[str, OptionValue]) -> None:
-    """Raise ConfigError for an option that is not named "kind.key" or "kind.name.key", or whose kind has none.
+    """Raise ConfigError for an option that is not named "kind.key" or "kind.name.key", or whose kind has no options.
 
     `Entry.build_options` checks later whether the chosen component has the option.
     """

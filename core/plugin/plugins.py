@@ -283,7 +283,7 @@ class _Loader:
 
 
 def _check_functions(module: object) -> None:
-    """Raise PluginError for a hook without `@hookimpl`, with an unknown argument, or that is no plain function.
+    """Raise PluginError for a hook without `@hookimpl`, with an unknown argument, or that is not a plain function.
 
     pluggy would never call a hook without `@hookimpl`, and would call an async one without running its body.
     """

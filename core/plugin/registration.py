@@ -77,7 +77,7 @@ def check_devices(kind: str, name: str, devices: Any) -> None:
 
 
 def check_prefill_rank(kind: str, name: str, prefill_rank: object) -> None:
-    """Raise PluginError if the rank for prompts is no number, or if components of the kind compute no prompts."""
+    """Raise PluginError if the rank for prompts is not a number, or if components of the kind compute no prompts."""
     what = f"prefill_rank of {kind} {name!r}"
     if prefill_rank is None:
         return

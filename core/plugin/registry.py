@@ -86,7 +86,7 @@ class Entry:
 
     @property
     def option_prefix(self) -> str:
-        """What the names of the component's options begin with: its kind, or its kind and name."""
+        """What the names of the component's options start with: its kind, or its kind and name."""
         return option_prefix(self.kind, self.name)
 
     def is_for(self, device: str) -> bool:
@@ -198,7 +198,7 @@ class Entry:
         struct = getattr(self.load(), "Options", reading.NoOptions)
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
             raise ComponentError(
-                f"{self} has Options that are no msgspec.Struct; derive them from msgspec.Struct"
+                f"{self} has Options that are not a msgspec.Struct; derive them from msgspec.Struct"
             )
         known = struct.__struct_encode_fields__
         for key in given:

@@ -50,7 +50,7 @@ class ReplyRules:
         elif kind == "http.response.start":
             self._check_start(message)
         else:
-            raise WrongReplyError(f"it sent {message!r:.100}, which is no message of an HTTP reply")
+            raise WrongReplyError(f"it sent {message!r:.100}, which is not a message of an HTTP reply")
 
     def check_end(self) -> None:
         """Raise WrongReplyError unless the reply is complete."""
@@ -122,5 +122,5 @@ def _checked_headers(headers: Any) -> list[bytes]:
             if name.lower() == b"content-length":
                 lengths.append(value)
     except (TypeError, ValueError) as error:
-        raise WrongReplyError(f"its headers are no pairs of bytes: {error}") from error
+        raise WrongReplyError(f"its headers are not pairs of bytes: {error}") from error
     return lengths

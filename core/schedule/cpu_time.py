@@ -1,6 +1,6 @@
 """Measures the CPU time of calls without the time of garbage collections that happen during them.
 
-A full collection traverses all objects of the process. In a large process, such as one that uses `LLM` beside
+A full collection traverses all objects of the process. In a large process, such as one that uses `LLM` and
 other libraries, it takes longer than a grammar may, and it starts at whatever call allocates next.
 """
 

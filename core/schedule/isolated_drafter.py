@@ -91,5 +91,5 @@ def check_draft(found: Sequence[int], limit: int, vocab_size: int) -> list[int]:
         raise WrongAnswerError(f"draft() returned {count} tokens where at most {limit} were asked for")
     if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
         wrong = min(tokens) if min(tokens) < 0 else max(tokens)
-        raise WrongAnswerError(f"draft() returned the token {wrong}, which is none of 0 to {vocab_size - 1}")
+        raise WrongAnswerError(f"draft() returned the token {wrong}, which is not from 0 to {vocab_size - 1}")
     return tokens

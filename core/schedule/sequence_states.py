@@ -27,7 +27,7 @@ from .cache.snapshot_cache import SnapshotCache
 
 if TYPE_CHECKING:
     from .cache.prefix_cache import Match, Subscription
-    from .cache.snapshots import Snapshot
+    from .cache.snapshot_slots import Snapshot
     from .plan import BatchPlan
     from .sequence import SequenceState
 

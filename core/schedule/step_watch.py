@@ -1,4 +1,4 @@
-"""Keeps the last steps while somebody watches, for a picture of the batch. It costs nothing else."""
+"""Keeps the last steps while a client watches, for a picture of the batch. It costs nothing else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StepWatch:
         self._known: dict[int, RequestView] = {}
 
     def note(self, plan: BatchPlan) -> None:
-        """Keep a planned step, if somebody watches."""
+        """Keep a planned step, if a client watches."""
         if self._until < 0:
             return
         if self._clock() > self._until:

@@ -192,7 +192,7 @@ def _tokens(
 def _tracked(
     table: SequenceTable, indices: Indices, ends: Ints
 ) -> tuple[tuple[RowCounts, ...], tuple[RowTokens, ...]]:
-    """Return what penalties and logits processors need, for the sequences for which the executor lacks it.
+    """Return the token counts and tokens that penalties and logits processors need, for sequences whose tokens the executor does not know.
 
     From then on, the executor itself tracks the tokens that it samples.
 

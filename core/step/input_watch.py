@@ -20,7 +20,7 @@ HOST_FIELDS = ("positions", "query_lens", "kv_lens", "slots", "rows")
 
 
 class InputWatch:
-    """Copies the inputs of a step; later tells whether they were written to. Takes a few microseconds in all.
+    """Copies the inputs of a step; later reports whether they were written to. Takes a few microseconds in all.
 
     Args:
         batch: inputs of the step.

@@ -125,7 +125,7 @@ class StepReader:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
         except (msgspec.DecodeError, ValueError) as error:
             raise ConfigError(
-                f"{path} is no recording of steps: {error}. `--record-steps` writes one"
+                f"{path} is not a recording of steps: {error}. `--record-steps` writes one"
             ) from error
 
     def steps(self) -> Iterator[RecordedStep]:

@@ -85,7 +85,7 @@ class AttentionBackendTests(TensorTests):
     def test_long_sequences_are_attended_to_completely(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
-        """Each token attends to few others, wherever they are, so a result lacks none of them unnoticed."""
+        """Each token attends to few others at any distance, so a result without one of them is clearly wrong."""
         spec = make_layer(head_dim=head_dim, scale=1.0)
         skip_unsupported(backend, AttentionCase(spec, LONG, 16, dtype, device)).check(
             backend, TOLERANCES_OF_LARGE_SCORES[dtype]
@@ -94,7 +94,7 @@ class AttentionBackendTests(TensorTests):
     def test_thousands_of_tokens_are_attended_to(
         self, backend: type[AttentionBackend], dtype: torch.dtype, device: str, head_dim: int
     ) -> None:
-        """A sequence of 4,501 tokens lacks none of them, as in shorter ones."""
+        """Each token of a sequence of 4,501 attends to all tokens before it, as in shorter sequences."""
         spec = make_layer(head_dim=head_dim, num_heads=2, num_kv_heads=1, scale=1.0)
         skip_unsupported(backend, AttentionCase(spec, VERY_LONG, 16, dtype, device)).check(
             backend, TOLERANCES_OF_LARGE_SCORES[dtype]

@@ -127,7 +127,7 @@ class RequestFieldTests:
 
 
 def answer(field: RequestField, value: Any) -> Any:
-    """Return what a field, named "field", makes of a JSON value, as the API calls it.
+    """Return a field's plain data for a JSON value. Calls the field as the API does, with the name "field".
 
     Raises:
         ValueError, RequestError: the value is refused. Any other exception is a fault of the field.
@@ -146,7 +146,7 @@ def refusal(field: RequestField, value: Any) -> ValueError | RequestError | None
 
 
 def outcome(field: RequestField, value: Any) -> object:
-    """Return what a field makes of a JSON value: the plain data, or the text of the error."""
+    """Return a field's plain data for a JSON value, or the text of its error."""
     try:
         return answer(field, value)
     except (ValueError, RequestError) as error:

@@ -171,7 +171,7 @@ class ResponseStoreTests(StoreTests[ResponseStore]):
 
     @on_a_loop
     async def test_many_responses_are_found_and_purged(self, open_large: Open, tmp_path: Path) -> None:
-        """`unfinished` returns 150 responses, and `purge` removes as many conversations."""
+        """`unfinished` returns 150 responses, and `purge` removes 150 conversations."""
         async with opened(open_large, tmp_path) as store:
             names = [f"resp_{number:03}" for number in range(MANY)]
             for name in names:

@@ -38,7 +38,7 @@ class RouterTests:
     def test_the_choice_is_one_of_the_engines(self, router: Router) -> None:
         for request, replicas in example_choices():
             found = router.choose(request, replicas)
-            assert any(found is replica for replica in replicas), f"{found!r} is none of {replicas}"
+            assert any(found is replica for replica in replicas), f"{found!r} is not one of {replicas}"
 
     def test_missing_engines_are_not_chosen(self, router: Router) -> None:
         """The numbers of the engines have gaps while some are being restarted."""
@@ -47,7 +47,7 @@ class RouterTests:
         for i in range(200):
             left = sorted(rng.sample(views, rng.randrange(2, 7)), key=lambda view: view.index)
             found = router.choose(RoutedRequest(100, tenant=f"t{i % 9}"), left)
-            assert any(found is replica for replica in left), f"{found!r} is none of {left}"
+            assert any(found is replica for replica in left), f"{found!r} is not one of {left}"
 
     def test_engines_not_measured_yet_are_no_fault(self, router: Router) -> None:
         """At the start no engine has a speed; later one that was restarted has none."""

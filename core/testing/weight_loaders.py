@@ -279,7 +279,7 @@ def example_tensors(dtypes: Sequence[str]) -> dict[str, torch.Tensor]:
     for dtype in dtypes:
         for i, shape in enumerate(SHAPES):
             kind = torch_dtype(dtype)
-            assert kind is not None, f"{dtype!r} is no dtype of torch"
+            assert kind is not None, f"{dtype!r} is not a dtype of torch"
             size = math.prod(shape) * kind.itemsize
             bits = torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator)
             tensors[f"model.layers.{i}.self_attn.{dtype}_proj.weight"] = bits.view(kind).reshape(shape)
@@ -300,7 +300,7 @@ def saved_in(folder: Path, save: Save, tensors: Tensors) -> Path:
 
 
 def guard_of(loader: type[WeightLoader], folder: Path) -> LoaderGuard:
-    """Return what runs the code of a loader under test."""
+    """Return the guard that runs the code of a loader under test."""
     path = f"{loader.__module__}:{loader.__qualname__}"
     entry = Entry("weight_loader", loader.__name__, path, "tested", "tested", "")
     return LoaderGuard(entry, ComponentCalls(entry), str(folder))

@@ -1,4 +1,4 @@
-"""Adapter of GPT-Neo, whose layers attend to all tokens before them and to a local window by turns."""
+"""Adapter of GPT-Neo, whose layers alternate between attention to all earlier tokens and to a local window."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Scratch:
 
 
 def enlarged(num_bytes: int, wanted: int) -> int:
-    """Return the size of the buffer that replaces one of `num_bytes`, because `wanted` bytes are needed."""
+    """Return the size of a new buffer that holds `wanted` bytes, and replaces one of `num_bytes`."""
     return max(wanted, 2 * num_bytes)
 
 

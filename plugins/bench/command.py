@@ -93,7 +93,7 @@ def _no_num_prompts(ctx: click.Context, param: click.Parameter, value: str | Non
     "objectives",
     multiple=True,
     metavar="METRIC=MS",
-    help="Count the requests a second that meet this objective, and all others given: ttft, tpot (mean time between "
+    help="Count the requests per second that meet this objective and all other given ones: ttft, tpot (mean time between "
     "tokens) or e2e, in milliseconds. Repeatable.",
 )
 @click.option("--model", metavar="NAME", help="Model to request.  [default: the first of /v1/models]")

@@ -45,7 +45,7 @@ def poisson(rng: random.Random, rate: float, seconds: float) -> list[float]:
         times.append(now)
         if len(times) > MAX_REQUESTS:
             raise BenchError(
-                f"--rate {rate:g} for --duration {seconds:g} are more than {MAX_REQUESTS:,} requests; lower one of them"
+                f"--rate {rate:g} for --duration {seconds:g} make more than {MAX_REQUESTS:,} requests; lower one of them"
             )
         now += rng.expovariate(rate)
     return times or [0.0]
@@ -54,7 +54,7 @@ def poisson(rng: random.Random, rate: float, seconds: float) -> list[float]:
 def at_rate(
     workload: Workload, prompts: PromptSource, seed: str, rate: float, seconds: float
 ) -> list[Planned]:
-    """Return conversations of a workload that begin at random times, `rate` a second, for so many seconds."""
+    """Return conversations of a workload that begin at random times, `rate` a second, for `seconds` seconds."""
     rng = random.Random(seed)
     times = poisson(rng, rate, seconds)
     conversations = draw_conversations(replace(workload, requests=len(times)), prompts, rng)

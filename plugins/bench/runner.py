@@ -79,7 +79,7 @@ async def run_workload(client: CompletionClient, workload: Workload, prompts: Pr
 
 
 def draw_conversations(workload: Workload, prompts: PromptSource, rng: random.Random) -> list[Conversation]:
-    """Return the random prompts of all requests of a workload, which share their beginning if it says so."""
+    """Return the random prompts of all requests of a workload, which start with the same tokens if `workload.shared` is above 0."""
     shared = [prompts.draw(rng, workload.shared)] if workload.shared else []
     drawn = [
         [[prompts.draw(rng, workload.prompt)] for _ in range(workload.turns)]

@@ -83,7 +83,7 @@ def _strip(meter: Meter, text: str, characters: Any = None) -> None:
 
 def _join(meter: Meter, separator: str, values: Any) -> None:
     if not isinstance(values, str | list | tuple | dict):
-        raise LimitError("joins what is no list; put it into a list by the filter `list` first")
+        raise LimitError("joins what is not a list; put it into a list by the filter `list` first")
     allow_joined(meter, separator, values)
 
 

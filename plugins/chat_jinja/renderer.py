@@ -142,7 +142,7 @@ def _characters(text: str) -> str:
             text.encode()
         except UnicodeEncodeError as error:
             raise LimitError(
-                f"puts out U+{ord(text[error.start]):04X}, half of a surrogate pair, which is no character"
+                f"puts out U+{ord(text[error.start]):04X}, half of a surrogate pair, which is not a character"
             ) from error
     return text
 

@@ -178,4 +178,4 @@ def _finite(text: str) -> float:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON, or none that Python has")
+    raise ValueError(f"{text} is not a JSON number, or is one that Python does not have")

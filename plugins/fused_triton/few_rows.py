@@ -50,7 +50,7 @@ def choose_cut(num_outputs: int, num_inputs: int) -> Cut:
     """Return how a product with a weight [num_outputs, num_inputs] is cut.
 
     More outputs of a program let it use an input more often. Fewer make more programs, of which each of about 130
-    multiprocessors should have several. So the inputs never have to be split among programs. Where there are many
+    multiprocessors should have several. So the inputs never have to be split among programs. If there are many
     programs, longer blocks of inputs were up to 3 % faster on an H200, and more outputs were not.
     """
     most = 2 * MAX_BLOCK_IN if num_outputs >= MANY_OUTPUTS else MAX_BLOCK_IN

@@ -63,7 +63,7 @@ def fewest_rows(most: int) -> int:
 
 
 def can_tile(weight: torch.Tensor) -> bool:
-    """Return whether the kernel can compute products with a weight: on a GPU of `ARCHITECTURE`, in 16 bits."""
+    """Return whether the kernel can compute products with a weight. It needs 16-bit weights and a GPU of `ARCHITECTURE`."""
     if weight.dtype not in DTYPES or weight.device.type != "cuda":
         return False
     return torch.cuda.get_device_capability(weight.device)[0] == ARCHITECTURE

@@ -98,7 +98,7 @@ def _step(value: Any, place: str) -> Fraction:
         raise refused(
             place,
             "multipleOf",
-            f"{value!r} is no exact double, so that validators find multiples of it that they reject; "
+            f"{value!r} is not an exact double, so that validators find multiples of it that they reject; "
             "use an integer in smaller units, or a string with a pattern",
         )
     return step

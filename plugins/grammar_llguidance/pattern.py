@@ -190,7 +190,7 @@ def _is_anchor(item: tuple[Any, Any], *kinds: Any) -> bool:
 
 def _char(code: int) -> str:
     if _SURROGATES[0] <= code <= _SURROGATES[1]:
-        raise PatternError("half of a surrogate pair is no character")
+        raise PatternError("half of a surrogate pair is not a character")
     char = chr(code)
     return char if char.isalnum() and char.isascii() else f"\\x{{{code:X}}}"
 

@@ -276,7 +276,7 @@ def _types(named: Any, place: str) -> Any:
     listed = named if isinstance(named, list) else [named]
     for name in listed:
         if not isinstance(name, str) or name not in known:
-            raise refused(place, "type", f"{name!r} is no type; types are {', '.join(sorted(known))}")
+            raise refused(place, "type", f"{name!r} is not a type; types are {', '.join(sorted(known))}")
     if isinstance(named, str):
         return named
     # "number" includes "integer".

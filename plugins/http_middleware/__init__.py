@@ -15,5 +15,5 @@ def register_middleware(register: Register) -> None:
     register(
         "gzip",
         "llmfw.plugins.http_middleware.gzip:Gzip",
-        summary="compresses replies that are no streams",
+        summary="compresses replies that are not streams",
     )

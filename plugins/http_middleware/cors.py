@@ -133,7 +133,7 @@ def _checked_origin(origin: str) -> str:
     """Return an origin in lower case.
 
     Raises:
-        ConfigError: the text is no origin.
+        ConfigError: the text is not an origin.
     """
     try:
         parts = urlsplit(origin)
@@ -142,7 +142,7 @@ def _checked_origin(origin: str) -> str:
         is_origin = False
     if not is_origin or "@" in origin or "*" in origin or not parts.scheme or not origin.isascii():
         raise ConfigError(
-            f"middleware.cors.origins has {origin!r}, which is no origin; write it as browsers do, "
+            f"middleware.cors.origins has {origin!r}, which is not an origin; write it as browsers do, "
             'such as "https://app.example.com", or "*" alone for any'
         )
     return origin.lower()

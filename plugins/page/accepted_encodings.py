@@ -10,7 +10,7 @@ def accepts_gzip(header: str) -> bool:
 
 
 def _weight(part: str) -> tuple[str, float]:
-    """Return the coding and the weight of a part such as "gzip;q=0.5"; a weight that is no number is 0."""
+    """Return the coding and the weight of a part such as "gzip;q=0.5"; a weight that is not a number is 0."""
     coding, _, parameter = part.partition(";")
     name, _, value = parameter.partition("=")
     if not parameter.strip():

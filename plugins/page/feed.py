@@ -1,4 +1,4 @@
-"""The frames of the view Watch: the engine's figures and its last steps, ten times a second at most, whoever watches."""
+"""The frames of the view Watch: the engine's figures and its last steps, at most ten times a second for all clients together."""
 
 from __future__ import annotations
 

@@ -139,5 +139,5 @@ def _targets(read: Settings, group: Mapping[str, Any]) -> tuple[str, ...]:
         try:
             regex.compile(target.removeprefix("re:"))
         except regex.error as error:
-            raise read.refusal("targets", f"{target!r:.80} is no regular expression") from error
+            raise read.refusal("targets", f"{target!r:.80} is not a regular expression") from error
     return tuple(found)

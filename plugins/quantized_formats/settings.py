@@ -23,10 +23,10 @@ class Settings:
         self._where = where
 
     def one_of(self, key: str, choices: Sequence[ValueT], default: ValueT | None = None) -> ValueT:
-        """Return a setting that has one of some values.
+        """Return a setting whose value must be one of the choices.
 
         Args:
-            default: value if the setting is missing or null; None: it must be there, unless None is among the choices.
+            default: value if the setting is missing or null; None: the setting is required, unless None is one of the choices.
 
         Raises:
             ModelError: the setting has another value.
@@ -58,7 +58,7 @@ class Settings:
         """Return the numbers of outputs and inputs of a block; None if the setting is missing or null.
 
         Raises:
-            ModelError: it is no pair of positive integers.
+            ModelError: it is not a pair of positive integers.
         """
         found = self._given.get(key)
         if found is None:
@@ -68,7 +68,7 @@ class Settings:
         return found[0], found[1]
 
     def refuse(self, *keys: str) -> None:
-        """Raise ModelError if one of some settings is given, and is neither null, false nor empty."""
+        """Raise ModelError if any of the settings is given with a value other than null, false or empty."""
         for key in keys:
             if self._given.get(key):
                 raise self.refusal(key, "llmfw does not compute this")

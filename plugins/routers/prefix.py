@@ -10,9 +10,9 @@ from llmfw.core import ReplicaView, RoutedRequest, Router
 class Prefix(Router):
     """Chooses the least (queued uncached tokens + 2 x own uncached tokens) / prefill speed, in seconds.
 
-    The request's own tokens count twice, since computing them anew also takes room in a cache and time from later requests. In a
-    model of four engines near their capacity that gave shorter waits than counting them once, and much shorter ones than rules
-    with thresholds.
+    The request's own tokens count twice, since computing them again also takes room in a cache and time from later requests. In a
+    simulation of four engines near their capacity, counting them twice gave shorter waits than counting them once, and much
+    shorter waits than rules with thresholds.
     """
 
     needs_matches = True

@@ -8,7 +8,7 @@ from llmfw.core import ReplicaView, RoutedRequest, Router
 
 
 class RoundRobin(Router):
-    """Chooses the engine that was not chosen for the longest time. For comparisons, and requests that are all alike."""
+    """Chooses the engine that was chosen least recently. For comparisons, and for requests that are all alike."""
 
     def choose(self, request: RoutedRequest, replicas: Sequence[ReplicaView]) -> ReplicaView:
         return min(replicas, key=lambda replica: replica.last_chosen)

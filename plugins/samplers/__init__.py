@@ -62,5 +62,5 @@ def register_request_fields(register: Register) -> None:
     register(
         "dry_sequence_breakers",
         "llmfw.plugins.samplers.fields:DRYSequenceBreakers",
-        summary="texts at which a repetition that dry penalizes begins anew",
+        summary="texts at which a repetition that dry penalizes starts again",
     )

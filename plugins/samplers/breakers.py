@@ -1,4 +1,4 @@
-"""Finds the tokens at which repetitions begin anew: those whose text has one of some texts in it."""
+"""Finds the tokens at which repetitions start again: those whose text contains one of the breakers."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Breakers:
         self.default = self._make([text for text in DEFAULT if len(self._tokens_with(text.encode()))])
 
     def mask(self, texts: Sequence[str]) -> torch.Tensor:
-        """Return whether each token's text has one of some texts in it, on the device: [vocab].
+        """Return whether each token's text contains one of the breakers, on the device: [vocab].
 
         Raises:
-            RequestError: no token has one of the texts, so that it would have no effect.
+            RequestError: no token contains one of the texts, so that text would have no effect.
         """
         key = tuple(sorted(set(texts)))
         found = self._masks.get(key)

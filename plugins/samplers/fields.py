@@ -57,7 +57,7 @@ class DRYPenaltyLastN(RequestField):
 
 
 class DRYSequenceBreakers(RequestField):
-    """Texts at which a repetition begins anew. By default a line break, ":", a quotation mark and "*".
+    """Texts at which a repetition starts again. By default a line break, ":", a quotation mark and "*".
 
     A list of texts, or that list as JSON text, as text-generation-webui takes it.
     """

@@ -48,7 +48,7 @@ class OtelTraces(RequestObserver):
     options: Options
 
     def __init__(self, options: Options, exporter: SpanExporter | None = None) -> None:
-        """Prepare the observer. Raise ConfigError for an endpoint that is no URL of HTTP.
+        """Prepare the observer. Raise ConfigError for an endpoint that is not a URL of HTTP.
 
         Args:
             exporter: sends the spans; None: as the options say.

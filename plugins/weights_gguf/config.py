@@ -1,4 +1,4 @@
-"""Makes the config of a model of a GGUF file's metadata: as transformers does, and what it leaves out."""
+"""Makes a model's config from the metadata of a GGUF file. Adds fields that transformers' own conversion leaves out."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from llmfw.core import ModelError, StoredTensor, WeightLoader
 
-from .convert import convert
+from .convert_metadata import convert
 from .header import Header, TensorEntry
 from .served_files import architecture_of, checked_header
 

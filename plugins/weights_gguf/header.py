@@ -66,7 +66,7 @@ def read_header(file: Path) -> Header:
     """Read the header of a file.
 
     Raises:
-        ModelError: the file cannot be read, is no GGUF file of version 2 or 3, or is damaged.
+        ModelError: the file cannot be read, is not a GGUF file of version 2 or 3, or is damaged.
     """
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as view:
@@ -74,7 +74,7 @@ def read_header(file: Path) -> Header:
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror or error}") from error
     except _DamageError as error:
-        raise ModelError(f"{file} is no GGUF file that can be read: {error}; download it again") from error
+        raise ModelError(f"{file} is not a GGUF file that can be read: {error}; download it again") from error
     except ValueError as error:  # an empty file cannot be mapped
         raise ModelError(f"{file} is empty; download it again") from error
 

@@ -70,7 +70,7 @@ def _is_older(file: Path) -> bool:
 
 
 def _mapped(file: Path) -> dict[str, Any]:
-    """Return what a file holds, mapped into memory. Raises ModelError if it cannot be read."""
+    """Return the contents of a file, mapped into memory. Raises ModelError if it cannot be read."""
     try:
         found: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch raises many classes for damaged files

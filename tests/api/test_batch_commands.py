@@ -191,8 +191,8 @@ def test_the_endpoint_comes_from_the_first_line(tmp_path: Path, url: str) -> Non
             "--endpoint is '/v1/moderations'; batches are for /v1/chat/completions,",
         ),
         (["--endpoint", "embeddings"], "--endpoint is 'embeddings', and the first line of "),
-        (["--window", "25"], "'25' is no time; write a number of s, m, h or d up to 30d"),
-        (["--window", "31d"], "'31d' is no time"),
+        (["--window", "25"], "'25' is not a time; write a number of s, m, h or d up to 30d"),
+        (["--window", "31d"], "'31d' is not a time"),
     ],
 )
 def test_a_wrong_option_is_refused_before_uploading(mixed: Path, options: list[str], message: str) -> None:

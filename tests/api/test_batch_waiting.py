@@ -199,7 +199,7 @@ def test_a_file_without_requests_is_a_usage_error(tmp_path: Path, content: str) 
     (tmp_path / "in.jsonl").write_text(content)
     result = llmfw("submit", str(tmp_path / "in.jsonl"), "--url", "http://127.0.0.1:9")
     assert result.exit_code == 2
-    assert "is no request of a batch" in result.stderr
+    assert "is not a request of a batch" in result.stderr
 
 
 def test_an_interrupted_download_keeps_the_old_file(tmp_path: Path) -> None:

@@ -367,9 +367,9 @@ def test_cors_does_not_open_the_server(tmp_path: Any) -> None:
     [
         ("none", {ORIGINS: '["*"]'}, "no middleware 'cors' is chosen"),
         ("cors", {}, "cors allows no origin"),
-        ("cors", {ORIGINS: '["https://a.example/x"]'}, "is no origin"),
-        ("cors", {ORIGINS: '["*", "https://a.example"]'}, "is no origin"),
-        ("cors", {ORIGINS: '["null"]'}, "is no origin"),
+        ("cors", {ORIGINS: '["https://a.example/x"]'}, "is not an origin"),
+        ("cors", {ORIGINS: '["*", "https://a.example"]'}, "is not an origin"),
+        ("cors", {ORIGINS: '["null"]'}, "is not an origin"),
         ("gzip,cors", {ORIGINS: '["*"]'}, "write 'cors' first"),
         ("gzip,gzip", {}, "named twice"),
         ("gzi", {}, "unknown middleware 'gzi'"),

@@ -97,7 +97,7 @@ def test_a_route_without_a_scope_needs_no_key(tmp_path: Path) -> None:
     [
         ("posted", "only GET routes may"),
         ("Both", "only GET routes may"),
-        ("named", "paths with parameters may not"),
+        ("named", "a path with parameters must need one"),
         ("administrative", "routes below /admin are for administrators"),
     ],
 )
@@ -122,8 +122,8 @@ def test_without_a_home_route_browsers_get_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
-        (("home", "other_home"), "/own/home and /own/other are both what browsers get at /"),
-        (("keyed_home",), "/own/keyed-home is what browsers get at /, and needs a key"),
+        (("home", "other_home"), "/own/home and /own/other are both declared as the home page"),
+        (("keyed_home",), "/own/keyed-home is declared as the home page, and needs a key"),
     ],
 )
 def test_unclear_home_routes_are_refused(names: tuple[str, ...], reason: str) -> None:

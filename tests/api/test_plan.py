@@ -238,7 +238,7 @@ def test_weights_of_images_are_counted_and_noted(tmp_path):
 def test_an_unknown_device_is_a_usage_error(llama_8b, device):
     result = run(llama_8b, "--device", device)
     assert result.exit_code == 2
-    assert f"{device!r} is none of {', '.join(DEVICES)}, nor NAME=GiB" in result.output
+    assert f"{device!r} is neither one of {', '.join(DEVICES)} nor NAME=GiB" in result.output
 
 
 def test_a_context_past_the_models_is_an_error(llama_8b):
@@ -265,7 +265,7 @@ def test_an_incomplete_config_is_an_error(tmp_path, config, reason):
 def test_an_invalid_weight_file_is_an_error(llama_8b, tmp_path):
     (tmp_path / "config.json").write_bytes((llama_8b / "config.json").read_bytes())
     (tmp_path / "model.safetensors").write_bytes(b"\x10" + bytes(30))
-    with pytest.raises(ModelError, match="is no safetensors file"):
+    with pytest.raises(ModelError, match="is not a safetensors file"):
         weight_bytes(read_numbers(tmp_path), "bfloat16")
 
 

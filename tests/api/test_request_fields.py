@@ -201,7 +201,7 @@ def test_the_openapi_document_shows_fields(fielded: Served) -> None:
         ("a/twice,b/twice", "lpm", "several request fields are named 'twice': a/twice, b/twice"),
         ("temperature", "lpm", "has the name of a field of the API"),
         ("best_of", "lpm", "has the name of a field of the API"),
-        ("two-words", "lpm", "is no name of a field"),
+        ("two-words", "lpm", "is not a name of a field"),
         ("typeless", "lpm", "has no value_type; set it"),
         ("none", "lost", "needs the request field 'spede': unknown request field 'spede'"),
     ],

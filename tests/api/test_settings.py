@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from llmfw.api.settings.options import setting_options
+from llmfw.core.base.allowed_values import choices_of
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.setting import declared
-from llmfw.core.base.values import choices_of
 from llmfw.core.interfaces.kv_dtype_names import KV_DTYPE_BYTES
 
 UNSET = {each.field: each.setting.unset for each in declared(EngineConfig)}

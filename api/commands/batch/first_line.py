@@ -29,7 +29,7 @@ def endpoint_of(path: Path) -> str:
             raise TypeError
     except (ValueError, LookupError, TypeError, RecursionError):
         raise click.UsageError(
-            f"the first line of {str(path)!r} is no request of a batch: "
+            f"the first line of {str(path)!r} is not a request of a batch: "
             '{"custom_id": …, "method": "POST", "url": "/v1/chat/completions", "body": {…}}'
         ) from None
     return _with_v1(url)

@@ -39,7 +39,7 @@ def _checked_window(ctx: click.Context, param: click.Parameter, value: str) -> s
         window_seconds(value)
     except RequestError:
         raise click.BadParameter(
-            f"{value!r} is no time; write a number of s, m, h or d up to 30d, as in 24h", ctx, param
+            f"{value!r} is not a time; write a number of s, m, h or d up to 30d, as in 24h", ctx, param
         ) from None
     return value
 

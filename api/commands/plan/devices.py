@@ -37,7 +37,7 @@ class DeviceType(click.ParamType[Device, str | Device]):
         found = _OWN.fullmatch(value)
         if found is None or not float(found[2]):
             names = ", ".join(DEVICES)
-            self.fail(f"{value!r} is none of {names}, nor NAME=GiB, as in mine=24", param, ctx)
+            self.fail(f"{value!r} is neither one of {names} nor NAME=GiB, as in mine=24", param, ctx)
         return Device(found[1], int(float(found[2]) * GIB))
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:

@@ -215,7 +215,7 @@ def _dtype(config: Mapping[str, Any], notes: list[str]) -> str:
     found = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
     if found in DTYPE_BYTES:
         return found
-    notes.append(f"Its dtype {found!r} is none that llmfw serves in; float32 is assumed.")
+    notes.append(f"llmfw does not serve in its dtype {found!r}; float32 is assumed.")
     return "float32"
 
 
@@ -302,7 +302,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
             if name != "__metadata__":
                 yield about["dtype"], about["shape"]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ModelError(f"{path} is no safetensors file: {error}") from error
+        raise ModelError(f"{path} is not a safetensors file: {error}") from error
 
 
 def _count(folder: Path, program: str, *arguments: str) -> list[list[int]]:

@@ -144,7 +144,7 @@ def _same_name(plugins: Plugins, kind: Kind, names: PackageNames) -> str | None:
     for entry in entries:
         if entry.name == names.registered(kind) and entry.distribution != names.distribution:
             return (
-                f"Note: the {kind.spoken} {entry.full_name} has that name, too. Where both are installed, write "
+                f"Note: the {kind.spoken} {entry.full_name} has that name, too. If both are installed, write "
                 f"{names.component}/{names.registered(kind)} for yours."
             )
     return None

@@ -145,7 +145,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind(
             "router",
-            "each tenant's requests to one engine, unless that has much more to do",
+            "each tenant's requests to one engine, unless that engine is much busier",
             "llmfw serve --replicas 2 --router {name}",
             "Router",
         ),

@@ -65,7 +65,7 @@ def _checked(found: object, replicas: Sequence[ReplicaView]) -> ReplicaView:
         if found is replica:
             return replica
     kind = type(found).__name__
-    raise WrongAnswerError(f"choose() returned a {kind} that is none of the {len(replicas)} engines")
+    raise WrongAnswerError(f"choose() returned a {kind} that is not one of the {len(replicas)} engines")
 
 
 def build_router(registry: Registry, name: str, options: Mapping[str, OptionValue]) -> IsolatedRouter:

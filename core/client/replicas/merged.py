@@ -27,7 +27,7 @@ def merged_info(infos: Sequence[EngineInfo]) -> EngineInfo:
     for index, info in enumerate(infos):
         if differing := _differing(_shared(first), _shared(info)):
             raise EngineError(
-                f"engine 0 and engine {index} are not alike: {'; '.join(differing)}; all engines of a server must be"
+                f"engine 0 and engine {index} are not alike: {'; '.join(differing)}; all engines of a server must be alike"
             )
     return msgspec.structs.replace(
         first,
@@ -38,7 +38,7 @@ def merged_info(infos: Sequence[EngineInfo]) -> EngineInfo:
 
 
 def _shared(info: EngineInfo) -> EngineInfo:
-    """Return what has to be the same in all engines. Each may have a device of its own of the same type."""
+    """Return the properties that all engines must share. Each engine may have a device of its own, of the same type."""
     return msgspec.structs.replace(essence_of(info), device=info.device.partition(":")[0])
 
 

@@ -86,7 +86,7 @@ class PoolCommands:
             case ViewSteps() | LoadAdapter() | UnloadAdapter():
                 what = "the batch step by step" if isinstance(command, ViewSteps) else "adapters"
                 raise RequestError(
-                    f"this server has {len(self._replicas)} engines, and {what} can be had with one; leave out --replicas",
+                    f"this server has {len(self._replicas)} engines, and {what} needs a server with one; leave out --replicas",
                     code="unsupported_operation",
                 )
             case _:
@@ -125,10 +125,12 @@ class PoolCommands:
         for index, pin_id in self._pins.take(command.id).items():
             try:
                 pins += (await self._each([index], UnpinPrefix(pin_id), PinInfo)).values()
-            except NotFoundError:  # the engine has been restarted, or the time is over there
+            except NotFoundError:  # the engine has been restarted, or the pin has expired there
                 continue
         if not pins:
-            raise NotFoundError(f"no prefix is pinned as {command.id!r}; its time may be over", param="id")
+            raise NotFoundError(
+                f"no prefix is pinned as {command.id!r}; the pin may have expired", param="id"
+            )
         return PinInfo(command.id, pins[0].num_tokens, min(pin.num_cached for pin in pins), 0.0)
 
     async def _trace(self, command: GetTrace) -> RequestTrace:
@@ -154,7 +156,7 @@ class PoolCommands:
         if running or waiting:
             raise RequestError(
                 f"{running} requests run and {waiting} wait; the whole cache can be emptied once they have ended: try again "
-                "then, or use POST /admin/cache/flush, which leaves what they hold",
+                "then, or use POST /admin/cache/flush, which keeps what they hold",
                 code="requests_running",
             )
 

@@ -35,15 +35,15 @@ class PoolPins:
             NotFoundError: there is no such pin.
         """
         if id not in self._ids:
-            raise NotFoundError(f"no prefix is pinned as {id!r}; its time may be over", param="id")
+            raise NotFoundError(f"no prefix is pinned as {id!r}; the pin may have expired", param="id")
         return self._ids.pop(id)
 
     def of(self, views: Mapping[int, CacheView], *, are_all: bool) -> list[PinInfo]:
         """Return the pins that the engines still hold.
 
         Args:
-            are_all: whether `views` has all engines. The pins that none of these holds are then forgotten: their time is
-                over, or the engines that held them have ended.
+            are_all: whether `views` has all engines. If so, forgets the pins that no engine holds: they have expired, or
+                their engines have ended.
         """
         held = {(index, pin.id): pin for index, view in views.items() for pin in view.pins}
         found = []

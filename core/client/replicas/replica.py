@@ -16,7 +16,8 @@ from ..supervisor import SupervisedEngineClient
 from .replica_load import ReplicaLoad
 
 PATIENCE_S = 2.0
-"""Seconds to wait for the statistics of an engine, which may be in a long step or hang. The others' must not wait for it."""
+"""Seconds to wait for the statistics of an engine, which may be in a long step or hang. Those of other engines must not
+wait for it."""
 
 
 @dataclass(eq=False, slots=True)

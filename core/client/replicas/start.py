@@ -40,7 +40,7 @@ def engine_client(
         return SupervisedEngineClient(partial(new_life, engine), policy)
     if engine.adapters or engine.max_adapters:
         raise ConfigError(
-            f"--replicas is {count}, and adapters (--adapter, --max-adapters) are served by one engine alone; leave one of "
+            f"--replicas is {count}, and adapters (--adapter, --max-adapters) work with one engine only; leave one of "
             "them out"
         )
     router = build_router(registry, server.router, server.options)

@@ -69,7 +69,7 @@ class AdapterTable:
         self._of_request: dict[str, Resident] = {}
 
     def __iter__(self) -> Iterator[Resident]:
-        """Yield the adapters, those that take requests first, by name."""
+        """Yield the adapters: first those that take requests, by name."""
         yield from (self._ready[name] for name in sorted(self._ready))
         yield from self._leaving
 

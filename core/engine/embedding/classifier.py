@@ -129,7 +129,7 @@ class Classifier:
 
 
 def activation_of(model: str, config: Any) -> str:
-    """Return what turns logits into scores, from the model's config.
+    """Return the name of the function that turns logits into scores, from the model's config.
 
     sentence-transformers' own setting counts first. Otherwise, a single label and independent labels have
     sigmoid, as in its CrossEncoder; labels that exclude each other have softmax; a regression has none.
@@ -160,7 +160,7 @@ def activation_of(model: str, config: Any) -> str:
 
 
 def _class_for(model: str, hf_config: Any) -> Any:
-    """Return transformers' class for a model with its head; raise ModelError if it is no encoder with one."""
+    """Return transformers' class for a model with its head; raise ModelError if it is not an encoder with one."""
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(f"model {model!r} is an encoder-decoder; llmfw classifies with encoders")
     if type(hf_config) not in AutoModelForSequenceClassification._model_mapping:

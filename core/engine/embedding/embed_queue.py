@@ -70,7 +70,7 @@ class EmbedQueue:
 
         Args:
             waiting: lane to take the prompts from.
-            beside: prompts that are in the batch already.
+            beside: prompts that are already in the batch.
             limits: limits of the added prompts.
         """
         window = waiting.window(self._window_tokens) if limits.places else []

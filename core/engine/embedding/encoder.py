@@ -105,7 +105,7 @@ class Encoder:
         Args:
             prompts: token ids of each prompt, at least one; similar lengths need the least padding.
             dimensions: number of dimensions of each prompt's vector; None: all.
-            types: not used: texts that are embedded are no pairs.
+            types: not used: texts that are embedded are not pairs.
         """
         ids, mask = padded(prompts)
         device = self.module.device
@@ -115,7 +115,7 @@ class Encoder:
 
 
 def _class_for(model: str, hf_config: Any) -> Any:
-    """Return transformers' class for a model without a head; raise ModelError if it is no encoder of text."""
+    """Return transformers' class for a model without a head; raise ModelError if it is not an encoder of text."""
     if getattr(hf_config, "is_encoder_decoder", False):
         raise ModelError(f"model {model!r} is an encoder-decoder; llmfw embeds with encoders")
     if (inputs := inputs_of(hf_config)) and "text" not in inputs:

@@ -89,7 +89,7 @@ def prompt_names(model: str) -> tuple[str, ...]:
     """Return the names of the prompts that config_sentence_transformers.json has, without empty ones.
 
     Raises:
-        ModelError: the file is no JSON object, or its prompts are none.
+        ModelError: the file is not a JSON object, or its prompts are not texts.
     """
     content = _read(model, "config_sentence_transformers.json")
     prompts = content.get("prompts") or {} if isinstance(content, dict) else content or {}

@@ -95,7 +95,7 @@ class Administration:
         if running or waiting:
             raise RequestError(
                 f"{running} requests run and {waiting} wait; the whole cache can be emptied once they have ended: try again "
-                "then, or use POST /admin/cache/flush, which leaves what they hold",
+                "then, or use POST /admin/cache/flush, which keeps what they hold",
                 code="requests_running",
             )
 

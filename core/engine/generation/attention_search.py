@@ -31,7 +31,7 @@ class Try(Protocol[ResultT_co]):
         options: AttentionBackend.Options,
         backend: type[AttentionBackend],
     ) -> ResultT_co | str:
-        """Return what came of it, or the reason why the backend cannot be used.
+        """Return the result, or the reason why the backend cannot be used.
 
         Args:
             part: the part of each step that the backend is for; None: all of it.
@@ -40,12 +40,12 @@ class Try(Protocol[ResultT_co]):
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[ResultT]):
-    """The backends that can be used, and what came of trying them.
+    """The backends that can be used, and the results of trying them.
 
     Attributes:
         decode: backend for single tokens.
         prefill: backend for prompts; equal to `decode` if there is one backend.
-        results: what came of `decode`, and of `prefill` if that is another one.
+        results: results of `decode`, and of `prefill` if that is another one.
     """
 
     decode: Entry
@@ -148,7 +148,7 @@ class AttentionSearch(Generic[ResultT]):
     def _tried(
         self, choice: Choice, entry: Entry, part: Part | None, others: Sequence[Entry]
     ) -> ResultT | None:
-        """Return what came of a backend, or None if it cannot be used; the reason is kept.
+        """Return the result of trying a backend, or None if it cannot be used; the reason is kept.
 
         Args:
             others: backends that an option may be meant for, if this one does not have it.

@@ -43,7 +43,7 @@ from .loops import LoopContext, OverlappedLoop, PlainLoop
 from .named_components import find_components
 from .piece_budget import PieceBudget
 from .planning import Planning, build_planning
-from .recorder import Recorder
+from .request_recorder import RequestRecorder
 from .states import check_states
 from .step_faults import StepFaults
 from .step_log import StepLog
@@ -107,11 +107,11 @@ def build_generation_engine(
         )
 
 
-def _recorder(config: EngineConfig) -> Recorder | None:
+def _recorder(config: EngineConfig) -> RequestRecorder | None:
     """Return the recorder of requests that the config asks for; None: requests are not recorded."""
     if config.record_requests is None:
         return None
-    return Recorder(config.record_requests, config.page_size)
+    return RequestRecorder(config.record_requests, config.page_size)
 
 
 def _step_writer(config: EngineConfig) -> StepWriter | None:

@@ -212,7 +212,7 @@ def plan_memory(
         return _plan(shape, memory, steps, storage, reserve)
 
     def fits(num_pages: int) -> bool:
-        """Return whether a sequence of so many pages fits into the storage, with a page table of that width."""
+        """Return whether a sequence of this number of pages fits into the storage, with a page table of that width."""
         try:
             plan = _plan(shape, memory, steps, storage, reserve + sequences.items(num_pages))
         except ConfigError:

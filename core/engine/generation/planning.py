@@ -13,7 +13,7 @@ from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache, PrefixCache
 from llmfw.core.schedule.cache.radix_cache import RadixCache
 from llmfw.core.schedule.cache.snapshot_cache import SnapshotCache
-from llmfw.core.schedule.cache.snapshots import SnapshotSlots
+from llmfw.core.schedule.cache.snapshot_slots import SnapshotSlots
 from llmfw.core.schedule.decision_log import DecisionLog
 from llmfw.core.schedule.new_token_ratio import NewTokenRatio
 from llmfw.core.schedule.scheduler import Scheduler

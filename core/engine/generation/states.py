@@ -42,7 +42,7 @@ def check_states(config: EngineConfig, model: LoadedModel) -> None:
 def state_storage(model: LoadedModel, capacity: Capacity, device: torch.device) -> StateStorage | None:
     """Allocate the states of all sequences that can run at once, and of snapshots; None if the model keeps none.
 
-    Logs their size, and what such a model does without.
+    Logs the sizes, and which features a model with states lacks.
     """
     if not model.states:
         return None

@@ -1,4 +1,4 @@
-"""Joins the events of several steps to one, so that several tokens share the cost of sending an event to the
+"""Joins the events of several steps into one, so that several tokens share the cost of sending an event to the
 client.
 
 A request's first event, its last event and reports of its place in the queue are never held back.

@@ -52,7 +52,7 @@ class EngineReporter:
         self._told_speed = 0.0
 
     def take(self) -> EngineReport | None:
-        """Return what has changed since the last report; None if there is nothing new."""
+        """Return a report of the changes since the last report; None if nothing has changed."""
         entry = None if self._journal is None else self._journal.take()
         if entry is None and not self._has_new_speed():
             return None

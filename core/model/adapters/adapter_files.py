@@ -119,9 +119,9 @@ def _check_modules(chosen: Collection[str], names: Mapping[str, Any], base: Base
     """Raise ModelError unless the file has tensors of exactly the chosen modules, all of which can be adapted."""
     unknown = sorted(names.keys() - base.sizes.keys() - base.refused.keys())
     if others := [each for each in unknown if each in base.modules]:
-        raise ModelError(f"it adapts {_listed(others)}, which is no linear layer; merge it into its base")
+        raise ModelError(f"it adapts {_listed(others)}, which is not a linear layer; merge it into its base")
     if unknown:
-        raise ModelError(f"it adapts {_listed(unknown)}, which this base has not; serve it with its own base")
+        raise ModelError(f"it adapts {_listed(unknown)}, which this base lacks; serve it with its own base")
     if not chosen:
         raise ModelError("its target_modules name no linear layer of this base; serve it with its own base")
     if refused := sorted(each for each in chosen | names.keys() if each in base.refused):

@@ -28,7 +28,7 @@ class AdapterRoom:
     """Room for adapters.
 
     Attributes:
-        num_slots: number of adapters that have room at once, at least 1.
+        num_slots: number of adapters that fit into memory at once, at least 1.
         max_rank: highest rank of an adapter.
     """
 

@@ -42,7 +42,7 @@ class AdapterSlots:
     Args:
         places: name of each layer that can be adapted → where it is computed.
         base: names and sizes of the model's linear layers.
-        num_slots: number of adapters that have room at once.
+        num_slots: number of adapters that fit into memory at once.
         max_rank: highest rank of an adapter.
         dtype: dtype of the adapters' weights.
         current: the running step's rows, which the adapted layers read.

@@ -39,12 +39,12 @@ class ModulePatterns:
             heads: names of the model's output layers, which "all-linear" leaves out.
 
         Raises:
-            ModelError: a pattern is no regular expression, or takes too long.
+            ModelError: a pattern is not a regular expression, or takes too long.
         """
         try:
             return [name for name in names if not self._is_excluded(name) and self._is_target(name, heads)]
         except regex.error as error:
-            raise ModelError(f"a pattern of its modules is no regular expression: {error}") from error
+            raise ModelError(f"a pattern of its modules is not a regular expression: {error}") from error
         except TimeoutError:
             raise ModelError(_TOO_SLOW) from None
 
@@ -76,14 +76,14 @@ def matching_pattern(patterns: Iterable[str], name: str) -> str | None:
     """Return the first pattern that matches the end of a module's name; None if none does.
 
     Raises:
-        ModelError: a pattern is no regular expression, or takes too long.
+        ModelError: a pattern is not a regular expression, or takes too long.
     """
     try:
         return next(
             (each for each in patterns if regex.match(rf"(.*\.)?({each})$", name, timeout=MATCH_S)), None
         )
     except regex.error as error:
-        raise ModelError(f"a pattern of its modules is no regular expression: {error}") from error
+        raise ModelError(f"a pattern of its modules is not a regular expression: {error}") from error
     except TimeoutError:
         raise ModelError(_TOO_SLOW) from None
 

@@ -68,7 +68,7 @@ class SplitAttention(AttentionBackend):
         return None
 
     def graph_unsupported(self) -> str | None:
-        """Return what the backend for single tokens does: graphs have nothing else."""
+        """Return the answer of the backend for single tokens, because graphs have no other tokens."""
         return self.decode.graph_unsupported()
 
     def plan(self, batch: ForwardBatch) -> None:
@@ -135,7 +135,7 @@ class SplitAttention(AttentionBackend):
 def _single_tokens(batch: ForwardBatch) -> ForwardBatch:
     """Return the single tokens of a step, with copies of its inputs but for the page table.
 
-    A write to one of the other inputs is thus by the backend for prompts. Copies of so few numbers are fast.
+    A write to one of the other inputs is thus by the backend for prompts. A copy of these few numbers is fast.
     """
     some = slice(0, batch.num_single)
     return replace(

@@ -24,7 +24,7 @@ def model_files(model: str) -> Path:
     except Exception as error:  # the library raises many classes, of several other libraries
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise ModelError(
-            f"{model!r} is no folder, and its tokenizer cannot be had from the hub: {reason}; check the id, the network and "
+            f"{model!r} is not a folder, and its tokenizer cannot be had from the hub: {reason}; check the id, the network and "
             f"HF_TOKEN, or download it elsewhere (hf download {model} --local-dir DIR) and give the folder; `llmfw plugins` "
             "lists registered models"
         ) from error

@@ -80,7 +80,7 @@ def parse_json(path: Path) -> Any:
         if _HALF.search(text):
             json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise ModelError(f"{path} has half of a surrogate pair, which is no character: {error}") from error
+        raise ModelError(f"{path} has half of a surrogate pair, which is not a character: {error}") from error
     except (RecursionError, ValueError) as error:
         raise ModelError(f"{path} cannot be read: {unreadable(error)}") from error
     return content

@@ -49,7 +49,7 @@ class StoredFiles:
         return found if isinstance(found, torch.Tensor) else cast("torch.Tensor", found.get_tensor(name))
 
     def _open(self, file: Path) -> dict[str, Any]:
-        """Return what holds each tensor of a file: the file if it is one of safetensors, or the tensor itself."""
+        """Return the source of each tensor of a file, by name: the open safetensors file, or the tensor itself."""
         if file.suffix == ".safetensors":
             opened = self._stack.enter_context(safe_open(file, "pt"))
             return dict.fromkeys(opened.keys(), opened)

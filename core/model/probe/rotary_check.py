@@ -3,7 +3,7 @@
 transformers chooses the frequencies of the kinds `dynamic` and `longrope` by the largest position of a batch. One
 client's answer would then depend on what others send, and stored keys would have other frequencies than new ones.
 `choose_context_length` and `long_rope` prevent that for configs that they understand. This check runs the model, so it
-holds for all.
+covers all other configs, too.
 """
 
 from __future__ import annotations

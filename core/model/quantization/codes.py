@@ -70,9 +70,9 @@ def levels(device: torch.device | None = None) -> torch.Tensor:
 
 
 def nearest_levels(numbers: torch.Tensor) -> torch.Tensor:
-    """Return the 4-bit codes of the levels that are nearest to numbers, as int32; of two, that of the lower level.
+    """Return the 4-bit code of the level nearest to each number, as int32; between two levels, the lower level's code.
 
-    It looks up how many borders lie below a number's cell, and compares it with the one in the cell. This takes a
+    Looks up how many borders are below a number's cell, and compares the number with the border in the cell. This takes a
     seventh of the time of torch.bucketize, which searches among all borders.
 
     Args:

@@ -44,11 +44,11 @@ class StateCache(Cache):  # type: ignore[misc]
         return False
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor | None:
-        """Return a convolution's state; None if the sequences start."""
+        """Return a convolution's state; None in the first step of the sequences."""
         return self._layer.conv_states[state_idx] if self._layer.continues else None
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> torch.Tensor | None:
-        """Return a recurrent state; None if the sequences start."""
+        """Return a recurrent state; None in the first step of the sequences."""
         return self._layer.recurrent_states[state_idx] if self._layer.continues else None
 
     def update_conv_state(

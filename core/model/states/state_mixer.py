@@ -85,7 +85,7 @@ class StateCall:
         return _concatenated(outputs), after
 
     def _cut(self, name: str, value: Any, part: Part) -> Any:
-        """Return what a part of the row sees of an argument."""
+        """Return the slice of an argument for a part of the row."""
         if isinstance(value, tuple):
             return tuple(self._cut(name, each, part) for each in value)
         if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Compares the logits of a model before and after a model adapter has changed it.
 
-Before, transformers' own eager code computes attention. Afterwards, plain float32 code does, with the scale, the window
-and the soft cap that each adapted layer passes on.
+Before the change, transformers' own eager code computes attention. After it, plain float32 code computes attention with
+the scale, the window and the soft cap that each adapted layer passes on.
 """
 
 from __future__ import annotations

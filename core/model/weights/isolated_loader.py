@@ -138,12 +138,14 @@ class IsolatedLoader:
             names = list(names)
             for name in names:
                 if not is_inside(name):
-                    raise WrongReturnError(f"returned {name!r:.80}, which is no name of a file in the folder")
+                    raise WrongReturnError(
+                        f"returned {name!r:.80}, which is not a name of a file in the folder"
+                    )
             paths = sorted(Path(self._guard.path) / name for name in set(names))
             if not paths:
                 raise WrongReturnError("returned no names; the weights depend on at least one file")
             if missing := [path for path in paths if not path.is_file()]:
-                raise WrongReturnError(f"returned {str(missing[0])!r:.200}, which is no file")
+                raise WrongReturnError(f"returned {str(missing[0])!r:.200}, which is not a file")
         return paths
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ def _source_of(entry: Entry, config: EngineConfig, registry: Registry) -> Weight
         if file_format is not None:
             return TransformersSource(config.model, file_format)
         raise ModelError(
-            f"model {config.model!r} is no folder, and {entry.spoken} reads folders: download it (hf download "
+            f"model {config.model!r} is not a folder, and {entry.spoken} reads folders: download it (hf download "
             f"{config.model} --local-dir DIR), and give the folder"
         )
     if config.weight_loader != "auto" and not recognizes(component, guard):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .prefix_cache import CacheNode
 
 MIN_COMPACTED = 1024
-"""Number of entries below which the heap is not searched for entries of nodes that are no leaves any more."""
+"""Number of entries below which the heap is not searched for entries of nodes that are not leaves any more."""
 
 
 class Expiry:

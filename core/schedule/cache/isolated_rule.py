@@ -119,7 +119,7 @@ def check_rank(found: Any) -> float:
     """Return a rule's rank as a plain number.
 
     Raises:
-        WrongAnswerError: the rank is no finite number.
+        WrongAnswerError: the rank is not a finite number.
     """
     if not isinstance(found, int | float | np.integer | np.floating):
         raise WrongAnswerError(f"rank() returned {_shown(found)}, not a number")

@@ -119,7 +119,7 @@ class CacheKeeper:
         self.tick()
         pin = self._pins.get(pin_id)
         if pin is None:
-            raise NotFoundError(f"no prefix is pinned as {pin_id!r}; its time may be over", param="id")
+            raise NotFoundError(f"no prefix is pinned as {pin_id!r}; the pin may have expired", param="id")
         info = pin.info(pin.expires_at)
         self._drop(pin)
         return info
@@ -231,7 +231,7 @@ class CacheKeeper:
         wrong = next((each for each in token_ids if not 0 <= each <= MAX_TOKEN_ID), None)
         if wrong is not None:
             raise RequestError(
-                f"'token_ids' has {wrong}, which is no token id; they go from 0 to {MAX_TOKEN_ID}",
+                f"'token_ids' has {wrong}, which is not a token id; they go from 0 to {MAX_TOKEN_ID}",
                 param="token_ids",
             )
         return np.array(token_ids[:size], dtype=np.int32)

@@ -17,7 +17,7 @@ from llmfw.core.interfaces.eviction_rule import CacheLeaf
 
 if TYPE_CHECKING:
     from .kv_pool import Pages
-    from .snapshots import Snapshot
+    from .snapshot_slots import Snapshot
     from .subscriptions import Group
 
 TokenIds = npt.NDArray[np.int32]
@@ -30,8 +30,8 @@ NO_PAGES = np.empty(0, dtype=np.int32)
 class CacheNode(CacheLeaf):
     """A node of the tree: the tokens on the edge from its parent, and the pages of their keys and values.
 
-    Eviction rules see it as a `CacheLeaf`, which declares the other attributes. What a rule could change there
-    affects only ranks.
+    Eviction rules see it as a `CacheLeaf`, which declares the other attributes. A rule that changes these affects only
+    ranks.
 
     Attributes:
         key: the tokens as bytes (int32 each), a whole number of pages; empty for the root.

@@ -18,7 +18,7 @@ import math
 from typing import TYPE_CHECKING
 
 from .cache_journal import CacheJournal
-from .eviction import EvictionHeap
+from .eviction_heap import EvictionHeap
 from .isolated_rule import IsolatedRule
 from .prefix_cache import (
     TOKEN_BYTES,

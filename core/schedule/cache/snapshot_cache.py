@@ -19,7 +19,7 @@ import numpy as np
 from .isolated_rule import IsolatedRule
 from .prefix_cache import CacheNode, Match, Subscription, TokenIds, concatenate
 from .radix_cache import RadixCache
-from .snapshots import Snapshot, SnapshotSlots
+from .snapshot_slots import Snapshot, SnapshotSlots
 from .subscriptions import Subscriptions
 
 if TYPE_CHECKING:

@@ -164,6 +164,6 @@ class StepRows(ProcessedRows):
 
 
 def salt_of(name: str, stream: int) -> np.uint64:
-    """Return what makes the random numbers of a processor's stream differ from all others of a request."""
+    """Return a salt that makes the random numbers of a processor's stream differ from all others of a request."""
     digest = hashlib.blake2b(f"{name} {stream}".encode(), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little"))

@@ -23,10 +23,10 @@ export function checked(text) {
     try {
       value = JSON.parse(line);
     } catch (error) {
-      say(`is no JSON: ${error.message}`);
+      say(`is not JSON: ${error.message}`);
       return;
     }
-    if (value === null || typeof value !== "object" || Array.isArray(value)) return say("is no object");
+    if (value === null || typeof value !== "object" || Array.isArray(value)) return say("is not an object");
     checkLine(value, say);
     if (typeof value.custom_id === "string") {
       if (ids.has(value.custom_id)) say(`has the custom_id of line ${ids.get(value.custom_id)}: ${JSON.stringify(value.custom_id)}`);

@@ -4,7 +4,7 @@ import { model } from "./about.js";
 
 const NUM_OTHERS = 5; // alternatives of each token
 
-/** Return { path, body } of a column's next request. Throws an Error if tools or schema are no JSON. */
+/** Return { path, body } of a column's next request. Throws an Error if tools or schema are not JSON. */
 export function requestOf({ settings, messages, text }) {
   const common = { model: model?.id, ...settings.parameters, stream: true, stream_options: { include_usage: true } };
   if (settings.mode === "text") {

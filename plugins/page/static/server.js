@@ -5,7 +5,7 @@ import { authorization } from "./key.js";
 /** Root of the server, also below a proxy's path. */
 export const ROOT = new URL("../", import.meta.url);
 
-/** A reply that is no success. */
+/** A reply that is not a success. */
 export class ServerError extends Error {
   constructor(status, message, code = null) {
     super(message);

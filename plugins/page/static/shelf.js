@@ -44,7 +44,7 @@ export function exported(conversations) {
 export function imported(text) {
   const value = JSON.parse(text);
   if (value?.format !== "llmfw-conversations" || !Array.isArray(value.conversations)) {
-    throw new Error("it is no file of exported conversations");
+    throw new Error("it is not a file of exported conversations");
   }
   const found = value.conversations.map(conversationOf);
   found.forEach(keep);

@@ -17,7 +17,7 @@ TIMEOUT_S = 10.0
 HINTS = {
     401: "give an admin key: --api-key KEY, or LLMFW_ADMIN_API_KEY in the environment",
     403: "give an admin key: --api-key KEY, or LLMFW_ADMIN_API_KEY in the environment",
-    404: "it is no llmfw server, or was started with --no-plugin page",
+    404: "it is not an llmfw server, or was started with --no-plugin page",
 }
 
 

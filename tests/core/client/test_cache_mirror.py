@@ -18,7 +18,7 @@ from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_hash import block_hashes
 from llmfw.core.schedule.cache.radix_cache import RadixCache
 from llmfw.core.schedule.cache.snapshot_cache import SnapshotCache
-from llmfw.core.schedule.cache.snapshots import SnapshotSlots
+from llmfw.core.schedule.cache.snapshot_slots import SnapshotSlots
 
 from ...length import of_length
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
+from llmfw.core.base.allowed_values import as_text
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import ComponentError
-from llmfw.core.base.values import as_text
 from llmfw.core.engine.generation.policy_choice import PolicyChoice
 from llmfw.core.interfaces.grammar import GrammarBackend
 from llmfw.core.plugin.component_options import converted

@@ -154,7 +154,7 @@ def test_a_source_receives_its_options(tmp_path, monkeypatch):
 
 def test_folders_refuse_model_options(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"model option 'step' is given, but .* is no registered model"):
+    with pytest.raises(ConfigError, match=r"model option 'step' is given, but .* is not a registered model"):
         resolve_model(str(tmp_path), EMPTY, {"model.step": "2"})
 
 

@@ -192,7 +192,7 @@ def test_a_class_lacking_methods_is_refused_early():
 
 def test_options_must_be_a_struct():
     with pytest.raises(
-        ComponentError, match=r"'aged' of plugin 'ours' .* has Options that are no msgspec\.Struct"
+        ComponentError, match=r"'aged' of plugin 'ours' .* has Options that are not a msgspec\.Struct"
     ):
         replace(AGED, path=f"{__name__}:Odd").build_options({})
 

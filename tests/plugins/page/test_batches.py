@@ -56,7 +56,7 @@ def test_a_file_becomes_results(
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (["nonsense"], "Line 1 is no JSON"),
+        (["nonsense"], "Line 1 is not JSON"),
         ([line("a"), line("a")], "Line 2 has the custom_id of line 1"),
         ([line("a") | {"url": "/v1/other"}], "Line 1 has the url"),
         ([line("a") | {"method": "GET"}], "Line 1 has the method"),
@@ -64,7 +64,7 @@ def test_a_file_becomes_results(
         ([line("a"), line("b") | {"url": "/v1/embeddings"}], "All lines must have one url"),
         ([line("a") | {"extra": 1}], "that a line does not have"),
         ([], "The file has no lines"),
-        (["[1]"], "Line 1 is no object"),
+        (["[1]"], "Line 1 is not an object"),
     ],
 )
 def test_a_wrong_file_is_not_sent(

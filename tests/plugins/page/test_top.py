@@ -64,7 +64,7 @@ def test_a_server_is_shown_once_without_a_terminal(demo: Served) -> None:
     [
         ("http://127.0.0.1:9", "Error: http://127.0.0.1:9 cannot be reached any more: "),
         ("no:sense", "Error: --url 'no:sense' is not a URL"),
-        ("{demo}/absent", "answers 404: it is no llmfw server, or was started with --no-plugin page"),
+        ("{demo}/absent", "answers 404: it is not an llmfw server, or was started with --no-plugin page"),
     ],
 )
 def test_an_unreachable_server_is_one_line(demo: Served, url: str, named: str) -> None:

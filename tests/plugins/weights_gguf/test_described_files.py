@@ -19,7 +19,7 @@ pytest.importorskip("gguf")
 
 from llmfw.plugins.weights_gguf import gguf_loader
 from llmfw.plugins.weights_gguf.config import config_of
-from llmfw.plugins.weights_gguf.convert import write_described
+from llmfw.plugins.weights_gguf.convert_metadata import write_described
 from llmfw.plugins.weights_gguf.header import read_header
 from llmfw.plugins.weights_gguf.llama3_rope import llama3_scaling
 

@@ -19,7 +19,7 @@ from ...length import also_each
 pytest.importorskip("gguf")
 
 from llmfw.plugins.weights_gguf import gguf_loader
-from llmfw.plugins.weights_gguf.convert import write_described
+from llmfw.plugins.weights_gguf.convert_metadata import write_described
 
 from ...doubles.gguf_file import VOCAB_SIZE, reads_vocabularies, tiny_model, write_gguf
 

@@ -72,7 +72,7 @@ class BitNet(QuantizedFormat):
         codes = torch.cat([(packed >> 2 * i) & 3 for i in range(PER_BYTE)])
         if (codes == 3).any():
             raise ModelError(
-                f"{layer.name}.weight has a code of 3, which is no weight; download the checkpoint again"
+                f"{layer.name}.weight has a code of 3, which is not a weight; download the checkpoint again"
             )
         if not (torch.isfinite(scale) & (scale > 0)).all():
             raise ModelError(

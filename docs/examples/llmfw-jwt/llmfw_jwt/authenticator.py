@@ -32,7 +32,7 @@ class JsonWebTokens(Authenticator):
             tenant_claim: claim with the tenant's name.
             admin_claim: claim that must be `true` for an administrator; "" for no administrators.
             scope_claim: claim with the tenant's scopes, separated by spaces, such as "scope" (RFC 8693, RFC 9068).
-                Words that are no scopes of llmfw, such as "openid", are other servers'; "" for all scopes.
+                Words that are not scopes of llmfw, such as "openid", are other servers'; "" for all scopes.
             limits_claim: claim with the tenant's limits, an object such as {"requests_per_minute": 60}, whose names are
                 those of `TenantLimits`. A token without the claim has none; "" for no limits in tokens.
             leeway_s: seconds by which clocks may differ.
@@ -62,11 +62,11 @@ class JsonWebTokens(Authenticator):
         is_pem = self._key.startswith(b"-----BEGIN ")
         if options.algorithm == "HS256" and (is_pem or len(self._key) < MIN_SECRET_BYTES):
             raise ConfigError(
-                f"jwt: {options.key_file!r} is no secret of {MIN_SECRET_BYTES} bytes or more; for a public key "
+                f"jwt: {options.key_file!r} is not a secret of {MIN_SECRET_BYTES} bytes or more; for a public key "
                 "give -o authenticator.jwt.algorithm=RS256"
             )
         if options.algorithm == "RS256" and (not is_pem or b"PRIVATE" in self._key):
-            raise ConfigError(f"jwt: {options.key_file!r} is no public key in PEM, which RS256 needs")
+            raise ConfigError(f"jwt: {options.key_file!r} is not a public key in PEM, which RS256 needs")
 
     async def authenticate(self, credentials: Credentials) -> Principal | Refusal | None:
         token = credentials.bearer()
@@ -116,9 +116,9 @@ class JsonWebTokens(Authenticator):
         if claimed is None:
             return None
         if not (isinstance(claimed, dict) and claimed.keys() <= set(TenantLimits.__struct_fields__)):
-            return Refusal(f"the token's claim {name!r} is no object of limits")
+            return Refusal(f"the token's claim {name!r} is not an object of limits")
         if not all(type(limit) is int and 1 <= limit <= MAX_LIMIT for limit in claimed.values()):
             return Refusal(
-                f"the token's claim {name!r} has a limit that is no whole number from 1 to {MAX_LIMIT}"
+                f"the token's claim {name!r} has a limit that is not a whole number from 1 to {MAX_LIMIT}"
             )
         return TenantLimits(**claimed)

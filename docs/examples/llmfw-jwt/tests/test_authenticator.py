@@ -132,9 +132,9 @@ def test_administrators_have_all_scopes(tmp_path):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"secret": "short"}, "no secret of 32 bytes"),
+        ({"secret": "short"}, "not a secret of 32 bytes"),
         ({"secret": "-----BEGIN PUBLIC KEY-----\n" + "x" * 40}, "algorithm=RS256"),
-        ({"algorithm": "RS256"}, "no public key"),
+        ({"algorithm": "RS256"}, "not a public key"),
         ({"audience": ""}, "jwt.audience"),
         ({"key_file": "/no/such"}, "cannot read"),
     ],

@@ -184,7 +184,7 @@ async def test_a_busy_engine_keeps_all_caches(mortal: MortalPool) -> None:
 )
 async def test_what_needs_one_engine_is_refused(mortal: MortalPool, command: Command, what: str) -> None:
     with pytest.raises(
-        RequestError, match=f"2 engines, and {what} can be had with one; leave out --replicas"
+        RequestError, match=f"2 engines, and {what} needs a server with one; leave out --replicas"
     ):
         await mortal.pool.control(command)
     assert await mortal.pool.control(ListAdapters()) == AdapterList()

@@ -50,7 +50,7 @@ async def test_each_engine_has_its_place(count: int) -> None:
 @pytest.mark.parametrize("room", [{"adapters": ("a=b",)}, {"max_adapters": 2}])
 def test_several_engines_with_adapters_are_refused(room: dict[str, Any]) -> None:
     config = msgspec.structs.replace(ENGINE, **room)
-    with pytest.raises(ConfigError, match=r"--replicas is 2, and adapters .* one engine alone"):
+    with pytest.raises(ConfigError, match=r"--replicas is 2, and adapters .* one engine only"):
         engine_client(
             config, ServerConfig(served_model_name="m", replicas=2), Registry([]), ProcessEngineClient
         )

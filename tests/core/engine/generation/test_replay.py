@@ -236,7 +236,7 @@ def test_random_numbers_never_crash_the_process(
 def test_invalid_recordings_are_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "steps"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match="is no recording of steps"):
+    with pytest.raises(ConfigError, match="is not a recording of steps"):
         read_recording(path)
 
 

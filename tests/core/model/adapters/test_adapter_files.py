@@ -124,8 +124,8 @@ def test_chooses_modules_as_peft_does(
         ({"target_modules": ["q_proj"]}, "tensors of model.layers.0.self_attn.v_proj, .* do not name"),
         ({"target_modules": ["k_proj"]}, "name no linear layer of this base"),
         ({"target_modules": ["q_proj", "v_proj", "lm_head"]}, "lm_head: adapters of the output layer"),
-        ({"target_modules": "("}, "no regular expression"),
-        ({"rank_pattern": {"(": 1}}, "no regular expression"),
+        ({"target_modules": "("}, "not a regular expression"),
+        ({"rank_pattern": {"(": 1}}, "not a regular expression"),
         ({"target_modules": "(.|..|...)*0"}, "takes more than 1 s for one name"),
     ],
 )
@@ -151,11 +151,11 @@ FIRST = f"base_model.model.{LAYERS[0]}.lora_"
         ({"base_model.model.model.embed_tokens.lora_embedding_A": torch.ones(2, 6)}, "adapts embeddings"),
         (
             {"base_model.model.model.embed_tokens.lora_A.weight": torch.ones(2, 6)},
-            "embed_tokens, which is no linear",
+            "embed_tokens, which is not a linear",
         ),
         (
             {"base_model.model.model.layers.9.x.lora_A.weight": torch.ones(2, 6)},
-            "layers.9.x, which this base has not",
+            "layers.9.x, which this base lacks",
         ),
         ({"other": torch.ones(1)}, "tensor other cannot be used"),
     ],

@@ -346,10 +346,10 @@ def test_every_fault_is_listed() -> None:
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (["../x"], "returned '../x', which is no name of a file in the folder"),
+        (["../x"], "returned '../x', which is not a name of a file in the folder"),
         ("a", "returned 'a' in place of a list of names"),
         ([], "returned no names"),
-        (["absent"], "absent', which is no file"),
+        (["absent"], "absent', which is not a file"),
     ],
 )
 def test_wrong_names_of_files_are_refused(

@@ -13,7 +13,7 @@ from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import NoPrefixCache
 from llmfw.core.schedule.cache.radix_cache import RadixCache
 from llmfw.core.schedule.cache.snapshot_cache import SnapshotCache
-from llmfw.core.schedule.cache.snapshots import SnapshotSlots
+from llmfw.core.schedule.cache.snapshot_slots import SnapshotSlots
 
 from ..driver import Driver
 from .test_subscriptions import fill, ids
@@ -107,7 +107,7 @@ def test_two_pins_keep_a_prefix_until_both_end() -> None:
     [
         ([1], 60, "token_ids", "shorter than a page, which has 2"),
         ([1, 2, 3, -4], 60, "token_ids", "has -4"),
-        ([1, 2, 3, 2**31], 60, "token_ids", "no token id"),
+        ([1, 2, 3, 2**31], 60, "token_ids", "not a token id"),
         ([1] * 52, 60, "token_ids", "50 that pins may keep 40 are left"),
         ([1, 2], 0, "ttl_s", "is 0; it has to be above 0"),
         ([1, 2], float("nan"), "ttl_s", "is nan"),

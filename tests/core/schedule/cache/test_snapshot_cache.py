@@ -10,7 +10,7 @@ import pytest
 from llmfw.core.schedule.cache.kv_pool import KVPool
 from llmfw.core.schedule.cache.prefix_cache import CacheNode, Subscription
 from llmfw.core.schedule.cache.snapshot_cache import SnapshotCache
-from llmfw.core.schedule.cache.snapshots import Snapshot, SnapshotSlots
+from llmfw.core.schedule.cache.snapshot_slots import Snapshot, SnapshotSlots
 
 from ....length import of_length
 from .rules import RULES, make_rule

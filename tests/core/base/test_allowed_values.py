@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.inspect import FloatType, IntType
 
+from llmfw.core.base.allowed_values import fault_of, kind_of
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.setting import declared
-from llmfw.core.base.values import fault_of, kind_of
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"threads": 0}, "--threads is 0; it must be a whole number, 1 to 1024"),

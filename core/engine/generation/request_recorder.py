@@ -26,7 +26,7 @@ BLOCK = 16
 BLOCK_BYTES = 4 * BLOCK
 
 
-class Recorder(QuietTrace):
+class RequestRecorder(QuietTrace):
     """Writes a trace to a new file. The file must not exist, because hashes of two recordings cannot be
     compared.
 

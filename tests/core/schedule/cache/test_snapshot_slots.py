@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llmfw.core.schedule.cache.prefix_cache import NO_PAGES, CacheNode
-from llmfw.core.schedule.cache.snapshots import Snapshot, SnapshotSlots
+from llmfw.core.schedule.cache.snapshot_slots import Snapshot, SnapshotSlots
 
 
 def keep(slots: SnapshotSlots, num_saved: int) -> Snapshot:

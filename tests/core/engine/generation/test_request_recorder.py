@@ -9,7 +9,7 @@ import pytest
 
 from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.request import Request, SamplingParams
-from llmfw.core.engine.generation.recorder import Recorder
+from llmfw.core.engine.generation.request_recorder import RequestRecorder
 from llmfw.core.schedule.sequence import SequenceState
 from llmfw.plugins.simulator.tokens import output_of, prompt_of
 from llmfw.plugins.simulator.trace import TraceRequest, read_trace
@@ -38,7 +38,7 @@ def sequence(number: int, prompt: list[int], output: list[int], **fields: object
 def record(path: Path, sequences: list[SequenceState]) -> list[TraceRequest]:
     """Record sequences that come 250 ms after each other and end in the opposite order; read them back."""
     clock = Clock()
-    recorder = Recorder(str(path), 4, clock)
+    recorder = RequestRecorder(str(path), 4, clock)
     for seq in sequences:
         clock.now += 0.25
         recorder.arrived(seq)
@@ -93,11 +93,11 @@ def test_salts_and_starts_hash_differently(tmp_path):
 def test_an_existing_recording_is_not_overwritten(tmp_path):
     (tmp_path / "r.jsonl").write_text("precious")
     with pytest.raises(ConfigError, match=r"--record-requests .*r\.jsonl cannot be made: File exists"):
-        Recorder(str(tmp_path / "r.jsonl"), 1)
+        RequestRecorder(str(tmp_path / "r.jsonl"), 1)
 
 
 def test_others_cannot_read_a_recording(tmp_path):
-    Recorder(str(tmp_path / "r.jsonl"), 1)
+    RequestRecorder(str(tmp_path / "r.jsonl"), 1)
     assert (tmp_path / "r.jsonl").stat().st_mode & 0o777 == 0o600
 
 

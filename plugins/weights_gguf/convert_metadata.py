@@ -1,4 +1,4 @@
-"""Writes config and tokenizer of a GGUF file into a folder: `python -m llmfw.plugins.weights_gguf.convert FILE FOLDER`.
+"""Writes config and tokenizer of a GGUF file into a folder: `python -m llmfw.plugins.weights_gguf.convert_metadata FILE FOLDER`.
 
 A process of its own: it imports torch and transformers, which a process that serves HTTP does not. If the file is
 refused, it prints the reason on its last line and ends with REFUSED.
