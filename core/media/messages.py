@@ -1,7 +1,6 @@
-"""Messages between the API process and its workers that decode images.
+"""Jobs for the processes that decode images, and their answers, encoded with msgpack.
 
-They are encoded with msgpack, in the frames of `core.ipc.wire`. The bytes of files and pixels do not travel in them:
-both processes have the same memory file open.
+The bytes of files and pixels are not in them, but in the memory file that both processes have open.
 """
 
 from __future__ import annotations
@@ -23,16 +22,6 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
     limits: ImageLimits
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """Reports that the worker has loaded its decoders."""
-
-
-class Unable(msgspec.Struct, frozen=True, tag="unable"):
-    """Reports that the worker cannot decode anything, for example because Pillow is missing."""
-
-    message: str
-
-
 class Decoded(msgspec.Struct, frozen=True, tag="decoded"):
     """The size of a decoded picture, whose pixels are in the memory file."""
 
@@ -47,9 +36,6 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     message: str
 
 
-FromWorker = Decoded | Refused | Ready | Unable
-
 encode = msgspec.msgpack.Encoder().encode
 decode_job = msgspec.msgpack.Decoder(Job).decode
-decode_answer = msgspec.msgpack.Decoder(FromWorker).decode
 decode_outcome = msgspec.msgpack.Decoder(Decoded | Refused).decode
