@@ -319,6 +319,18 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     grammar_workers: Annotated[Positive, Setting(
         "Maximum number of processes that compile quick grammars. Slow ones get one fewer, but at least one.")] = 2
 
+    allow_media_host: Annotated[tuple[str, ...], Setting(
+        "Fetch images of requests from this host; repeatable. Only public addresses are dialled, at port 443 or 80; give "
+        "HOST:PORT for another.",
+        unset="images at URLs are refused", metavar="HOST", group="Images")] = ()
+    media_from_anywhere: Annotated[bool, Setting(
+        "Fetch images of requests from any host that has a public address.",
+        unset="from those of --allow-media-host")] = False
+    max_images: Annotated[Positive, Setting("Maximum number of images in a request, with those of its history.")] = 64
+    max_image_mb: Annotated[Positive, Setting("Maximum size of one image's file, in MiB.")] = 10
+    max_image_pixels: Annotated[Annotated[int, msgspec.Meta(ge=1, le=2 ** 28)], Setting(
+        "Maximum number of pixels of one image. A pixel takes up to 16 bytes while the image is decoded.")] = 2 ** 25
+
     storage: Annotated[str | None, Setting(
         "Folder that keeps files, batches and responses across restarts; created if it is missing.",
         aliases=("--file-storage-pth",), unset="they end with the server", metavar="DIR", group="Storage")] = None
