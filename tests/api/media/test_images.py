@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
 from ...doubles.echo_engine import EchoEngine
@@ -54,6 +55,12 @@ def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def sdk(served: Served) -> Iterator[openai.OpenAI]:
+    with served.openai() as client:
+        yield client
+
+
 def chat(served: Served, *content: Any, **fields: Any) -> httpx.Response:
     return served.post(
         "/v1/chat/completions", {"messages": [{"role": "user", "content": list(content)}], **fields}
@@ -92,8 +99,8 @@ def test_images_in_history_are_read(served: Served) -> None:
     assert answer(served.post("/v1/chat/completions", {"messages": messages})) == "[8x9]onetwothree[30x5]"
 
 
-def test_openai_s_sdk_sends_images(served: Served) -> None:
-    found = served.openai().chat.completions.create(
+def test_openai_s_sdk_sends_images(sdk: openai.OpenAI) -> None:
+    found = sdk.chat.completions.create(
         model="org/echo",
         messages=[{"role": "user", "content": [part()]}],  # type: ignore[list-item]
     )
@@ -240,12 +247,12 @@ def test_a_bad_input_image_is_named(served: Served) -> None:
     assert error["param"] == "input[0].content[0].type"
 
 
-def upload(served: Served, data: bytes, purpose: str = "vision") -> str:
-    return served.openai().files.create(file=("a.png", data), purpose=purpose).id  # type: ignore[arg-type]
+def upload(sdk: openai.OpenAI, data: bytes, purpose: str = "vision") -> str:
+    return sdk.files.create(file=("a.png", data), purpose=purpose).id  # type: ignore[arg-type]
 
 
-def test_an_uploaded_file_is_read_by_id(served: Served) -> None:
-    file_id = upload(served, SMALL)
+def test_an_uploaded_file_is_read_by_id(served: Served, sdk: openai.OpenAI) -> None:
+    file_id = upload(sdk, SMALL)
     found = responses(served, {"type": "input_image", "file_id": file_id}).json()
     assert found["output"][0]["content"][0]["text"] == "[8x9](auto)", found
     block = {"type": "image", "source": {"type": "file", "file_id": file_id}}
@@ -253,8 +260,8 @@ def test_an_uploaded_file_is_read_by_id(served: Served) -> None:
     assert answer(chat(served, {"type": "image_url", "file_id": file_id})) == "[8x9]"
 
 
-def test_files_of_other_purposes_are_refused(served: Served) -> None:
-    error = refusal(responses(served, {"type": "input_image", "file_id": upload(served, SMALL, "user_data")}))
+def test_files_of_other_purposes_are_refused(served: Served, sdk: openai.OpenAI) -> None:
+    error = refusal(responses(served, {"type": "input_image", "file_id": upload(sdk, SMALL, "user_data")}))
     assert error["param"] == "input[0].content[0].file_id"
     assert "images need 'vision'" in error["message"]
 
@@ -276,7 +283,7 @@ def test_a_tenant_reads_its_own_files_alone(tmp_path: Path) -> None:
         assert statuses == {"a": 200, "b": 404}
 
 
-def test_batches_read_images(served: Served) -> None:
+def test_batches_read_images(sdk: openai.OpenAI) -> None:
     lines = [
         {
             "custom_id": str(i),
@@ -286,19 +293,18 @@ def test_batches_read_images(served: Served) -> None:
         }
         for i, data in enumerate((SMALL, WIDE, b"nothing"))
     ]
-    client = served.openai()
-    file_id = upload(served, b"\n".join(json.dumps(line).encode() for line in lines), "batch")
-    batch = client.batches.create(
+    file_id = upload(sdk, b"\n".join(json.dumps(line).encode() for line in lines), "batch")
+    batch = sdk.batches.create(
         input_file_id=file_id, endpoint="/v1/chat/completions", completion_window="24h"
     )
     while batch.status not in ("completed", "failed"):
-        batch = client.batches.retrieve(batch.id)
+        batch = sdk.batches.retrieve(batch.id)
     assert batch.output_file_id, batch
-    rows = [json.loads(line) for line in client.files.content(batch.output_file_id).text.splitlines()]
+    rows = [json.loads(line) for line in sdk.files.content(batch.output_file_id).text.splitlines()]
     said = {row["custom_id"]: row["response"]["body"]["choices"][0]["message"]["content"] for row in rows}
     assert said == {"0": "[8x9]", "1": "[30x5]"}
     assert batch.error_file_id
-    [failed] = map(json.loads, client.files.content(batch.error_file_id).text.splitlines())
+    [failed] = map(json.loads, sdk.files.content(batch.error_file_id).text.splitlines())
     assert failed["response"]["body"]["error"]["param"] == "messages[0].content[0].image_url"
 
 
