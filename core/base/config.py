@@ -132,6 +132,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     cuda_graph_max_bs: Annotated[Count | None, Setting(
         "Maximum number of sequences in a captured step; 0 captures none.", unset="512")] = None
 
+    image_cache_mb: Annotated[Count, Setting(
+        "Keep this much of encoded images, so that an image that comes again is not encoded again; 0: serve a model "
+        "that reads images with text alone.", metavar="MB", group="Images")] = 256
+
     adapters: Annotated[tuple[str, ...], Setting(
         "Serve the LoRA adapter in the folder PATH as the model NAME; repeatable.", flag="--adapter",
         aliases=("--lora-paths", "--lora-modules"), unset="none is loaded at the start", metavar="NAME=PATH", group="Adapters")] = ()

@@ -46,6 +46,7 @@ FLAGS = {
     "--crash-details": ("crash_details", True),
     "--adapter a=/x": ("adapters", ("a=/x",)),
     "--adapter a=/x --lora-paths b=y=z": ("adapters", ("a=/x", "b=y=z")),
+    "--image-cache-mb 64": ("image_cache_mb", 64),
     "--max-adapters 4": ("max_adapters", 4),
     "--max-adapter-rank 32": ("max_adapter_rank", 32),
     "--api-key k": ("api_key", (("", hashed("k")),)),
