@@ -19,6 +19,7 @@ import msgspec
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.base.image import Image
 from llmfw.core.base.request import SamplingParams, TokenLogprob
 from llmfw.core.base.values import check_fields
 from llmfw.core.client.inproc import InprocEngineClient
@@ -32,6 +33,8 @@ from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Registry
 
 from .admin.adapters import AdapterService
+from .media.own_images import take_images
+from .media.vision import ImagePrompts
 from .services.components import build_chat_template
 from .services.request_fields import build_request_fields
 from .text.generation import Generator
@@ -103,6 +106,7 @@ class LLM:
             self._load(model, chat_template, request_fields, settings)
         else:
             self._load_with_config_file(config, model, chat_template, request_fields, settings)
+        self._image_prompts: ImagePrompts | None = None
         self._loop = asyncio.new_event_loop()
         # A loop of its own in a thread of its own: the caller may have one that runs already, as notebooks do.
         self._thread = threading.Thread(target=self._loop.run_forever, name="llmfw-llm", daemon=True)
@@ -207,6 +211,9 @@ class LLM:
     ) -> list[Output]:
         """Answer one conversation or several at once; return one output for each, in order.
 
+        If the model reads images, contents may have parts such as `{"type": "image", "image": "cat.png"}`. An image is
+        one of Pillow, a path, the bytes of a file, or a data: URL.
+
         Args:
             tools: tool definitions for the template; calls are part of the text.
             fields: values of plugins' request fields.
@@ -214,7 +221,8 @@ class LLM:
             template_kwargs: arguments for the chat template, such as `enable_thinking`.
 
         Raises:
-            RequestError: the template refuses the messages, or they do not fit; or a field is wrong.
+            RequestError: the template refuses the messages, or they do not fit; or a field is wrong; or an image cannot
+                be read, or the model reads text only.
             ModelNotFoundError: there is no such adapter.
         """
         if not messages:
@@ -222,10 +230,14 @@ class LLM:
         several = not isinstance(messages[0], Mapping)
         conversations = cast("Sequence[Sequence[Message]]", messages if several else [messages])
         encode = self._generator.tokenizer.encode
-        token_ids = [
-            encode(self._template.render(each, tools=tools, **template_kwargs), add_special_tokens=False)
-            for each in conversations
-        ]
+        token_ids = []
+        for each in conversations:
+            each, images = take_images(each)
+            text = self._template.render(each, tools=tools, **template_kwargs)
+            if images:
+                token_ids.append(self._run(self._with_images(text, images)))
+            else:
+                token_ids.append(encode(text, add_special_tokens=False))
         terms = self._terms(fields, adapter)
         return self._run(
             self._generate(token_ids, sampling or SamplingParams(), Asked(), terms, primed=False)
@@ -293,6 +305,13 @@ class LLM:
             )
             for choice in generation.choices
         ]
+
+    async def _with_images(self, text: str, images: Sequence[Image]) -> list[int]:
+        if self._image_prompts is None:
+            raise RequestError(
+                "messages has images, and this model reads text only: leave them out", param="messages"
+            )
+        return await self._image_prompts.prompt(text, images)
 
     def _terms(self, fields: Mapping[str, Any] | None, adapter: str | None) -> Terms:
         return Terms(fields=self._fields.values(fields or {}), model=adapter)
