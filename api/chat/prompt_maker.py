@@ -15,6 +15,7 @@ from llmfw.api.text.generation import Generator
 from llmfw.api.text.threads import LONG
 from llmfw.api.text.truncation import Truncation
 from llmfw.core.base.errors import RequestError
+from llmfw.core.base.media import MediaSpan
 from llmfw.core.interfaces.chat_template import ChatTemplate
 
 from .messages import wrong_type
@@ -30,10 +31,12 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     Attributes:
         text: the rendered chat, with a mark for each image.
         tokens: its token ids.
+        media: the images in it.
     """
 
     text: str
     tokens: list[int]
+    media: tuple[MediaSpan, ...] = ()
 
 
 class ChatPrompts:
@@ -111,7 +114,8 @@ class ChatPrompts:
             messages, images = await vision.reader.read(body.messages, tenant, hold)
             body = msgspec.structs.replace(body, messages=list(messages))
             text = await self.text(body, tools, truncation.texts, images=True)
-            return ChatPrompt(text, await vision.prompts.prompt(text, images))
+            prompt = await vision.prompts.prompt(text, images, tenant)
+        return ChatPrompt(text, prompt.token_ids, prompt.spans)
 
 
 def _with_checked_images(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -146,6 +146,7 @@ class ChatService:
             terms=terms,
             output=output,
             max_tokens_param=param,
+            media=[prompt.media],
         )
         generation.extras = extras
         return generation

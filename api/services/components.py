@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
+from llmfw.api.media.vision import ImagePrompts
 from llmfw.api.text.generation_config import load_sampling_defaults
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
+from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
 from llmfw.core.base.user_path import user_path
 from llmfw.core.client.client import EngineClient
@@ -19,6 +21,7 @@ from llmfw.core.grammars.messages import Limits
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
 from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.media.prompter import ImagePrompter
 from llmfw.core.model.files.small_files import check_files, read_text
 from llmfw.core.model.tokenizer.tokenizer_check import check_fit
 from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
@@ -119,7 +122,15 @@ async def start_engine(
         starting.cancel()
     if client.info.task == "generate":
         check_fit(components.tokenizer, client.info.model, client.info.vocab_size)
+    components = msgspec.structs.replace(components, image_prompts=image_prompts_of(client.info, registry))
     return with_grammar_checker(components, config, registry, client.info.vocab_size)
+
+
+def image_prompts_of(info: EngineInfo, registry: Registry) -> ImagePrompts | None:
+    """Return what prepares images for the model; None if the engine serves it with text alone."""
+    if not info.media_processor:
+        return None
+    return ImagePrompter(registry.find("media_processor", info.media_processor), info.model)
 
 
 def with_grammar_checker(

@@ -5,6 +5,7 @@ Does not depend on routes or on how the engine process is started.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import msgspec
@@ -168,6 +169,7 @@ class Services:
         space = DiskSpace(config.storage, config.min_free_disk_mb)
         self.files = FileService(stores.files, stores.batches, self._ownership, space)
         self.vision = build_vision(components.image_prompts, config, self.files)
+        self._seeing: asyncio.Task[None] | None = None
         self.live = Answering(client, components, config, self._memory, vision=self.vision)
         self.messages = MessageService(self.live.chat, self.live.generator)
         self.native = NativeService(self.live.generator, components.reasoning_parser)
@@ -200,6 +202,8 @@ class Services:
         if self._ownership.leaves_unowned():
             await warn_of_unowned(self._stores.files, self._stores.batches)
         await self._memory.start()
+        if self.vision is not None:
+            self._seeing = asyncio.create_task(self.vision.start())
         self._file_expiry.start()
         await self.batches.start()
 
@@ -220,8 +224,10 @@ class Services:
         await self.batches.close()
         await self.live.responses.close()
         await self.live.generator.close()
+        if self._seeing is not None:
+            self._seeing.cancel()
         if self.vision is not None:
-            await self.vision.reader.close()
+            await self.vision.close()
         await self._memory.close()
         await self._file_expiry.close()
         if self._keys is not None:

@@ -114,6 +114,8 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
             "classify"; else "".
         adapters: adapters that were loaded at the start.
         max_adapters: number of adapters that have room at once.
+        media_processor: "plugin/name" of the media processor that prepares images for the model; "": the model is served
+            with text alone.
     """
 
     model: str
@@ -140,6 +142,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     logits_processors: tuple[str, ...] = ()
     adapters: tuple[AdapterInfo, ...] = ()
     max_adapters: int = 0
+    media_processor: str = ""
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

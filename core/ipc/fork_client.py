@@ -30,6 +30,7 @@ class ForkClient:
 
     Attributes:
         process: the process.
+        is_ready: whether it can run jobs; see `ready`.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket, memory: int) -> None:
@@ -37,7 +38,7 @@ class ForkClient:
         self._sock = sock
         self._memory = memory
         self._frames = Frames()
-        self._is_ready = False
+        self.is_ready = False
 
     @classmethod
     async def start(cls, command: Sequence[str]) -> ForkClient:
@@ -76,13 +77,13 @@ class ForkClient:
             EOFError: it has ended.
             TimeoutError: it was not ready in time.
         """
-        if self._is_ready:
+        if self.is_ready:
             return
         async with asyncio.timeout(START_S):
             said = await self._receive()
         if said != READY:
             raise UnableError(said.decode(errors="replace"))
-        self._is_ready = True
+        self.is_ready = True
 
     async def ask(self, job: bytes, data: bytes) -> bytes:
         """Put data into the memory file, send a job, and return the answer to it. Call `ready` before.

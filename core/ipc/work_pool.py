@@ -49,6 +49,7 @@ class WorkPool:
         self._queue = FairQueue[_Waiting](max_waiting)
         self._idle: list[ForkClient] = []
         self._running: dict[asyncio.Task[None], _Waiting] = {}
+        self._num_starting = 0
         self._closed = False
 
     @property
@@ -96,13 +97,21 @@ class WorkPool:
         self._idle.clear()
 
     def _advance(self) -> None:
-        """Start waiting jobs while fewer run than are allowed."""
-        while len(self._running) < self._size and (job := self._queue.pop()) is not None:
+        """Start waiting jobs while fewer run than are allowed.
+
+        Only one process starts at a time: what it loads may take long, and more of them would take longer.
+        """
+        while self._has_place() and (job := self._queue.pop()) is not None:
             if job.done.done():
                 continue
-            task = asyncio.create_task(self._run(job))
+            client = self._idle.pop() if self._idle else None
+            self._num_starting += client is None
+            task = asyncio.create_task(self._run(job, client))
             self._running[task] = job
             task.add_done_callback(self._ended)
+
+    def _has_place(self) -> bool:
+        return len(self._running) < self._size and bool(self._idle or not self._num_starting)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         job = self._running.pop(task)
@@ -115,12 +124,16 @@ class WorkPool:
         if not self._closed:
             self._advance()
 
-    async def _run(self, job: _Waiting) -> None:
-        """Run a job, and keep its process for the next one."""
-        client = self._idle.pop() if self._idle else await ForkClient.start(self._command)
+    async def _run(self, job: _Waiting, idle: ForkClient | None) -> None:
+        """Run a job, and keep its process for the next one.
+
+        Args:
+            idle: process to use; None: a new one.
+        """
+        client = idle or await self._started()
         keep = False
         try:
-            await client.ready()
+            await self._until_ready(client)
             keep = True
             result = await job.use(client)
             with suppress(asyncio.InvalidStateError):  # the caller no longer waits
@@ -140,6 +153,24 @@ class WorkPool:
                 self._idle.append(client)
             else:
                 await client.end()
+
+    async def _started(self) -> ForkClient:
+        try:
+            return await ForkClient.start(self._command)
+        except BaseException:
+            self._num_starting -= 1
+            raise
+
+    async def _until_ready(self, client: ForkClient) -> None:
+        """Wait until a new process is ready, and let the next one start then."""
+        if client.is_ready:
+            return
+        try:
+            await client.ready()
+        finally:
+            self._num_starting -= 1
+            if not self._closed:
+                self._advance()
 
 
 def _fail(job: _Waiting, error: BaseException) -> None:

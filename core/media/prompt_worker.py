@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Any
 
 import msgspec
 
@@ -74,7 +75,10 @@ def build(setup: Setup) -> MediaProcessor:
     Raises:
         LLMFWError: it cannot be built.
     """
-    entry = Entry(**{name: tuple(each) if isinstance(each, list) else each for name, each in setup.entry.items()})
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in setup.entry.items()
+    }
+    entry = Entry(**given)
     processor: MediaProcessor = entry.build(entry.load(), setup.model)
     processor.process(f"{processor.placeholder} a", [image_of(64, 48, bytes(3 * 64 * 48))])
     return processor

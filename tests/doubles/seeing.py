@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.image import Image, image_of
+from llmfw.core.base.media import MediaPrompt
 from llmfw.core.interfaces.tokenizer import Tokenizer
 
 MARK = "<image>"
@@ -32,7 +33,13 @@ class SeeingPrompts:
         self._tokenizer = tokenizer
         self.seen: list[Image] = []
 
-    async def prompt(self, text: str, images: Sequence[Image]) -> list[int]:
+    async def start(self) -> None:
+        """There is nothing to start."""
+
+    async def close(self) -> None:
+        """There is nothing to end."""
+
+    async def prompt(self, text: str, images: Sequence[Image], tenant: str = "") -> MediaPrompt:
         pieces = text.split(MARK)
         if len(pieces) != len(images) + 1:
             raise RequestError(
@@ -44,4 +51,5 @@ class SeeingPrompts:
         shown = [
             f"[{image.width}x{image.height}]{piece}" for image, piece in zip(images, pieces[1:], strict=True)
         ]
-        return self._tokenizer.encode(pieces[0] + "".join(shown), add_special_tokens=False)
+        tokens = self._tokenizer.encode(pieces[0] + "".join(shown), add_special_tokens=False)
+        return MediaPrompt(tokens, ())

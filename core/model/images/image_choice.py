@@ -11,7 +11,7 @@ from transformers.modeling_utils import PreTrainedModel
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.interfaces.media_processor import MediaProcessor
-from llmfw.core.plugin.registry import Registry
+from llmfw.core.plugin.registry import Entry, Registry
 
 from ..changes.text_part import num_bytes, split_off_others
 from ..config.model_kind import inputs_of
@@ -85,8 +85,8 @@ def _checked(
     Raises:
         ImagesRefusedError: the images cannot be served.
     """
-    processor = choose_processor(config, registry)
-    encoder = ImageEncoder(module, parts)
+    entry, processor = choose_processor(config, registry)
+    encoder = ImageEncoder(module, parts, entry.full_name)
     for _, _, part in parts:
         _use_own_attention(part)
     check_images(module, encoder, processor, vocab_size)
@@ -96,8 +96,8 @@ def _checked(
     return encoder
 
 
-def choose_processor(config: EngineConfig, registry: Registry) -> MediaProcessor:
-    """Return the media processor of a model.
+def choose_processor(config: EngineConfig, registry: Registry) -> tuple[Entry, MediaProcessor]:
+    """Return the media processor of a model, with its registry entry.
 
     Raises:
         ImagesRefusedError: there is none.
@@ -109,7 +109,7 @@ def choose_processor(config: EngineConfig, registry: Registry) -> MediaProcessor
             reasons.append(f"media processor {entry.name} {lacking}")
             continue
         found: MediaProcessor = entry.build(entry.load(), config.model)
-        return found
+        return entry, found
     raise ImagesRefusedError("; ".join(reasons) or "no plugin brings a media processor")
 
 

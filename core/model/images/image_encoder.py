@@ -54,12 +54,16 @@ class ImageEncoder:
     Args:
         model: transformers' model, in evaluation mode, with all its parts.
         parts: the parts that read images, which are out of the module tree, each with its parent and its name there.
+        processor: "plugin/name" of the media processor that prepares images for it.
 
     Raises:
         AttributeError: the model does not offer features of images.
     """
 
-    def __init__(self, model: Any, parts: Sequence[tuple[nn.Module, str, nn.Module]]) -> None:
+    def __init__(
+        self, model: Any, parts: Sequence[tuple[nn.Module, str, nn.Module]], processor: str = ""
+    ) -> None:
+        self.processor = processor
         self._model = model
         self._base: Any = model.base_model
         self._parts = list(parts)
