@@ -47,7 +47,7 @@ class WorkerHandle:
         memory = new_memory_file("llmfw-image", 0)
 
         def launch() -> subprocess.Popen[bytes]:
-            environment = {**child_environment(), **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)}
+            environment = {**child_environment(), **_ENVIRONMENT}
             return start_child(
                 [*command, str(memory)],
                 environment,
