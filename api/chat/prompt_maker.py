@@ -30,10 +30,12 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     Attributes:
         text: the rendered chat, with a mark for each image.
         tokens: its token ids.
+        media: the images in it, as the engine reads them.
     """
 
     text: str
     tokens: list[int]
+    media: tuple[Any, ...] = ()
 
 
 class ChatPrompts:
@@ -111,7 +113,8 @@ class ChatPrompts:
             messages, images = await vision.reader.read(body.messages, tenant, hold)
             body = msgspec.structs.replace(body, messages=list(messages))
             text = await self.text(body, tools, truncation.texts, images=True)
-            return ChatPrompt(text, await vision.prompts.prompt(text, images))
+            made = await vision.prompts.prompt(text, images)
+            return ChatPrompt(text, made.token_ids, made.spans)
 
 
 def _with_checked_images(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -240,6 +240,6 @@ async def _answering(
             await batches.close()
             await answering.generator.close()
             if vision is not None:
-                await vision.reader.close()
+                await vision.close()
     finally:
         await client.close()

@@ -221,7 +221,7 @@ class Services:
         await self.live.responses.close()
         await self.live.generator.close()
         if self.vision is not None:
-            await self.vision.reader.close()
+            await self.vision.close()
         await self._memory.close()
         await self._file_expiry.close()
         if self._keys is not None:

@@ -6,6 +6,8 @@ With the echo engine, which answers with its prompt, a reply shows which images 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from llmfw.core.base.errors import RequestError
 from llmfw.core.base.image import Image, image_of
@@ -21,6 +23,14 @@ TEMPLATE = (
 """A chat template with a mark for each image, and its detail."""
 
 
+@dataclass(frozen=True)
+class SeenPrompt:
+    """Has the interface of `llmfw.api.media.vision.MadePrompt`."""
+
+    token_ids: list[int]
+    spans: tuple[Any, ...] = ()
+
+
 class SeeingPrompts:
     """Has the interface of `llmfw.api.media.vision.ImagePrompts`.
 
@@ -32,7 +42,7 @@ class SeeingPrompts:
         self._tokenizer = tokenizer
         self.seen: list[Image] = []
 
-    async def prompt(self, text: str, images: Sequence[Image]) -> list[int]:
+    async def prompt(self, text: str, images: Sequence[Image]) -> SeenPrompt:
         pieces = text.split(MARK)
         if len(pieces) != len(images) + 1:
             raise RequestError(
@@ -44,4 +54,7 @@ class SeeingPrompts:
         shown = [
             f"[{image.width}x{image.height}]{piece}" for image, piece in zip(images, pieces[1:], strict=True)
         ]
-        return self._tokenizer.encode(pieces[0] + "".join(shown), add_special_tokens=False)
+        return SeenPrompt(self._tokenizer.encode(pieces[0] + "".join(shown), add_special_tokens=False))
+
+    async def close(self) -> None:
+        return
