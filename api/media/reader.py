@@ -20,8 +20,8 @@ from .addresses import MediaPolicy
 from .counts import ImageCounts
 from .data_url import bytes_of_base64, bytes_of_data_url
 from .fetcher import ImageFetcher
+from .image_budget import ImageBudget, ImageHold
 from .part import ImagePart, Message, replaced
-from .pixel_budget import PixelBudget, PixelHold
 
 ReadFile = Callable[[str, int], Awaitable[bytes]]
 """Returns the content of the file with an id, of at most so many bytes. Raises NotFoundError if the current request may
@@ -63,16 +63,16 @@ class ImageReader:
         self._read_file = read_file
         self._fetcher = fetcher or ImageFetcher(policy, limits)
         self._decoder = ImageDecoder(limits, self.counts.decoding.add)
-        self._budget = PixelBudget()
+        self._budget = ImageBudget()
         self._kept: OrderedDict[bytes, Image] = OrderedDict()
         self._num_kept_bytes = 0
 
-    def holding(self, tenant: str) -> AbstractContextManager[PixelHold]:
-        """Count the pixels of one request, until the block ends: the caller must then hold its images no more."""
+    def holding(self, tenant: str) -> AbstractContextManager[ImageHold]:
+        """Count the bytes of one request, until the block ends: the caller must then hold its images no more."""
         return self._budget.holding(tenant)
 
     async def read(
-        self, messages: Sequence[Message], tenant: str, hold: PixelHold
+        self, messages: Sequence[Message], tenant: str, hold: ImageHold
     ) -> tuple[Sequence[Message], list[Image]]:
         """Return the messages with `{"type": "image"}` in place of each `ImagePart`, and the images in this order.
 
@@ -89,6 +89,7 @@ class ImageReader:
                 param=parts[self._max_images].param,
                 code=CODE,
             )
+        hold.add(sum(len(part.base64 or part.url or "") for part in parts))
         places = asyncio.Semaphore(MAX_READ_AT_ONCE)
 
         async def read(part: ImagePart) -> Image:
@@ -102,7 +103,7 @@ class ImageReader:
         self._fetcher.close()
         await self._decoder.close()
 
-    async def _image(self, part: ImagePart, tenant: str, hold: PixelHold) -> Image:
+    async def _image(self, part: ImagePart, tenant: str, hold: ImageHold) -> Image:
         try:
             image = await self._decoded(await self._file(part, tenant), tenant)
         except ImageRefusedError as error:

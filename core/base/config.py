@@ -332,8 +332,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         unset="from those of --allow-media-host")] = False
     max_images: Annotated[Positive, Setting("Maximum number of images in a request, with those of its history.")] = 64
     max_image_mb: Annotated[Positive, Setting("Maximum size of one image's file, in MiB.")] = 10
-    max_image_pixels: Annotated[Annotated[int, msgspec.Meta(ge=1, le=2 ** 28)], Setting(
-        "Maximum number of pixels of one image. A pixel takes up to 16 bytes while the image is decoded.")] = 2 ** 25
+    max_image_pixels: Annotated[Annotated[int, msgspec.Meta(ge=1, le=268_435_456)], Setting(
+        "Maximum number of pixels of one image. A pixel takes up to 16 bytes while the image is decoded.")] = 33_554_432
 
     storage: Annotated[str | None, Setting(
         "Folder that keeps files, batches and responses across restarts; created if it is missing.",

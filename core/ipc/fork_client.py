@@ -52,7 +52,7 @@ class ForkClient:
         memory = new_memory_file("llmfw-job", 0)
 
         def launch() -> subprocess.Popen[bytes]:
-            environment = {**child_environment(), **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)}
+            environment = {**child_environment(), **_ENVIRONMENT}
             return start_child(
                 [*command, str(memory)],
                 environment,

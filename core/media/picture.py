@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from PIL import Image as Pillow
-from PIL import ImageCms, MpoImagePlugin  # noqa: F401 - see `warm_up`
+from PIL import ImageChops, ImageCms, MpoImagePlugin  # noqa: F401 - see `warm_up`
 
 from .limits import ImageLimits, ImageRefusedError
 from .structure import READERS, read_structure
@@ -100,8 +100,16 @@ def _of_8_bits(picture: Pillow.Image) -> Pillow.Image:
     """Return a gray picture of 16 bits as one of 8. Pillow's own conversion would cut bright values off."""
     if not picture.mode.startswith("I"):
         return picture
-    upper = (picture if picture.mode == "I;16" else picture.convert("I;16")).tobytes("raw", "I;16B")[0::2]
-    return Pillow.frombytes("L", picture.size, upper)
+    both = (picture if picture.mode == "I;16" else picture.convert("I;16")).tobytes("raw", "I;16B")
+    upper, lower = (Pillow.frombytes("L", picture.size, both[start::2]) for start in (0, 1))
+    transparent = picture.info.get("transparency")  # the gray that is, of 16 bits
+    if not isinstance(transparent, int):
+        return upper
+    fits = [
+        half.point([255 * (value == wanted) for value in range(256)])
+        for half, wanted in zip((upper, lower), divmod(transparent, 256), strict=True)
+    ]
+    return Pillow.merge("LA", (upper, ImageChops.invert(ImageChops.multiply(*fits))))
 
 
 def _orientation(picture: Pillow.Image) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -186,6 +187,15 @@ def test_anthropic_s_blocks_are_read(served: Served) -> None:
     assert counted == {"input_tokens": found.json()["usage"]["input_tokens"]}
 
 
+def test_anthropic_s_sdk_sends_images(served: Served) -> None:
+    with anthropic.Anthropic(base_url=served.url, api_key="None", max_retries=0) as client:
+        content: Any = [{"type": "image", "source": source(WIDE)}, text("!")]
+        found = client.messages.create(
+            model="org/echo", max_tokens=20, messages=[{"role": "user", "content": content}]
+        )
+    assert found.content[0].text == "[30x5]!"  # type: ignore[union-attr]
+
+
 def test_images_in_tool_results_are_read(served: Served) -> None:
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     result = {
@@ -236,6 +246,26 @@ def test_responses_read_input_images(served: Served) -> None:
     assert follow["output"][0]["content"][0]["text"] == "a[30x5](auto)a[30x5](auto)b"
     items = httpx.get(f"{served.url}/v1/responses/{found['id']}/input_items").json()["data"]
     assert items[0]["content"][1] == given[1] | {"file_id": None}
+
+
+def test_openai_s_sdk_sends_input_images(sdk: openai.OpenAI) -> None:
+    content: Any = [{"type": "input_image", "image_url": data_url(SMALL), "detail": "high"}]
+    found = sdk.responses.create(model="org/echo", input=[{"role": "user", "content": content}])
+    assert found.output_text == "[8x9](high)"
+    assert found.usage is not None
+    counted = sdk.responses.input_tokens.count(model="org/echo", input=[{"role": "user", "content": content}])
+    assert counted.input_tokens == found.usage.input_tokens
+
+
+def test_truncation_keeps_the_last_images(served: Served) -> None:
+    first = responses(served, {"type": "input_image", "image_url": data_url(WIDE)}, store=True).json()
+    long = {"input": "x" * 495, "previous_response_id": first["id"], "truncation": "auto"}
+    found = served.post("/v1/responses", long).json()
+    assert found["usage"]["input_tokens"] == 495, found
+
+
+def test_a_prompt_with_images_is_not_cut(served: Served) -> None:
+    assert refusal(chat(served, part(), truncate_prompt_tokens=5))["param"] == "truncate_prompt_tokens"
 
 
 def test_a_bad_input_image_is_named(served: Served) -> None:

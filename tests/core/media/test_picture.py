@@ -74,6 +74,13 @@ def test_16_bits_keep_the_upper_8() -> None:
     assert (pixels_of(png_of(8, 8, rows, depth=16))[0, :, 0] == np.arange(0, 256, 32)).all()
 
 
+def test_a_transparent_gray_of_16_bits_is_white() -> None:
+    """Of two grays with equal upper bits, the one that the file names."""
+    rows = (b"\0" + b"\x20\x01\x20\x02" * 4) * 8
+    found = pixels_of(png_of(8, 8, rows, depth=16, more=chunk(b"tRNS", b"\x20\x02")))
+    assert found[0, :2, 0].tolist() == [0x20, 255]
+
+
 def test_cmyk_is_shown_in_its_colors() -> None:
     cyan = Image.new("CMYK", (16, 16), (255, 0, 0, 0))
     assert abs(pixels_of(file_of(cyan, "JPEG"))[4, 4].astype(int) - [0, 255, 255]).max() < 8

@@ -1,4 +1,4 @@
-"""Memory for the decoded images of all requests together, of which one tenant gets at most half."""
+"""Memory for the images of all requests together, of which one tenant gets at most half."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 from llmfw.core.base.errors import OverloadedError, RequestError, TenantLimitError
 
-MAX_BYTES = 2 * 2**30
-"""Most bytes of pixels that wait for the model's image processor."""
+MAX_BYTES = 2**30
+"""Most bytes of images, as clients send them and as pixels, that wait to be decoded or for the model's processor."""
 
 
-class PixelBudget:
-    """Counts the pixels of the images that requests hold.
+class ImageBudget:
+    """Counts the bytes of the images that requests hold.
 
     Args:
         most: limit in bytes.
@@ -34,9 +34,9 @@ class PixelBudget:
         return self._held.total()
 
     @contextmanager
-    def holding(self, tenant: str) -> Iterator[PixelHold]:
-        """Count the pixels of one request, until the block ends."""
-        hold = PixelHold(self, tenant)
+    def holding(self, tenant: str) -> Iterator[ImageHold]:
+        """Count the bytes of one request, until the block ends."""
+        hold = ImageHold(self, tenant)
         try:
             yield hold
         finally:
@@ -59,10 +59,10 @@ class PixelBudget:
         self._held[tenant] += size
 
 
-class PixelHold:
-    """The pixels of one request."""
+class ImageHold:
+    """The bytes of one request's images."""
 
-    def __init__(self, budget: PixelBudget, tenant: str) -> None:
+    def __init__(self, budget: ImageBudget, tenant: str) -> None:
         self._budget = budget
         self._tenant = tenant
         self.size = 0
@@ -72,11 +72,12 @@ class PixelHold:
 
         Raises:
             RequestError: the request has more than any may have.
-            TenantLimitError, OverloadedError: as in `PixelBudget.add`.
+            TenantLimitError, OverloadedError: as in `ImageBudget.add`.
         """
         if self.size + size > self._budget.share:
             raise RequestError(
-                f"the request's images have more than {self._budget.share // 3} pixels together; scale them down",
+                f"the request's images take more than {self._budget.share} bytes together, as files and as pixels; scale "
+                "them down",
                 code="invalid_image",
             )
         self._budget.add(self._tenant, size)
