@@ -374,6 +374,7 @@ class Generator:
             tell_wait=terms.tell_wait,
             fields=terms.fields,
             adapter=adapter,
+            media=output.media,
         )
 
     def _check_prompts(self, prompts: Sequence[GenerationPrompt], n: int) -> None:

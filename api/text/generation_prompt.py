@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from llmfw.core.base.media import MediaSpan
 from llmfw.core.base.request import GrammarSpec, SamplingParams, Thinking
 
 from .choice import MakeText
@@ -20,6 +21,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     constrained_logprobs: bool = False
     logprob_token_ids: tuple[int, ...] = ()
     prompt_logprob_token_ids: tuple[int, ...] = ()
+    media: tuple[MediaSpan, ...] = ()
 
 
 class GenerationPrompt(msgspec.Struct, frozen=True):
