@@ -7,6 +7,7 @@ import socket
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 from llmfw.core.base.errors import RequestError
 from llmfw.core.interfaces.media_processor import MediaProcessor
@@ -85,8 +86,9 @@ def _done(processor: MediaProcessor, entry: Entry, work: Work) -> FromWorker:
 
 
 def _entry(launch: Launch) -> Entry:
-    fields = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in launch.entry.items()
+    given = launch.entry.items()
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given
     }
     return Entry(**fields)
 
