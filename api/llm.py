@@ -320,7 +320,7 @@ class LLM:
             raise RequestError(
                 "messages has images, and this model reads text only: leave them out", param="messages"
             )
-        return (await self._image_prompts.prompt(text, images)).token_ids
+        return await self._image_prompts.prompt(text, images)
 
     def _terms(self, fields: Mapping[str, Any] | None, adapter: str | None) -> Terms:
         return Terms(fields=self._fields.values(fields or {}), model=adapter)

@@ -29,6 +29,7 @@ from llmfw.core.plugin.component_options import with_keywords
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.guard import guarded
+from llmfw.core.plugin.media_choice import media_processor_entry
 from llmfw.core.plugin.registry import Registry
 
 from .option_checks import check_grammar_options, default_template, find_parser
@@ -128,9 +129,7 @@ async def start_engine(
 
 def image_prompts_of(info: EngineInfo, registry: Registry) -> ImagePrompts | None:
     """Return what prepares images for the model; None if the engine serves it with text alone."""
-    if not info.media_processor:
-        return None
-    return ImagePrompter(registry.find("media_processor", info.media_processor), info.model)
+    return ImagePrompter(media_processor_entry(registry), info.model) if info.reads_images else None
 
 
 def with_grammar_checker(

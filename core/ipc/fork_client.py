@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 
 from .child import start_child

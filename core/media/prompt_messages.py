@@ -64,9 +64,10 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """An exception that the media processor must not raise."""
+    """An exception that the media processor must not raise: its class, and the end of its traceback."""
 
-    message: str
+    kind: str
+    trace: str
 
 
 Outcome = Made | Rejected | Failed

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from llmfw.core.plugin.registry import Entry
 from .prompt_messages import Failed, Made, PromptJob, Rejected, Setup, decode_job, decode_source, encode
 
 MAX_MESSAGE = 1000  # characters
+MAX_TRACE = 2000  # characters
 TOO_SLOW = "the images take more than {:g} s to prepare for the model; send fewer or smaller ones"
 TOO_LARGE = "the images take more than {} MiB of memory to prepare for the model; send fewer or smaller ones"
 CRASHED = "preparing the images for the model failed; send other ones"
@@ -49,7 +51,7 @@ class Preparing:
         except MemoryError:
             return encode(Rejected(TOO_LARGE.format(known.memory_mb)))
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; the parent reports it
-            return encode(Failed(described(error)[:MAX_MESSAGE]))
+            return encode(Failed(type(error).__name__, traceback.format_exc()[-MAX_TRACE:]))
 
     def too_slow(self, job: bytes) -> bytes:
         """Return the answer for a prompt that took too long."""

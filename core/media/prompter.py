@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
 import msgspec
 
-from llmfw.core.base.errors import ComponentError, RequestError
+from llmfw.core.base.errors import ComponentError, ComponentFailedError, RequestError
 from llmfw.core.base.image import Image
 from llmfw.core.base.media import MediaPrompt
 from llmfw.core.ipc.fork_client import ForkClient
@@ -27,6 +28,8 @@ from .prompt_messages import (
     decode_prompt,
     encode,
 )
+
+logger = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-m", "llmfw.core.media.prompt_worker")
 NUM_PROCESSES = 2
@@ -88,7 +91,8 @@ class ImagePrompter:
 
         Raises:
             RequestError: the text does not have a placeholder for each image, or an image cannot be prepared.
-            ComponentError: the media processor is at fault.
+            ComponentError: the media processor cannot be built, or makes something else than a prompt.
+            ComponentFailedError: it raised an exception, which the log has.
             OverloadedError: too many prompts wait, or the process ended.
         """
         data = encode(Source(text, tuple(images)))
@@ -113,7 +117,8 @@ class ImagePrompter:
         if isinstance(outcome, Rejected):
             raise RequestError(outcome.message, param="messages")
         if isinstance(outcome, Failed):
-            raise ComponentError(f"{self._entry} failed in process(): {outcome.message}")
+            logger.error("%s failed in process():\n%s", self._entry, outcome.trace)
+            raise ComponentFailedError(f"{self._entry.spoken} failed in process(): {outcome.kind}")
         if outcome.size > MAX_PROMPT_BYTES:
             raise RequestError(
                 f"the images take {outcome.size} bytes as the model reads them; at most {MAX_PROMPT_BYTES} are possible: send "

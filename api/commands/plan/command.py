@@ -82,6 +82,7 @@ def _scheme_options(
 @like("context_length", "context")
 @like("max_adapters", "adapters", default=0, help="Number of LoRA adapters that have room at once.")
 @like("max_adapter_rank", "adapter_rank", default=ADAPTER_RANK)
+@like("image_cache_mb")
 @click.option(
     "--replicas",
     type=WholeNumber(min=1, max=256),

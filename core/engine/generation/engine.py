@@ -280,6 +280,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Return the statistics of the engine."""
+        images = self._pages.images
         return EngineStats(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting + self._grammars.num_waiting,
@@ -296,6 +297,8 @@ class Engine:
             num_prompt_cached=self._scheduler.num_prompt_cached,
             num_drafted_output=self._scheduler.num_drafted_output,
             num_evicted_tokens=self._pages.cache.num_evicted,
+            num_images_encoded=images.num_encoded if images else 0,
+            num_images_found=images.num_found if images else 0,
             num_steps=self._meter.num_steps,
             step_seconds=msgspec.structs.replace(self._meter.seconds),
             live_gaps=self._scheduler.gaps.live,

@@ -66,7 +66,7 @@ def build_planning(
     decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
     images = None
     if model.images is not None:
-        images = ImageCache(config.image_cache_mb << 20, model.images.row_bytes, capacity.prefill_budget)
+        images = ImageCache(model.images.cache_bytes, model.images.row_bytes, capacity.prefill_budget)
     pages = _pages(config, capacity, components.rule, images, keeps_states=bool(model.states))
     speculation = build_speculation(
         config, foundation.registry, components.drafter, model.vocab_size, foundation.device.type

@@ -11,18 +11,18 @@ from transformers.modeling_utils import PreTrainedModel
 from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.errors import LLMFWError
 from llmfw.core.interfaces.media_processor import MediaProcessor
-from llmfw.core.plugin.registry import Entry, Registry
+from llmfw.core.plugin.media_choice import media_processor_entry
+from llmfw.core.plugin.registry import Registry
 
 from ..changes.text_part import num_bytes, split_off_others
 from ..config.model_kind import inputs_of
 from ..device.devices import gigabytes
 from ..failure.load_failure import first_line
+from ..probe.state_probe import state_layers
 from .image_encoder import ImageEncoder
 from .image_trial import ImagesRefusedError, check_images
 
 logger = logging.getLogger(__name__)
-
-KIND = "media_processor"
 
 
 def take_images(
@@ -68,6 +68,8 @@ def _why_not(module: Any, config: EngineConfig, others: list[str]) -> str:
         return "--image-cache-mb is 0"
     if config.adapters or config.max_adapters:
         return "there are adapters, which images are not served with"
+    if state_layers(module):
+        return "its layers keep states, whose snapshots do not tell images apart"
     if not hasattr(module.base_model, "get_image_features"):
         return "its class offers no features of images"
     return ""
@@ -84,9 +86,11 @@ def _checked(
 
     Raises:
         ImagesRefusedError: the images cannot be served.
+        ConfigError, ModelError, ComponentError: the model's processor cannot be built.
     """
-    entry, processor = choose_processor(config, registry)
-    encoder = ImageEncoder(module, parts, entry.full_name)
+    entry = media_processor_entry(registry)
+    processor: MediaProcessor = entry.build(entry.load(), config.model)
+    encoder = ImageEncoder(module, parts, config.image_cache_mb << 20)
     for _, _, part in parts:
         _use_own_attention(part)
     check_images(module, encoder, processor, vocab_size)
@@ -94,23 +98,6 @@ def _checked(
         "%s reads images; their encoder takes %s", type(module).__name__, gigabytes(encoder.num_bytes)
     )
     return encoder
-
-
-def choose_processor(config: EngineConfig, registry: Registry) -> tuple[Entry, MediaProcessor]:
-    """Return the media processor of a model, with its registry entry.
-
-    Raises:
-        ImagesRefusedError: there is none.
-        ConfigError, ModelError, ComponentError: it cannot be built.
-    """
-    reasons = []
-    for entry in registry.entries(KIND):
-        if lacking := entry.lacking():
-            reasons.append(f"media processor {entry.name} {lacking}")
-            continue
-        found: MediaProcessor = entry.build(entry.load(), config.model)
-        return entry, found
-    raise ImagesRefusedError("; ".join(reasons) or "no plugin brings a media processor")
 
 
 def _use_own_attention(part: nn.Module) -> None:

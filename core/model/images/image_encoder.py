@@ -54,16 +54,16 @@ class ImageEncoder:
     Args:
         model: transformers' model, in evaluation mode, with all its parts.
         parts: the parts that read images, which are out of the module tree, each with its parent and its name there.
-        processor: "plugin/name" of the media processor that prepares images for it.
+        cache_bytes: memory for encoded images that are kept.
 
     Raises:
         AttributeError: the model does not offer features of images.
     """
 
     def __init__(
-        self, model: Any, parts: Sequence[tuple[nn.Module, str, nn.Module]], processor: str = ""
+        self, model: Any, parts: Sequence[tuple[nn.Module, str, nn.Module]], cache_bytes: int
     ) -> None:
-        self.processor = processor
+        self.cache_bytes = cache_bytes
         self._model = model
         self._base: Any = model.base_model
         self._parts = list(parts)
@@ -94,13 +94,17 @@ class ImageEncoder:
         Args:
             tensors: what the encoder reads, by the name of its argument, on the model's device.
         """
-        given = {name: tensor for name, tensor in tensors.items() if name in self._names}
+        given = {name: self._cast(tensor) for name, tensor in tensors.items() if name in self._names}
         with self.attached():
             found = self._base.get_image_features(**given, return_dict=True)
         rows = _rows(found.pooler_output)
         deeper = tuple(map(_rows, getattr(found, "deepstack_features", None) or ()))
         self._row_bytes = rows[0].nbytes * (1 + len(deeper))
         return EncodedImage(rows, deeper)
+
+    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor in the model's dtype if it holds floats, as transformers asks for."""
+        return tensor.to(self._model.dtype) if tensor.is_floating_point() else tensor
 
     @contextmanager
     def attached(self) -> Iterator[None]:

@@ -73,7 +73,11 @@ def _expected(model: Any, encoder: ImageEncoder, prompt: MediaPrompt) -> torch.T
         *inspect.signature(model.forward).parameters,
         *inspect.signature(model.base_model.forward).parameters,
     }
-    given = {name: tensor for name, tensor in given.items() if name in names}
+    given = {
+        name: tensor.to(model.dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in given.items()
+        if name in names
+    }
     masks = MaskMarkers()
     with encoder.attached(), marking_masks(masks), torch.inference_mode():
         output = model(input_ids=ids, **given, use_cache=False, llmfw_step=_Causal(masks, ids.shape[1]))

@@ -83,7 +83,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     model = AutoModelForMultimodalLM.from_pretrained(folder, dtype=torch.float32).eval()
     processor = TransformersProcessor(str(folder))._processor
     engine = build_engine(folder, context_length=1024)
-    assert engine.info.media_processor
+    assert engine.info.reads_images
     prompts = ImagePrompter(ENTRY, str(folder))
     with serving(engine, load_tokenizer(str(folder)), TEMPLATE, image_prompts=prompts) as served:
         yield Pair(served, model, processor)

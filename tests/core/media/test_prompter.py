@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from llmfw.core.base.errors import ComponentError, OverloadedError, RequestError
+from llmfw.core.base.errors import ComponentError, ComponentFailedError, OverloadedError, RequestError
 from llmfw.core.base.image import Image, image_of
 from llmfw.core.media.prompter import ImagePrompter
 from llmfw.core.plugin.registry import Entry
@@ -67,9 +67,12 @@ async def test_a_hanging_prompt_does_not_delay_others(prompter: ImagePrompter) -
     slow.cancel()
 
 
-async def test_a_defect_of_the_processor_names_it(prompter: ImagePrompter) -> None:
-    with pytest.raises(ComponentError, match=r"'acting'.*acts 1.* failed in process\(\): KeyError"):
+async def test_a_defect_of_the_processor_names_it(
+    prompter: ImagePrompter, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ComponentFailedError, match=r"'acting'.* failed in process\(\): KeyError$"):
         await prompter.prompt("raise", [])
+    assert "a defect" in caplog.text
 
 
 async def test_an_unbuildable_processor_tells_its_reason() -> None:

@@ -14,16 +14,23 @@ import pytest
 import torch
 from transformers import AutoModelForMultimodalLM
 
+from llmfw.core.base.config import EngineConfig
 from llmfw.core.base.image import Image
 from llmfw.core.base.media import LEAST_SHARED, MediaPrompt
 from llmfw.core.base.request import Request, SamplingParams
+from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
+from llmfw.core.plugin.registry import Entry
 from llmfw.plugins.media_transformers.processor import TransformersProcessor
 
-from .running import build_engine, generate
+from ....doubles.static_attention import Rerun, StaticAttention
+from .running import build_engine, generate, registry
 from .tiny_vision import SERVED, picture, save_vision_model
 
 NUM_TOKENS = 12
+STATIC = Entry(
+    "attention", "static", f"{StaticAttention.__module__}:StaticAttention", "tests", "llmfw-tests", "1.0"
+)
 WORDS = (
     "what is in",
     "and in this",
@@ -178,4 +185,22 @@ def test_same_image_is_encoded_once(served: Served) -> None:
     ]
     texts(engine, requests[:3])
     texts(engine, requests[3:])
-    assert engine._pages.images.num_encoded == 1
+    stats = engine.stats()
+    assert (stats.num_images_encoded, stats.num_images_found) == (1, 4)
+
+
+def test_decode_steps_with_images_are_captured(served: Served) -> None:
+    """Steps of single tokens replay graphs, with the positions of the sequences' images."""
+    prompts = [served.prompt(seed, 1 + seed % 2) for seed in range(5)]
+    requests = [served.request(str(i), *prompt) for i, prompt in enumerate(prompts)]
+    settings = {"dtype": "float32", "device": "cpu", "attention": "static", "context_length": 1024}
+    replayed: list[int] = []
+    engine = build_generation_engine(
+        EngineConfig(model=str(served.folder), grammar="none", **settings),  # type: ignore[arg-type]
+        registry(STATIC),
+        make_graph=lambda: Rerun(replayed),
+    )
+    expected = [_without_end(served.expected(*prompt)) for prompt in prompts]
+    captured = len(replayed)
+    assert texts(engine, requests) == expected
+    assert len(replayed) > captured
