@@ -161,8 +161,8 @@ class ImageHost:
             place = path[4:].encode("latin-1")
             writer.write(b"HTTP/1.1 302 Found\r\nset-cookie: a=b\r\nlocation: " + place + b"\r\n\r\n")
         elif name == "hops":
-            place = f"/hops/{int(rest) - 1}" if int(rest) > 1 else "/good"
-            writer.write(f"HTTP/1.1 307 Hop\r\nlocation: {place}\r\ncontent-length: 0\r\n\r\n".encode())
+            following = f"/hops/{int(rest) - 1}" if int(rest) > 1 else "/good"
+            writer.write(f"HTTP/1.1 307 Hop\r\nlocation: {following}\r\ncontent-length: 0\r\n\r\n".encode())
         elif name == "endless":
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\n\r\n")
             while not writer.is_closing():

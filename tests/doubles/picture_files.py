@@ -142,9 +142,9 @@ def _disguised(good: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
         b"<html><script>alert(1)</script>",
     )
     for name, data in good.items():
-        for what, other in (("PDF", pdf), ("ZIP", archive), ("HTML", page)):
-            yield f"{name} followed by {what}", data + other
-            yield f"{what} followed by {name}", other + data
+        for what, file in (("PDF", pdf), ("ZIP", archive), ("HTML", page)):
+            yield f"{name} followed by {what}", data + file
+            yield f"{what} followed by {name}", file + data
     for name, data in good.items():
         for other in FORMATS:
             if other != name:

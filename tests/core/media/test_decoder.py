@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -23,6 +24,7 @@ from ...length import of_length
 
 ROOT = Path(__file__).parents[3]
 LIMITS = ImageLimits(cpu_s=1.0, memory_mb=128, pixels=2**22)
+QUICK = msgspec.structs.replace(LIMITS, cpu_s=0.5)
 HOSTILE = (sys.executable, str(ROOT / "tests" / "doubles" / "hostile_picture.py"))
 FOREIGN_WORDS = re.compile(r"PIL|Error|\b0x[0-9a-f]{6}|/|object at|Traceback|image file")
 """Words of Pillow's own texts, which may hold addresses of memory."""
@@ -37,7 +39,7 @@ async def decoder() -> AsyncIterator[ImageDecoder]:
 
 @pytest_asyncio.fixture
 async def hostile() -> AsyncIterator[ImageDecoder]:
-    found = ImageDecoder(LIMITS, command=HOSTILE)
+    found = ImageDecoder(QUICK, command=HOSTILE)
     yield found
     await found.close()
 
