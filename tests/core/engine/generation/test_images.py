@@ -15,8 +15,9 @@ import torch
 from transformers import AutoModelForMultimodalLM
 
 from llmfw.core.base.config import EngineConfig
+from llmfw.core.base.errors import RequestError
 from llmfw.core.base.image import Image
-from llmfw.core.base.media import LEAST_SHARED, MediaPrompt
+from llmfw.core.base.media import LEAST_SHARED, MediaPrompt, MediaSpan
 from llmfw.core.base.request import Request, SamplingParams
 from llmfw.core.engine.generation.build import build_generation_engine
 from llmfw.core.engine.generation.engine import Engine
@@ -24,8 +25,9 @@ from llmfw.core.plugin.registry import Entry
 from llmfw.plugins.media_transformers.processor import TransformersProcessor
 
 from ....doubles.static_attention import Rerun, StaticAttention
+from ....length import also
 from .running import build_engine, generate, registry
-from .tiny_vision import SERVED, picture, save_vision_model
+from .tiny_vision import DIFFERENT, OTHERS, picture, save_vision_model
 
 NUM_TOKENS = 12
 STATIC = Entry(
@@ -100,7 +102,7 @@ def _served(folder: Path, family: str) -> Served:
     return Served(folder, TransformersProcessor(str(folder)), model)
 
 
-@pytest.fixture(scope="module", params=SERVED)
+@pytest.fixture(scope="module", params=[*DIFFERENT, *also(OTHERS)])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Served:
     return _served(tmp_path_factory.mktemp(request.param), request.param)
 
@@ -204,3 +206,20 @@ def test_decode_steps_with_images_are_captured(served: Served) -> None:
     captured = len(replayed)
     assert texts(engine, requests) == expected
     assert len(replayed) > captured
+
+
+def test_images_that_see_both_ways_are_refused(tmp_path: Path) -> None:
+    """Gemma 3 is served with text alone, and a request with an image is told so."""
+    engine = build_engine(save_vision_model(tmp_path, "gemma3"))
+    assert not engine.info.reads_images
+    span = MediaSpan(offset=0, length=1, key=bytes(32), token_id=300, tensors={})
+    with pytest.raises(RequestError, match="without images"):
+        engine.add(Request(id="a", prompt=[300, 5], sampling=SamplingParams(max_tokens=2), media=(span,)))
+    (outcome,) = generate(engine, [Request(id="b", prompt=[9, 5], sampling=SamplingParams(max_tokens=2))])
+    assert outcome.end.error is None
+
+
+def test_no_cache_for_images_means_text(tmp_path: Path) -> None:
+    """With --image-cache-mb 0 the encoder is freed, and text is answered."""
+    engine = build_engine(save_vision_model(tmp_path, "llava"), image_cache_mb=0)
+    assert not engine.info.reads_images

@@ -246,6 +246,82 @@ def _internvl(folder: Path) -> None:
     _save(folder, config, images, "InternVLProcessor", special, named, image_seq_length=4)
 
 
+def _llava_next(folder: Path) -> None:
+    grid = [[32, 64], [64, 32], [64, 64]]
+    config = tiny_config(
+        "llava_next",
+        text_config=TEXT | {"model_type": "llama"},
+        vision_config=CLIP | {"model_type": "clip_vision_model"},
+        image_token_id=300,
+        image_grid_pinpoints=grid,
+        vision_feature_layer=-2,
+        vision_feature_select_strategy="default",
+        tie_word_embeddings=False,
+    )
+    crop = {"height": 32, "width": 32}
+    images = transformers.LlavaNextImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size=crop, image_grid_pinpoints=grid
+    )
+    settings = {
+        "patch_size": 8,
+        "vision_feature_select_strategy": "default",
+        "num_additional_image_tokens": 1,
+    }
+    _save(folder, config, images, "LlavaNextProcessor", {"<image>": 300}, **settings)
+
+
+def _llava_onevision(folder: Path) -> None:
+    grid = [[32, 32], [32, 64], [64, 32]]
+    config = tiny_config(
+        "llava_onevision",
+        text_config=TEXT | {"model_type": "qwen2"},
+        vision_config=SIGLIP,
+        image_token_id=300,
+        video_token_id=301,
+        image_grid_pinpoints=grid,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+        tie_word_embeddings=False,
+    )
+    images = transformers.LlavaOnevisionImageProcessorPil(
+        size={"height": 32, "width": 32}, image_grid_pinpoints=grid
+    )
+    special = {"<image>": 300, "<video>": 301}
+    settings = {"num_image_tokens": 16, "vision_feature_select_strategy": "full"}
+    _save(folder, config, images, "LlavaOnevisionProcessor", special, **settings)
+
+
+def _glm4v(folder: Path) -> None:
+    names = ("begin_of_image", "end_of_image", "image", "begin_of_video", "end_of_video", "video")
+    config = tiny_config(
+        "glm4v",
+        text_config=TEXT | {"rope_parameters": MROPE | {"partial_rotary_factor": 1.0}},
+        vision_config={
+            "depth": 2,
+            "hidden_size": 32,
+            "num_heads": 2,
+            "patch_size": 8,
+            "image_size": 32,
+            "out_hidden_size": 64,
+            "intermediate_size": 48,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+        },
+        image_start_token_id=300,
+        image_end_token_id=301,
+        image_token_id=302,
+        video_start_token_id=303,
+        video_end_token_id=304,
+        video_token_id=305,
+        tie_word_embeddings=False,
+    )
+    images = transformers.Glm4vImageProcessorPil(
+        patch_size=8, merge_size=2, temporal_patch_size=2, size={"shortest_edge": 1024, "longest_edge": 65536}
+    )
+    special = {f"<|{name}|>": FIRST_SPECIAL + i for i, name in enumerate(names)}
+    _save(folder, config, images, "Glm4vProcessor", special)
+
+
 def _gemma3(folder: Path) -> None:
     special = {"<image_soft_token>": 300, "<start_of_image>": 301, "<end_of_image>": 302}
     named = {
@@ -273,7 +349,12 @@ _FAMILIES: dict[str, Callable[[Path], None]] = {
     "llava": _llava,
     "idefics3": _idefics3,
     "internvl": _internvl,
+    "llava-next": _llava_next,
+    "llava-onevision": _llava_onevision,
+    "glm4v": _glm4v,
     "gemma3": _gemma3,
 }
-SERVED = tuple(name for name in _FAMILIES if name != "gemma3")
-"""Families whose images are served."""
+DIFFERENT = ("qwen3-vl", "llava", "idefics3")
+"""Families whose images differ most; `make test` runs most tests with these alone."""
+OTHERS = tuple(name for name in _FAMILIES if name not in (*DIFFERENT, "gemma3"))
+"""Further families whose images are served."""
