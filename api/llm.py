@@ -19,6 +19,8 @@ import msgspec
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, RequestError
+from llmfw.core.base.image import Image
+from llmfw.core.base.media import MediaPrompt
 from llmfw.core.base.request import SamplingParams, TokenLogprob
 from llmfw.core.base.setting import check_fields
 from llmfw.core.client.inproc import InprocEngineClient
@@ -33,7 +35,8 @@ from llmfw.core.plugin.plugins import load_plugins
 from llmfw.core.plugin.registry import Registry
 
 from .admin.adapters import AdapterService
-from .services.components import build_chat_template
+from .media.own_images import take_images
+from .services.components import build_chat_template, image_prompts_of
 from .services.request_fields import build_request_fields
 from .text.generation import Generator
 from .text.generation_prompt import Output as Asked
@@ -159,6 +162,7 @@ class LLM:
         self._client = InprocEngineClient(build_engine(config, plugins.registry))
         check_fit(tokenizer, config.model, self._client.info.vocab_size)
         self._generator = Generator(self._client, tokenizer, model, fields=self._fields)
+        self._image_prompts = image_prompts_of(self._client.info, plugins.registry)
         self._adapters = AdapterService(self._client, self._generator.names)
 
     def generate(
@@ -195,7 +199,8 @@ class LLM:
             logprobs=logprobs, prompt_logprobs=prompt_logprobs, logprob_token_ids=tuple(logprob_token_ids)
         )
         terms = self._terms(fields, adapter)
-        return self._run(self._generate(token_ids, sampling or SamplingParams(), asked, terms, primed=True))
+        whole = [MediaPrompt(each, ()) for each in token_ids]
+        return self._run(self._generate(whole, sampling or SamplingParams(), asked, terms, primed=True))
 
     def chat(
         self,
@@ -209,6 +214,9 @@ class LLM:
     ) -> list[Output]:
         """Answer one conversation or several at once; return one output for each, in order.
 
+        If the model reads images, contents may have parts such as `{"type": "image", "image": "cat.png"}`. An image is
+        one of Pillow, a path, the bytes of a file, or a data: URL.
+
         Args:
             tools: tool definitions for the template; calls are part of the text.
             fields: values of plugins' request fields.
@@ -216,7 +224,8 @@ class LLM:
             template_kwargs: arguments for the chat template, such as `enable_thinking`.
 
         Raises:
-            RequestError: the template refuses the messages, or they do not fit; or a field is wrong.
+            RequestError: the template refuses the messages, or they do not fit; or a field is wrong; or an image cannot
+                be read, or the model reads text only.
             ModelNotFoundError: there is no such adapter.
         """
         if not messages:
@@ -224,14 +233,16 @@ class LLM:
         several = not isinstance(messages[0], Mapping)
         conversations = cast("Sequence[Sequence[Message]]", messages if several else [messages])
         encode = self._generator.tokenizer.encode
-        token_ids = [
-            encode(self._template.render(each, tools=tools, **template_kwargs), add_special_tokens=False)
-            for each in conversations
-        ]
+        prompts = []
+        for each in conversations:
+            each, images = take_images(each)
+            text = self._template.render(each, tools=tools, **template_kwargs)
+            if images:
+                prompts.append(self._run(self._with_images(text, images)))
+            else:
+                prompts.append(MediaPrompt(encode(text, add_special_tokens=False), ()))
         terms = self._terms(fields, adapter)
-        return self._run(
-            self._generate(token_ids, sampling or SamplingParams(), Asked(), terms, primed=False)
-        )
+        return self._run(self._generate(prompts, sampling or SamplingParams(), Asked(), terms, primed=False))
 
     def load_adapter(self, name: str, path: str | PathLike[str]) -> None:
         """Load an adapter, in place of an earlier one of its name. Needs the setting `max_adapters`.
@@ -253,6 +264,8 @@ class LLM:
         """Free the model. The object cannot be used afterwards."""
         if self._thread.is_alive():
             self._run(self._client.close())
+            if self._image_prompts is not None:
+                self._run(self._image_prompts.close())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -267,7 +280,7 @@ class LLM:
 
     async def _generate(
         self,
-        prompts: list[list[int]],
+        prompts: list[MediaPrompt],
         sampling: SamplingParams,
         asked: Asked,
         terms: Terms,
@@ -281,7 +294,15 @@ class LLM:
             detokenizer = self._generator.tokenizer.detokenizer(prompt if primed else ())
             return TextStream(detokenizer, stop=sampling.stop, min_tokens=sampling.min_tokens)
 
-        generation = self._generator.start("llm-", prompts, sampling, make_text, terms=terms, output=asked)
+        generation = self._generator.start(
+            "llm-",
+            [prompt.token_ids for prompt in prompts],
+            sampling,
+            make_text,
+            terms=terms,
+            output=asked,
+            media=[prompt.spans for prompt in prompts],
+        )
         deltas = await generation.finish()
         return [
             Output(
@@ -295,6 +316,13 @@ class LLM:
             )
             for choice in generation.choices
         ]
+
+    async def _with_images(self, text: str, images: Sequence[Image]) -> MediaPrompt:
+        if self._image_prompts is None:
+            raise RequestError(
+                "messages has images, and this model reads text only: leave them out", param="messages"
+            )
+        return await self._image_prompts.prompt(text, images)
 
     def _terms(self, fields: Mapping[str, Any] | None, adapter: str | None) -> Terms:
         return Terms(fields=self._fields.values(fields or {}), model=adapter)

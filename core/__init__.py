@@ -73,6 +73,10 @@ if TYPE_CHECKING:
     from .base.errors import UnknownComponentError as UnknownComponentError
     from .base.errors import UnreadableRequestError as UnreadableRequestError
     from .base.histogram import Histogram as Histogram
+    from .base.image import Image as Image
+    from .base.media import MediaArray as MediaArray
+    from .base.media import MediaPrompt as MediaPrompt
+    from .base.media import MediaSpan as MediaSpan
     from .base.request import EmbedRequest as EmbedRequest
     from .base.request import FinishReason as FinishReason
     from .base.request import GrammarSpec as GrammarSpec
@@ -122,6 +126,7 @@ if TYPE_CHECKING:
     from .interfaces.logits_processor import ProcessedRequest as ProcessedRequest
     from .interfaces.logits_processor import ProcessedRows as ProcessedRows
     from .interfaces.logits_processor import ProcessorContext as ProcessorContext
+    from .interfaces.media_processor import MediaProcessor as MediaProcessor
     from .interfaces.middleware import ASGIApplication as ASGIApplication
     from .interfaces.middleware import ASGIMessage as ASGIMessage
     from .interfaces.middleware import ASGIReceive as ASGIReceive
@@ -265,6 +270,8 @@ _HOMES = {
     ),
     ".base.histogram": ("Histogram",),
     ".base.steps_view": ("RequestView", "StepView", "StepsView", "ViewSteps"),
+    ".base.image": ("Image",),
+    ".base.media": ("MediaArray", "MediaPrompt", "MediaSpan"),
     ".base.request": (
         "EmbedRequest",
         "Wait",
@@ -308,6 +315,7 @@ _HOMES = {
         "ProcessedRows",
         "ProcessorContext",
     ),
+    ".interfaces.media_processor": ("MediaProcessor",),
     ".interfaces.middleware": (
         "ASGIApplication",
         "ASGIMessage",

@@ -217,6 +217,13 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "middleware": ("llmfw.core:HTTPMiddleware",),
     "request_field": ("llmfw.core:RequestField",),
     "eviction": ("llmfw.core:EvictionRule", "llmfw.core:CacheLeaf"),
+    "media_processor": (
+        "llmfw.core:MediaProcessor",
+        "llmfw.core:Image",
+        "llmfw.core:MediaPrompt",
+        "llmfw.core:MediaSpan",
+        "llmfw.core:MediaArray",
+    ),
     "router": ("llmfw.core:Router", "llmfw.core:RoutedRequest", "llmfw.core:ReplicaView"),
     "logits_processor": (
         "llmfw.core:LogitsProcessor",

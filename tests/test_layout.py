@@ -40,6 +40,7 @@ CORE_LAYERS = (
     "model",
     "step",
     "grammars",
+    "media",
     "engine",
     "client",
     "testing",
@@ -73,7 +74,18 @@ LIGHT = (
     *(
         f"core/{room}"
         for room in (
-            *("base", "terminal", "imports", "ipc", "plugin", "interfaces", "schedule", "grammars", "client"),
+            *(
+                "base",
+                "terminal",
+                "imports",
+                "ipc",
+                "plugin",
+                "interfaces",
+                "schedule",
+                "grammars",
+                "media",
+                "client",
+            ),
         )
     ),
     "core/engine/admission",

@@ -11,11 +11,15 @@ from typing import Any
 
 import msgspec
 
+from llmfw.api.media.part import TEXT_ONLY, ImagePart
 from llmfw.core.base.errors import RequestError
 
 from .fields import Fields
+from .image import image_of
 
 Message = dict[str, Any]
+Piece = str | ImagePart
+IMAGE = "image"
 ROLES = ("user", "assistant", "system")
 
 
@@ -24,9 +28,11 @@ class Conversation:
 
     Args:
         ignored: set that receives the paths of keys without effect.
+        images: whether the model reads images.
     """
 
-    def __init__(self, ignored: set[str]) -> None:
+    def __init__(self, ignored: set[str], *, images: bool = False) -> None:
+        self._images = images
         self._turns: list[Message] = []  # fields that adjacent messages extend are lists of pieces
         self._ignored = ignored
         self._called: set[str] = set()  # ids of the tool calls so far
@@ -66,13 +72,18 @@ class Conversation:
     def _add_block(self, role: str, block: Fields) -> None:
         kind = block.raw("type")
         readers = _READERS[role]
-        if not isinstance(kind, str) or kind not in readers:
-            block.refuse("type", kind, f"one of {', '.join(readers)} in a message of the {role}")
+        known = [name for name in readers if name != IMAGE or self._images]
+        if not isinstance(kind, str) or kind not in known:
+            why = "" if kind != IMAGE or role != "user" else f": {TEXT_ONLY}"
+            block.refuse("type", kind, f"one of {', '.join(known)} in a message of the {role}{why}")
         self._add(readers[kind](self, block))
         block.close()
 
     def _user_text(self, block: Fields) -> Message:
         return {"role": "user", "content": [block.take("text", str, "a string")]}
+
+    def _image(self, block: Fields) -> Message:
+        return {"role": "user", "content": [image_of(block, self._ignored)]}
 
     def _assistant_text(self, block: Fields) -> Message:
         return {"role": "assistant", "content": [block.take("text", str, "a string")]}
@@ -97,17 +108,25 @@ class Conversation:
         if not isinstance(content, str | list | None):
             block.refuse("content", content, "a string or a list of blocks")
         if isinstance(content, list):
-            content = _parts(self._texts(content, f"{block.param}.content"))
+            content = _parts(self._texts(content, f"{block.param}.content", images=self._images))
         return {"role": "tool", "tool_call_id": call_id, "content": content or ""}
 
-    def _texts(self, blocks: Sequence[Any], param: str) -> list[str]:
-        """Return the texts of blocks; raise RequestError if a block is not a text."""
-        texts = []
+    def _texts(self, blocks: Sequence[Any], param: str, *, images: bool = False) -> list[Piece]:
+        """Return the texts of blocks; raise RequestError if a block is not a text.
+
+        Args:
+            images: whether blocks may be images, too.
+        """
+        texts: list[Piece] = []
         for i, value in enumerate(blocks):
             block = Fields(value, f"{param}[{i}]", self._ignored)
             kind = block.raw("type")
+            if images and kind == IMAGE:
+                texts.append(image_of(block, self._ignored))
+                block.close()
+                continue
             if kind != "text":
-                block.refuse("type", kind, "'text': this server reads text only")
+                block.refuse("type", kind, "'text' or 'image'" if images else f"'text': {TEXT_ONLY}")
             texts.append(block.take("text", str, "a string"))
             block.close()
         return texts
@@ -123,7 +142,11 @@ class Conversation:
 
 
 _READERS: dict[str, dict[str, Any]] = {
-    "user": {"text": Conversation._user_text, "tool_result": Conversation._tool_result},
+    "user": {
+        "text": Conversation._user_text,
+        IMAGE: Conversation._image,
+        "tool_result": Conversation._tool_result,
+    },
     "assistant": {
         "text": Conversation._assistant_text,
         "thinking": Conversation._thinking,
@@ -133,19 +156,20 @@ _READERS: dict[str, dict[str, Any]] = {
 
 
 def conversation_of(
-    system: str | Sequence[Any] | None, messages: Sequence[Any], ignored: set[str]
+    system: str | Sequence[Any] | None, messages: Sequence[Any], ignored: set[str], *, images: bool = False
 ) -> list[Message]:
     """Return Anthropic's system prompt and messages as chat messages.
 
     Args:
         ignored: set that receives the paths of keys without effect.
+        images: whether the model reads images.
 
     Raises:
         RequestError: a message is invalid; names the field.
     """
     if not messages:
         raise RequestError("messages is empty; at least one is needed", param="messages")
-    conversation = Conversation(ignored)
+    conversation = Conversation(ignored, images=images)
     if system is not None:
         conversation.add_system(system)
     for i, message in enumerate(messages):
@@ -156,9 +180,11 @@ def conversation_of(
     return found
 
 
-def _parts(texts: Sequence[str]) -> str | list[dict[str, str]]:
-    """Return texts as the content of a chat message: one text as a string, several as a list of parts."""
-    return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
+def _parts(pieces: Sequence[Piece]) -> Any:
+    """Return texts and images as the content of a chat message: one text as a string, else a list of parts."""
+    if len(pieces) == 1 and isinstance(pieces[0], str):
+        return pieces[0]
+    return [{"type": "text", "text": piece} if isinstance(piece, str) else piece for piece in pieces]
 
 
 def _joined(turn: Message) -> Message:

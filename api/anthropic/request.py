@@ -23,8 +23,11 @@ _NAMES = {
 """Field of a chat request → field of Anthropic's request, if their names differ."""
 
 
-def to_chat(body: CountTokensRequest) -> tuple[ChatRequest, list[str]]:
+def to_chat(body: CountTokensRequest, *, images: bool = False) -> tuple[ChatRequest, list[str]]:
     """Convert Anthropic's request; return the chat request, and the paths of fields without effect.
+
+    Args:
+        images: whether the model reads images.
 
     Raises:
         RequestError: a field is wrong; names the field.
@@ -32,7 +35,7 @@ def to_chat(body: CountTokensRequest) -> tuple[ChatRequest, list[str]]:
     ignored: set[str] = set()
     values: dict[str, Any] = {
         "model": body.model,
-        "messages": conversation_of(body.system, body.messages, ignored),
+        "messages": conversation_of(body.system, body.messages, ignored, images=images),
     }
     if values["messages"][-1]["role"] == "assistant":
         values |= {"continue_final_message": True, "add_generation_prompt": False}

@@ -11,6 +11,7 @@ from llmfw.api.http.sse import comment_on
 from llmfw.api.schemas.anthropic import Message, MessagesRequest, TokenCount, ToolUseBlock
 from llmfw.api.schemas.chat import ChatRequest
 from llmfw.api.text.generation import Generation, Generator
+from llmfw.api.text.terms import tenant_of
 from llmfw.core.base.errors import RequestError
 
 from .errors import anthropic_error
@@ -35,6 +36,11 @@ class MessageService:
         self._chat = chat
         self._generator = generator
         self.body_type = generator.fields.body_type(MessagesRequest, "/v1/messages")
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether the model reads images."""
+        return self._chat.reads_images
 
     async def start(self, chat: ChatRequest) -> Generation:
         """Return the generation that answers a request.
@@ -103,5 +109,4 @@ class MessageService:
             RequestError: a field is wrong; names the field.
         """
         self._generator.check(chat.model)
-        prompt = await self._generator.encode(await self._chat.render(chat), add_special_tokens=False)
-        return TokenCount(len(prompt))
+        return TokenCount(len(await self._chat.tokens(chat, tenant_of(chat.user))))

@@ -110,7 +110,8 @@ def create_app(
     services = Services(client, components, stores, config, controls.keys, loads.ready)
     controls.drain.add(services)
     http = HTTPRequests()
-    metrics = metrics_routes(client, extensions.ledger, services.batches, http, extensions.observers)
+    images = services.vision.reader.counts if services.vision is not None else None
+    metrics = metrics_routes(client, extensions.ledger, services.batches, http, extensions.observers, images)
     own = [*_routes(services, client, config, controls), *metrics]
     state = _state_for_plugins(services, client, components, config, controls.keys)
     app = _litestar(own, services, config, state)

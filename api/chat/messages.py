@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from llmfw.api.media.part import ImagePart, refuse_image
 from llmfw.core.base.errors import RequestError
 
 from .roles import ROLES
 
+IMAGE = "image"
+"""Type of a part in place of which the server has read an image."""
 
-def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
+
+def check_messages(
+    messages: Sequence[dict[str, Any]], template_source: str, *, images: bool = False
+) -> list[dict[str, Any]]:
     """Check the messages, and return them with the names that templates expect.
 
     `reasoning` becomes `reasoning_content`. The role "developer" becomes "system" if the template has a known
@@ -23,6 +29,7 @@ def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> 
 
     Args:
         template_source: source of the template.
+        images: whether the server has read the images, and parts of type IMAGE stand in their place.
 
     Raises:
         RequestError: a message is invalid; names the field.
@@ -31,7 +38,7 @@ def check_messages(messages: Sequence[dict[str, Any]], template_source: str) -> 
         raise RequestError("messages is empty; at least one is needed", param="messages")
     for i, message in enumerate(messages):
         _check_role(message.get("role"), f"messages[{i}].role")
-        _check_content(message.get("content"), f"messages[{i}].content")
+        _check_content(message.get("content"), f"messages[{i}].content", images)
         _check_tool_calls(message.get("tool_calls"), f"messages[{i}].tool_calls")
     _check_results(messages)
     developer = not template_source or "developer" in template_source
@@ -46,7 +53,7 @@ def _check_role(role: Any, param: str) -> None:
         )
 
 
-def _check_content(content: Any, param: str) -> None:
+def _check_content(content: Any, param: str, images: bool) -> None:
     if content is None or isinstance(content, str):
         return
     if not isinstance(content, list):
@@ -54,17 +61,29 @@ def _check_content(content: Any, param: str) -> None:
             f"{param} is {content!r:.100}; it must be a string or a list of parts", param=param
         )
     for i, part in enumerate(content):
+        if isinstance(part, ImagePart):
+            refuse_image(part)
         kind = part.get("type") if isinstance(part, dict) else None
+        if images and kind == IMAGE:
+            continue
         if kind != "text":
-            raise RequestError(
-                f"{param}[{i}].type is {kind!r}; this server reads parts of type 'text' only",
-                param=f"{param}[{i}].type",
-            )
+            raise wrong_type(kind, f"{param}[{i}]", images)
         if not isinstance(part.get("text"), str):
             raise RequestError(
                 f"{param}[{i}].text is {part.get('text')!r:.100}; it must be a string",
                 param=f"{param}[{i}].text",
             )
+
+
+def wrong_type(kind: Any, param: str, images: bool) -> RequestError:
+    """Return the error for a part of a type that is not read.
+
+    Args:
+        param: path of the part.
+        images: whether images are read.
+    """
+    known = "parts of type 'text' and 'image_url' only" if images else "parts of type 'text' only"
+    return RequestError(f"{param}.type is {kind!r:.100}; this server reads {known}", param=f"{param}.type")
 
 
 def _check_tool_calls(calls: Any, param: str) -> None:

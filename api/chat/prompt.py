@@ -18,17 +18,20 @@ MAX_KWARGS = 1000
 _RESERVED = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
 
 
-def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]]) -> str:
+def render_prompt(
+    body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]], images: bool = False
+) -> str:
     """Render the prompt of a chat request.
 
     Args:
         tools: tools to pass to the template.
+        images: as in `check_messages`.
 
     Raises:
         RequestError: a message or a field for the template is invalid, the template refuses the conversation,
             or the template omits a message.
     """
-    messages, kwargs = _given(body, template)
+    messages, kwargs = _given(body, template, images)
     text = template.render(messages, tools=tools, **kwargs)  # before the probe, for the template's own errors
     if (probe := role_probe(messages, template.source)) is not None:
         probe.check(template.render(probe.messages, tools=tools, **kwargs))
@@ -36,10 +39,10 @@ def render_prompt(body: ChatRequest, template: ChatTemplate, tools: Sequence[Map
 
 
 def render_prompt_briefly(
-    body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]]
+    body: ChatRequest, template: ChatTemplate, tools: Sequence[Mapping[str, Any]], images: bool = False
 ) -> str | None:
     """Render the prompt like `render_prompt`, or return None if that takes too long for the event loop."""
-    messages, kwargs = _given(body, template)
+    messages, kwargs = _given(body, template, images)
     text = template.render_briefly(messages, tools=tools, **kwargs)
     if text is not None and (probe := role_probe(messages, template.source)) is not None:
         probed = template.render_briefly(probe.messages, tools=tools, **kwargs)
@@ -62,9 +65,11 @@ def echo_of(body: ChatRequest) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _given(body: ChatRequest, template: ChatTemplate) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _given(
+    body: ChatRequest, template: ChatTemplate, images: bool
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the input of the template: the request's messages, and the other variables by name."""
-    messages = check_messages(body.messages, template.source)
+    messages = check_messages(body.messages, template.source, images=images)
     kwargs = dict(body.chat_template_kwargs or {})
     if len(kwargs) > MAX_KWARGS:
         raise RequestError(

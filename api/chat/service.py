@@ -6,12 +6,12 @@ Does not depend on HTTP, so that routes and batch jobs use it in the same way.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
 
 from msgspec import UNSET
 
 from llmfw.api.http.sse import DONE, comment_on
+from llmfw.api.media.vision import Vision
 from llmfw.api.schemas.chat import (
     ChatChoice,
     ChatCompletion,
@@ -23,7 +23,6 @@ from llmfw.api.schemas.chat import (
 from llmfw.api.schemas.common import Usage
 from llmfw.api.text.aliases import MAX_TOKENS, THINKING_BUDGET, field_given
 from llmfw.api.text.choice import Choice, MakeText
-from llmfw.api.text.encoder import PromptEncoder
 from llmfw.api.text.endings import ending_of
 from llmfw.api.text.extras import extras_of, prompt_logprobs_of
 from llmfw.api.text.generation import Generation, Generator
@@ -35,7 +34,6 @@ from llmfw.api.text.stops import Stops, stops_of
 from llmfw.api.text.structured import structure_of
 from llmfw.api.text.terms import terms_of
 from llmfw.api.text.text_stream import Delta, TextStream
-from llmfw.api.text.threads import LONG
 from llmfw.api.text.token_limits import with_limits
 from llmfw.api.text.truncation import Truncation
 from llmfw.api.text.usage import usage_of
@@ -52,9 +50,9 @@ from llmfw.core.interfaces.parsers import (
 
 from .answer_form import AnswerForm, answer_form
 from .chunks import ChatChunks, new_call_id
-from .prompt import echo_of, render_prompt, render_prompt_briefly
+from .prompt import echo_of
+from .prompt_maker import ChatPrompts
 from .reasoning import text_class
-from .size import MAX_INLINE, chat_size
 from .thinking import is_thinking, thinking_of
 from .tool_choice import tool_use
 
@@ -80,6 +78,7 @@ class ChatService:
         fingerprint: the server's system fingerprint.
         reasoning_field: a key of REASONING_FIELDS.
         max_messages: maximum number of messages of a chat, and of parts of one message.
+        vision: reads images; None: the model reads text only.
 
     Attributes:
         fields: active request fields of plugins.
@@ -97,17 +96,18 @@ class ChatService:
         fingerprint: str,
         reasoning_field: str = "reasoning_content",
         max_messages: int = MAX_MESSAGES,
+        vision: Vision | None = None,
     ) -> None:
         self._generator = generator
         self.fields = generator.fields
         self.body_type = self.fields.body_type(ChatRequest, "/v1/chat/completions")
         self._template = template
+        self._prompts = ChatPrompts(generator, template, max_messages, vision)
         self._reasoning_parser = reasoning_parser
         self._tool_parser = tool_parser
         self._json_tool_parser = json_tool_parser
         self._fingerprint = fingerprint
         self._reasoning_fields = REASONING_FIELDS[reasoning_field] if reasoning_parser else ()
-        self._max_messages = max_messages
 
     async def start(self, body: ChatRequest) -> Generation:
         """Return the generation that answers a request.
@@ -131,42 +131,30 @@ class ChatService:
                 param="stop_regex",
             )
         truncation = Truncation(body.truncate_prompt_tokens, self._generator, max_tokens)
-        prompt_text = await self._prompt_text(body, form.tools, truncation.texts)
         terms, grammar = terms_of(body), None
+        prompt = await self._prompts.make(body, form.tools, truncation, terms.tenant)
         for check in form.checks:  # the last one checks the form's whole grammar
             grammar = await self._generator.check_grammar(check.spec, check.param, terms.tenant)
-        output = self._output(body, form, prompt_text, grammar)
-        prompt = truncation.cut(await truncation.texts.encode(prompt_text, add_special_tokens=False))
+        output = self._output(body, form, prompt.text, grammar)
         generation = self._generator.start(
             "chatcmpl-",
-            [prompt],
+            [prompt.tokens],
             sampling,
-            self._make_text(body, sampling, form, prompt_text, stops),
+            self._make_text(body, sampling, form, prompt.text, stops),
             n=body.n or 1,
             priority=body.priority or 0,
             terms=terms,
             output=output,
             max_tokens_param=param,
+            media=[prompt.media],
         )
         generation.extras = extras
         return generation
 
-    async def _prompt_text(
-        self, body: ChatRequest, tools: Sequence[Mapping[str, Any]], texts: PromptEncoder
-    ) -> str:
-        """Return the prompt's text.
-
-        Raises ContextLengthError before rendering if the messages alone are too long for the context.
-        """
-        size = chat_size(body.messages, tools, self._max_messages)
-        texts.check_characters(size.num_characters, "messages")
-        threads, args = self._generator.threads, (body, self._template, tools)
-        if size.cost <= MAX_INLINE:
-            prompt = render_prompt_briefly(*args)
-        else:
-            prompt = await threads.run(size.cost, render_prompt_briefly, *args)
-        # A slow template must delay neither the event loop nor other large chats.
-        return await threads.run(LONG, render_prompt, *args) if prompt is None else prompt
+    @property
+    def reads_images(self) -> bool:
+        """Whether the model reads images."""
+        return self._prompts.reads_images
 
     @property
     def has_template(self) -> bool:
@@ -179,7 +167,19 @@ class ChatService:
         Raises:
             RequestError: a field is wrong; names the field.
         """
-        return await self._prompt_text(body, self._form(body).tools, self._generator.texts)
+        return await self._prompts.text(body, self._form(body).tools, self._generator.texts)
+
+    async def tokens(self, body: ChatRequest, tenant: str = "") -> list[int]:
+        """Return the prompt that `start` would make for a request, with its images.
+
+        Args:
+            tenant: tenant of the request, whose images are decoded.
+
+        Raises:
+            RequestError: a field is wrong; names the field.
+        """
+        truncation = Truncation(None, self._generator, None)
+        return (await self._prompts.make(body, self._form(body).tools, truncation, tenant)).tokens
 
     async def reply(self, generation: Generation) -> ChatCompletion:
         """Run a generation to its end and return the whole reply."""

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from .dialogue import Screen, converse, prompt_of, read_line
+from .image_file import image_part_of
 from .remote import Remote, remote_options, to_body
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -19,9 +20,15 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 @click.option(
     "--reasoning-effort", type=click.Choice(EFFORTS), help="Reasoning effort; none turns reasoning off."
 )
+@click.option("--image", multiple=True, metavar="FILE", help="Send this image with the prompt; repeatable.")
 @remote_options
 def chat_command(
-    prompt: str | None, system: str | None, url: str | None, api_key: str | None, **options: Any
+    prompt: str | None,
+    system: str | None,
+    image: tuple[str, ...],
+    url: str | None,
+    api_key: str | None,
+    **options: Any,
 ) -> None:
     """Chat with the model of a running server.
 
@@ -31,12 +38,15 @@ def chat_command(
     text = prompt_of(prompt)
     remote = Remote(url, api_key)
     chat = Chat(remote, to_body(remote, options), system)
+    for path in image:
+        chat.add_image(path)
     if text is not None:
         chat.ask(text)
         return
     click.echo(f"{chat.model} at {remote.url}; /help lists the commands, /exit ends.", err=True)
     commands = {
         "/reset": ("forget the conversation", lambda _: chat.reset()),
+        "/image": ("FILE: send an image with the next message", chat.add_image),
         "/system": ("TEXT: forget it, and set the system prompt", chat.set_system),
     }
     converse(chat.ask, commands, read_line)
@@ -58,7 +68,8 @@ class Chat:
         self._remote = remote
         self._body = body
         self._system = system
-        self.messages: list[dict[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
+        self._images: list[dict[str, Any]] = []  # for the next message
         self.reset()
 
     @property
@@ -75,19 +86,29 @@ class Chat:
         self._system = text or None
         self.reset()
 
+    def add_image(self, path: str) -> None:
+        """Send an image file with the next message.
+
+        Raises:
+            RequestError: the file cannot be read, or is no image.
+        """
+        self._images.append(image_part_of(path))
+
     def ask(self, text: str) -> None:
         """Send a message and show the answer. Adds both to the conversation if the answer has any text.
 
         Raises:
             RemoteError: the server gives no answer, or an incomplete one.
         """
-        self.messages.append({"role": "user", "content": text})
+        content = [*self._images, {"type": "text", "text": text}] if self._images else text
+        self.messages.append({"role": "user", "content": content})
         answer: list[str] = []
         try:
             self._show_answer(answer)
         finally:
             if answer:
                 self.messages.append({"role": "assistant", "content": "".join(answer)})
+                self._images.clear()
             else:
                 self.messages.pop()
 

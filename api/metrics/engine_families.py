@@ -158,6 +158,14 @@ def _tokens(engines: Engines) -> Iterator[Metric]:
         engines,
         lambda stats: stats.num_evicted_tokens,
     )
+    yield _several(
+        CounterMetricFamily,
+        "llmfw_images_total",
+        "Images in prompts, without those in cached prefixes, by source.",
+        engines,
+        "source",
+        lambda stats: {"encoded": stats.num_images_encoded, "kept": stats.num_images_found},
+    )
     yield _one(
         CounterMetricFamily,
         "llmfw_generated_tokens_total",

@@ -25,6 +25,7 @@ from llmfw.api.services.components import start_engine
 from llmfw.api.services.observing import observed, observing
 from llmfw.api.services.services import SECONDS_A_DAY, Answering
 from llmfw.api.services.stores import Stores, open_stores
+from llmfw.api.services.vision import build_vision
 from llmfw.core.base.config import EngineConfig, ServerConfig
 from llmfw.core.base.errors import ConfigError, EngineDeadError
 from llmfw.core.client.client import EngineClient
@@ -214,8 +215,13 @@ async def _answering(
             config.response_ttl_days * SECONDS_A_DAY,
             ownership,
         )
+        vision = build_vision(components.image_prompts, config, None)
         answering = Answering(
-            DeferringClient(observed(client, observers, config.served_model_name)), components, config, memory
+            DeferringClient(observed(client, observers, config.served_model_name)),
+            components,
+            config,
+            memory,
+            vision=vision,
         )
         batches = open_batches(
             client,
@@ -233,5 +239,7 @@ async def _answering(
         finally:
             await batches.close()
             await answering.generator.close()
+            if vision is not None:
+                await vision.close()
     finally:
         await client.close()

@@ -6,20 +6,29 @@ The caller must first replace references to stored items with the items.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+import msgspec
+
+from llmfw.api.media.part import ImagePart, image_part
 from llmfw.core.base.errors import RequestError
 
 Item = dict[str, Any]
 
 ROLES = ("user", "assistant", "system", "developer")
 REFERENCE = "item_reference"
+IMAGE = "input_image"
+"""Type of a content part that is an image."""
 
 
 def check_items(
-    given: str | Sequence[Item], name: Callable[[int, str], str], taken: Collection[str] = ()
+    given: str | Sequence[Item],
+    name: Callable[[int, str], str],
+    taken: Collection[str] = (),
+    *,
+    images: bool = False,
 ) -> list[Item]:
     """Check items, and return them in the form that is stored and listed.
 
@@ -30,6 +39,7 @@ def check_items(
         name: function that returns an id for an item without one, from the item's index and the id prefix of
             its type.
         taken: ids of earlier items. An item with such an id gets a new one, because lists are paged by id.
+        images: whether the model reads images.
 
     Raises:
         RequestError: an item is invalid; names the field.
@@ -41,7 +51,7 @@ def check_items(
     items: list[Item] = []
     seen = set(taken)
     for i, item in enumerate(given):
-        items.append(_checked(item, f"input[{i}]", partial(name, i), seen))
+        items.append(_checked(item, f"input[{i}]", partial(name, i), seen, images))
         seen.add(items[-1]["id"])
     return items
 
@@ -70,20 +80,26 @@ def check_calls(items: Sequence[Item], num_old: int) -> None:
             )
 
 
-def messages_of(items: Sequence[Item]) -> list[dict[str, Any]]:
+def messages_of(items: Sequence[Item], params: Mapping[str, str] = {}) -> list[dict[str, Any]]:
     """Return a conversation's items as chat messages.
 
     The reasoning, text and calls of one turn of the model become one message.
+
+    Args:
+        params: id of each item of the request → its path there, for errors about images. Other items are of earlier
+            turns.
     """
     messages: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for item in items:
-        kind = item["type"]
+        kind, param = item["type"], params.get(item["id"])
         if kind == "function_call_output":
-            tool = {"role": "tool", "tool_call_id": item["call_id"], "content": _content(item["output"])}
+            output = _content(item["output"], param and f"{param}.output")
+            tool = {"role": "tool", "tool_call_id": item["call_id"], "content": output}
             messages.append(tool | ({"name": names[item["call_id"]]} if item["call_id"] in names else {}))
         elif kind == "message" and item["role"] != "assistant":
-            messages.append({"role": item["role"], "content": _content(item["content"])})
+            content = _content(item["content"], param and f"{param}.content")
+            messages.append({"role": item["role"], "content": content})
         else:
             _add_to_answer(messages, item)
         if kind == "function_call":
@@ -109,19 +125,32 @@ def _add_to_answer(messages: list[dict[str, Any]], item: Item) -> None:
     if kind == "reasoning":
         last["reasoning_content"] = _reasoning_text(item) or None
     elif kind == "message":
-        last["content"] = _content(item["content"])
+        last["content"] = _content(item["content"], None)
     else:
         function = {"name": item["name"], "arguments": item["arguments"]}
         call = {"id": item["call_id"], "type": "function", "function": function}
         last.setdefault("tool_calls", []).append(call)
 
 
-def _content(parts: str | Sequence[Item]) -> str | list[dict[str, str]]:
-    """Convert content parts to the form of chat messages: a text, or a list of text parts."""
+def _content(parts: str | Sequence[Item], param: str | None) -> str | list[Any]:
+    """Convert content parts to the form of chat messages: a text, or a list of texts and images.
+
+    Args:
+        param: path of the parts in the request; None: they are of an earlier turn.
+    """
     if isinstance(parts, str):
         return parts
-    texts = [str(part.get("text", part.get("refusal"))) for part in parts]
-    return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
+    found = [_chat_part(part, param and f"{param}[{i}]") for i, part in enumerate(parts)]
+    if len(found) == 1 and isinstance(found[0], dict):
+        return str(found[0]["text"])
+    return found
+
+
+def _chat_part(part: Item, param: str | None) -> dict[str, str] | ImagePart:
+    if part["type"] != IMAGE:
+        return {"type": "text", "text": str(part.get("text", part.get("refusal")))}
+    found = image_part(part, param or "")
+    return found if param else msgspec.structs.replace(found, param="previous_response_id")
 
 
 def _reasoning_text(item: Item) -> str:
@@ -129,12 +158,12 @@ def _reasoning_text(item: Item) -> str:
     return "\n".join(part["text"] for part in parts)
 
 
-def _checked(item: Item, param: str, name: Callable[[str], str], seen: Collection[str]) -> Item:
+def _checked(item: Item, param: str, name: Callable[[str], str], seen: Collection[str], images: bool) -> Item:
     kind = kind_of(item)
     check = _CHECKS.get(kind) if isinstance(kind, str) else None
     if check is None:
         _wrong(f"{param}.type", kind, f"one of {', '.join(sorted(_CHECKS))}, {REFERENCE}")
-    checked, prefix = check(item, param)
+    checked, prefix = check(item, param, images)
     id, status = item.get("id"), item.get("status")
     if id is not None and not (isinstance(id, str) and id):
         _wrong(f"{param}.id", id, "a string")
@@ -144,7 +173,7 @@ def _checked(item: Item, param: str, name: Callable[[str], str], seen: Collectio
     return {"id": own, "type": kind, "status": status or "completed", **checked}
 
 
-def _check_message(item: Item, param: str) -> tuple[Item, str]:
+def _check_message(item: Item, param: str, images: bool) -> tuple[Item, str]:
     role, content = item.get("role"), item.get("content")
     if role not in ROLES:
         _wrong(f"{param}.role", role, f"one of {', '.join(ROLES)}")
@@ -153,15 +182,20 @@ def _check_message(item: Item, param: str) -> tuple[Item, str]:
         content = [{"type": kind, "text": content}]
     if not isinstance(content, list):
         _wrong(f"{param}.content", content, "a string or a list of parts")
-    parts = [_check_part(part, f"{param}.content[{i}]", role) for i, part in enumerate(content)]
+    parts = [_check_part(part, f"{param}.content[{i}]", role, images) for i, part in enumerate(content)]
     return {"role": role, "content": parts}, "msg"
 
 
-def _check_part(part: Any, param: str, role: str) -> Item:
+def _check_part(part: Any, param: str, role: str, images: bool) -> Item:
     known = ("output_text", "refusal") if role == "assistant" else ("input_text",)
     kind = part.get("type") if isinstance(part, dict) else None
+    if images and role != "assistant":
+        known = (*known, IMAGE)
+    if kind == IMAGE and kind in known:
+        return _checked_image(part, param)
     if kind not in ("input_text", *known):
-        _wrong(f"{param}.type", kind, f"{' or '.join(known)}: this server reads text only")
+        only = "text and images" if images else "text"
+        _wrong(f"{param}.type", kind, f"{' or '.join(known)}: this server reads {only} only")
     key = "refusal" if kind == "refusal" else "text"
     text = _text(part, key, param)
     if role == "assistant" and kind != "refusal":
@@ -169,20 +203,26 @@ def _check_part(part: Any, param: str, role: str) -> Item:
     return {"type": kind, key: text}
 
 
-def _check_call(item: Item, param: str) -> tuple[Item, str]:
+def _checked_image(part: Item, param: str) -> Item:
+    """Return an image in the form that is stored, with all keys of OpenAI's API."""
+    image = image_part(part, param)
+    return {"type": IMAGE, "image_url": image.url, "file_id": image.file_id, "detail": image.detail or "auto"}
+
+
+def _check_call(item: Item, param: str, images: bool) -> tuple[Item, str]:
     return {key: _text(item, key, param) for key in ("call_id", "name", "arguments")}, "fc"
 
 
-def _check_output(item: Item, param: str) -> tuple[Item, str]:
+def _check_output(item: Item, param: str, images: bool) -> tuple[Item, str]:
     call_id, output = _text(item, "call_id", param), item.get("output")
     if isinstance(output, list):
-        output = [_check_part(part, f"{param}.output[{i}]", "tool") for i, part in enumerate(output)]
+        output = [_check_part(part, f"{param}.output[{i}]", "tool", images) for i, part in enumerate(output)]
     elif not isinstance(output, str):
         _wrong(f"{param}.output", output, "a string or a list of parts")
     return {"call_id": call_id, "output": output}, "fco"
 
 
-def _check_reasoning(item: Item, param: str) -> tuple[Item, str]:
+def _check_reasoning(item: Item, param: str, images: bool) -> tuple[Item, str]:
     texts: dict[str, list[Item]] = {}
     for key, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
         given = item.get(key)
@@ -212,7 +252,7 @@ def _wrong(param: str, value: Any, expected: str) -> NoReturn:
     raise RequestError(f"{param} is {value!r:.100}; it must be {expected}", param=param)
 
 
-_CHECKS: dict[Any, Callable[[Item, str], tuple[Item, str]]] = {
+_CHECKS: dict[Any, Callable[[Item, str, bool], tuple[Item, str]]] = {
     "message": _check_message,
     "function_call": _check_call,
     "function_call_output": _check_output,

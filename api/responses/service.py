@@ -219,12 +219,18 @@ class ResponseService:
         self, body: InputRequest, response_id: str, earlier: list[Item], given: str | Sequence[Item]
     ) -> tuple[list[Item], Generation]:
         taken = {item["id"] for item in earlier}
-        own = check_items(given, lambda i, prefix: item_id(prefix, response_id, "i", i), taken)
+        own = check_items(
+            given,
+            lambda i, prefix: item_id(prefix, response_id, "i", i),
+            taken,
+            images=self._chat.reads_images,
+        )
         items = [*earlier, *own]
+        params = {item["id"]: f"input[{i}]" for i, item in enumerate(own)}
         check_calls(items, len(earlier))
 
         async def start(items: Sequence[Item]) -> Generation:
-            generation = await self._chat.start(to_chat(body, messages_of(items)))
+            generation = await self._chat.start(to_chat(body, messages_of(items, params)))
             generation.rename(f"chatcmpl-{response_id.removeprefix('resp_')}")  # to find its trace by this id
             return generation
 

@@ -35,7 +35,7 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
     )
     async def create_message(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), messages.body_type)
-        chat, also_ignored = to_chat(body)
+        chat, also_ignored = to_chat(body, images=messages.reads_images)
         headers = report_ignored(ignored + also_ignored, strict)
         return await answer(
             request.receive,
@@ -56,7 +56,7 @@ def anthropic_routes(messages: MessageService, *, strict: bool = False) -> list[
     )
     async def count_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
         body, ignored = decode_checked(await read_json(request), CountTokensRequest)
-        chat, also_ignored = to_chat(body)
+        chat, also_ignored = to_chat(body, images=messages.reads_images)
         headers = report_ignored(ignored + also_ignored, strict)
         return json_response(await while_connected(request.receive, messages.count_tokens(chat)), headers)
 

@@ -44,6 +44,7 @@ async def answer_chat(chat: ChatService, raw: bytes, receive: Receive, *, strict
         strict: whether to reject a body with fields that would be ignored.
     """
     body, ignored = decode_generation(raw, chat.body_type)
+    del raw  # with images, it may take megabytes
     headers = report_ignored(ignored, strict)
     include_usage = includes_usage(body.stream_options)
     return await answer(

@@ -18,10 +18,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from llmfw.api.batches.service import BatchService
+from llmfw.api.media.counts import ImageCounts
 from llmfw.api.metrics.batch_families import BatchProgress
 from llmfw.api.metrics.build_info import build_family
 from llmfw.api.metrics.collector import ServerCollector
 from llmfw.api.metrics.http_requests import HTTPRequests
+from llmfw.api.metrics.image_families import image_families
 from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import EngineError, LLMFWError, NotReadyError
 from llmfw.core.client.client import EngineClient
@@ -41,6 +43,7 @@ def metrics_routes(
     batches: BatchService,
     http: HTTPRequests,
     observers: Observers,
+    images: ImageCounts | None = None,
 ) -> list[HTTPRouteHandler]:
     """Return the route handlers of `/metrics`.
 
@@ -48,6 +51,7 @@ def metrics_routes(
         ledger: ledger of the calls of this process's components.
         http: counts of HTTP requests.
         observers: observers, which may have metrics of their own.
+        images: counts of images; None: the model reads text only.
     """
     build = build_family()
 
@@ -62,7 +66,7 @@ def metrics_routes(
         )
         uses = [*ledger.uses(), *(use for each in stats.values() for use in each.component_uses)]
         registry = CollectorRegistry()
-        own = [build, http.family()]
+        own = [build, http.family(), *image_families(images)]
         registry.register(
             ServerCollector(
                 uses,

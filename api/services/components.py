@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
+from llmfw.api.media.vision import ImagePrompts
 from llmfw.api.text.generation_config import load_sampling_defaults
 from llmfw.api.text.grammar_check import GrammarChecker
 from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
+from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import ComponentError, ConfigError, ModelError, UnknownComponentError
 from llmfw.core.base.user_path import user_path
 from llmfw.core.client.client import EngineClient
@@ -19,6 +21,7 @@ from llmfw.core.grammars.messages import Limits
 from llmfw.core.interfaces.chat_template import ChatTemplate
 from llmfw.core.interfaces.parsers import ReasoningParser, ToolParser
 from llmfw.core.interfaces.tokenizer import Tokenizer
+from llmfw.core.media.prompter import ImagePrompter
 from llmfw.core.model.files.small_files import check_files, read_text
 from llmfw.core.model.tokenizer.tokenizer_check import check_fit
 from llmfw.core.model.tokenizer.tokenizer_files import load_tokenizer
@@ -26,6 +29,7 @@ from llmfw.core.plugin.component_options import with_keywords
 from llmfw.core.plugin.defaults import default_name
 from llmfw.core.plugin.grammar_choice import choose_grammar_backend
 from llmfw.core.plugin.guard import guarded
+from llmfw.core.plugin.media_choice import media_processor_entry
 from llmfw.core.plugin.registry import Registry
 
 from .option_checks import check_grammar_options, default_template, find_parser
@@ -119,7 +123,13 @@ async def start_engine(
         starting.cancel()
     if client.info.task == "generate":
         check_fit(components.tokenizer, client.info.model, client.info.vocab_size)
+    components = msgspec.structs.replace(components, image_prompts=image_prompts_of(client.info, registry))
     return with_grammar_checker(components, config, registry, client.info.vocab_size)
+
+
+def image_prompts_of(info: EngineInfo, registry: Registry) -> ImagePrompts | None:
+    """Return what prepares images for the model; None if the engine serves it with text alone."""
+    return ImagePrompter(media_processor_entry(registry), info.model) if info.reads_images else None
 
 
 def with_grammar_checker(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from llmfw.api.media.settings import media_policy
 from llmfw.core.base.config import EngineConfig, OptionValue, ServerConfig
 from llmfw.core.base.errors import UnknownComponentError
 from llmfw.core.plugin.defaults import default_name
@@ -19,12 +20,13 @@ from .chosen_fields import chosen_fields
 
 def check_options(engine: EngineConfig, server: ServerConfig, registry: Registry) -> None:
     """Check the options of the policy, the eviction rule, the router, the chat template, the parsers and the grammar backend, and check
-    the request fields.
+    the request fields and the hosts of images.
 
     Raises:
         ConfigError: an option is unknown or its value is wrong, or no component of the option's kind is
-            chosen; or a request field cannot be used.
+            chosen; a request field cannot be used, or a host is no name of one.
     """
+    media_policy(server)
     kinds = {key.partition(".")[0] for key in server.options}
     if "grammar" in kinds:
         check_grammar_options(server, registry)

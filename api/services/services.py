@@ -5,6 +5,7 @@ Does not depend on routes or on how the engine process is started.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import msgspec
@@ -25,6 +26,7 @@ from llmfw.api.files.disk_space import DiskSpace
 from llmfw.api.files.expiry import FileExpiry
 from llmfw.api.files.service import FileService
 from llmfw.api.files.uploads import UploadService
+from llmfw.api.media.vision import ImagePrompts, Vision
 from llmfw.api.native.service import NativeService
 from llmfw.api.responses.memory import ResponseMemory
 from llmfw.api.responses.service import ResponseService
@@ -44,6 +46,7 @@ from llmfw.core.interfaces.tokenizer import Tokenizer
 from .description import ServerDescription
 from .fingerprint import system_fingerprint
 from .stores import Stores
+from .vision import build_vision
 
 SECONDS_A_DAY = 24 * 3600
 
@@ -60,6 +63,7 @@ class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
         grammar_checker: checker for structured output; None: no structured output.
         sampling_defaults: SamplingParams field → the model's default for it.
         request_fields: active request fields of plugins.
+        image_prompts: the model's image processor; None: the model reads text only.
     """
 
     tokenizer: Tokenizer
@@ -70,6 +74,7 @@ class ModelComponents(msgspec.Struct, frozen=True, kw_only=True):
     grammar_checker: GrammarChecker | None = None
     sampling_defaults: Mapping[str, float] = {}
     request_fields: RequestFields = NO_FIELDS
+    image_prompts: ImagePrompts | None = None
 
 
 class Answering:
@@ -77,6 +82,7 @@ class Answering:
 
     Args:
         names: names of the model and its adapters, which other services may share; None: those of now.
+        vision: reads images, which other services may share; None: the model reads text only.
 
     Attributes:
         generator: generator that runs the prompts of all these services.
@@ -89,6 +95,7 @@ class Answering:
         config: ServerConfig,
         memory: ResponseMemory,
         names: ModelNames | None = None,
+        vision: Vision | None = None,
     ) -> None:
         self.generator = Generator(
             client,
@@ -117,6 +124,7 @@ class Answering:
             fingerprint=fingerprint,
             reasoning_field=config.reasoning_field,
             max_messages=config.max_messages,
+            vision=vision,
         )
         self.completions = CompletionService(self.generator, fingerprint)
         self.embeddings = EmbeddingService(self.generator, self.chat)
@@ -137,6 +145,7 @@ class Services:
     Attributes:
         live: services that answer live requests. Batches have separate services, whose requests are
             deferrable.
+        vision: reads the images of all of them; None: the model reads text only.
     """
 
     def __init__(
@@ -157,20 +166,22 @@ class Services:
             self._ownership,
         )
         self._stores = stores
-        self.live = Answering(client, components, config, self._memory)
+        space = DiskSpace(config.storage, config.min_free_disk_mb)
+        self.files = FileService(stores.files, stores.batches, self._ownership, space)
+        self.vision = build_vision(components.image_prompts, config, self.files)
+        self._seeing: asyncio.Task[None] | None = None
+        self.live = Answering(client, components, config, self._memory, vision=self.vision)
         self.messages = MessageService(self.live.chat, self.live.generator)
         self.native = NativeService(self.live.generator, components.reasoning_parser)
         self.tokenization = TokenizationService(self.live.generator, self.live.chat)
         scope = keys if config.prefix_cache_scope == "key" else None
         self.admin = AdminService(client, self.live.generator, self.live.chat, scope)
         self.description = ServerDescription(client, self.live.generator, self.admin)
-        space = DiskSpace(config.storage, config.min_free_disk_mb)
-        self.files = FileService(stores.files, stores.batches, self._ownership, space)
         self.uploads = UploadService(stores.files, self._ownership, space)
         self._file_expiry = FileExpiry(self.files)
         names = self.live.generator.names
         self.adapters = AdapterService(client, names)
-        deferred = Answering(DeferringClient(client), components, config, self._memory, names)
+        deferred = Answering(DeferringClient(client), components, config, self._memory, names, self.vision)
         self.batches = open_batches(
             client,
             deferred,
@@ -191,6 +202,8 @@ class Services:
         if self._ownership.leaves_unowned():
             await warn_of_unowned(self._stores.files, self._stores.batches)
         await self._memory.start()
+        if self.vision is not None:
+            self._seeing = asyncio.create_task(self.vision.start())
         self._file_expiry.start()
         await self.batches.start()
 
@@ -211,6 +224,10 @@ class Services:
         await self.batches.close()
         await self.live.responses.close()
         await self.live.generator.close()
+        if self._seeing is not None:
+            self._seeing.cancel()
+        if self.vision is not None:
+            await self.vision.close()
         await self._memory.close()
         await self._file_expiry.close()
         if self._keys is not None:

@@ -13,7 +13,6 @@ PROGRAMS = ("vLLM", "SGLang", "llama-server")
 _ONE_GPU = "not supported: an engine uses one GPU"
 _ADAPTERS = "not needed: --adapter, or --max-adapters, makes room for them"
 _FOLDER = "not supported: edit a copy of the model's folder"
-_IMAGES = "not supported: prompts are text"
 _REQUEST = "a field of each request, or of the model's generation_config.json"
 _DRAFTER = "--drafter prompt-lookup; draft models are not supported"
 _ALWAYS = "not needed: it is always on"
@@ -47,7 +46,10 @@ _ROWS = (
     ("vLLM", "--tokenizer --tokenizer-mode --revision --hf-overrides", _FOLDER),
     ("vLLM", "--download-dir", "the environment variable HF_HOME"),
     ("vLLM", "--swap-space --cpu-offload-gb", "not supported: lower --max-total-tokens, or use --quantization"),
-    ("vLLM", "--limit-mm-per-prompt --mm-processor-kwargs", _IMAGES),
+    ("vLLM", "--limit-mm-per-prompt", "--max-images, a number for all models"),
+    ("vLLM", "--mm-processor-kwargs", "not supported: images are prepared as the checkpoint says"),
+    ("vLLM", "--allowed-media-domains", "--allow-media-host"),
+    ("vLLM", "--allowed-local-media-path", "not supported: send the data, or upload a file of purpose vision"),
     ("vLLM", "--chat-template-content-format", "not needed: the template decides"),
     ("vLLM", "--allowed-origins", "--allow-origin; a proxy sets CORS headers"),
     ("vLLM", "--disable-log-requests --disable-log-stats", "--log-level warning"),
@@ -68,7 +70,7 @@ _ROWS = (
     ("SGLang", "--enable-lora", _ADAPTERS),
     ("SGLang", "--trust-remote-code", "not supported: llmfw never runs code of a checkpoint"),
     ("SGLang", "--tokenizer-path --tokenizer-mode --revision --json-model-override-args", _FOLDER),
-    ("SGLang", "--enable-multimodal", _IMAGES),
+    ("SGLang", "--enable-multimodal", "not needed: the checkpoint decides"),
     ("SGLang", "--enable-hierarchical-cache", "not supported: the prefix cache is in the memory of the device"),
     ("SGLang", "--enable-metrics --enable-cache-report", _ALWAYS),
     ("SGLang", "--enable-trace", "--otlp-endpoint"),
@@ -97,7 +99,7 @@ _ROWS = (
     ("llama-server", "--model-draft -md", _DRAFTER),
     ("llama-server", "--embedding --embeddings", "--task embed, usually found by itself"),
     ("llama-server", "--lora --lora-scaled", "--adapter NAME=PATH, with a folder that PEFT has saved"),
-    ("llama-server", "--mmproj", _IMAGES),
+    ("llama-server", "--mmproj", "not supported: serve the original checkpoint, which has both parts"),
     ("llama-server", "--context-shift", "not supported: a sequence ends at --context-length"),
     ("llama-server", "--reranking --rerank", "not needed: /rerank works, except with a classifier of several labels"),
     ("llama-server", "--tensor-split --split-mode", _ONE_GPU),

@@ -18,6 +18,7 @@ import msgspec
 
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import EngineDeadError, RequestError
+from llmfw.core.base.media import MediaSpan
 from llmfw.core.base.request import (
     FinishReason,
     GrammarSpec,
@@ -35,7 +36,7 @@ from .engine_places import EnginePlaces
 from .generation_prompt import GenerationPrompt, Output
 from .grammar_check import GrammarChecker
 from .model_names import ModelNames
-from .prompt_fit import check_settings, check_token_ids, fitted_sampling
+from .prompt_fit import check_media, check_settings, check_token_ids, fitted_sampling
 from .reply_extras import NO_EXTRAS
 from .request_fields import NO_FIELDS, RequestFields
 from .sampling import MAX_BIASES, to_sampling, with_own_seed
@@ -290,14 +291,19 @@ class Generator:
         terms: Terms | None = None,
         output: Output | None = None,
         max_tokens_param: str = "max_tokens",
+        media: Sequence[tuple[MediaSpan, ...]] = (),
     ) -> Generation:
         """Return a generation of prompts with the same settings (see `start_prompts`).
 
         Args:
             output: further settings of each choice.
+            media: images of each prompt; empty: there are none.
         """
         output = output or Output()
-        with_settings = [GenerationPrompt(prompt, sampling, make_text, output) for prompt in prompts]
+        with_settings = [
+            GenerationPrompt(prompt, sampling, make_text, output, spans)
+            for prompt, spans in zip(prompts, media or [()] * len(prompts), strict=True)
+        ]
         return self.start_prompts(
             prefix, with_settings, n=n, priority=priority, terms=terms, max_tokens_param=max_tokens_param
         )
@@ -374,6 +380,7 @@ class Generator:
             tell_wait=terms.tell_wait,
             fields=terms.fields,
             adapter=adapter,
+            media=prompt.media,
         )
 
     def _check_prompts(self, prompts: Sequence[GenerationPrompt], n: int) -> None:
@@ -387,4 +394,5 @@ class Generator:
         self.texts.check_together(
             n * sum(len(prompt.token_ids) for prompt in prompts), "n" if n > 1 else "prompt"
         )
+        check_media([prompt.media for prompt in prompts], n)
         check_settings([(prompt.sampling, prompt.output) for prompt in prompts], n)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from llmfw.core.base.media import MediaSpan
 from llmfw.core.base.request import GrammarSpec, SamplingParams, Thinking
 
 from .choice import MakeText
@@ -28,9 +29,11 @@ class GenerationPrompt(msgspec.Struct, frozen=True):
     Attributes:
         token_ids: ids of the prompt's tokens.
         make_text: factory of the text streams of the prompt's choices.
+        media: images in the prompt.
     """
 
     token_ids: list[int]
     sampling: SamplingParams
     make_text: MakeText
     output: Output
+    media: tuple[MediaSpan, ...] = ()

@@ -8,7 +8,11 @@ import msgspec
 
 from llmfw.core.base.engine_info import EngineInfo
 from llmfw.core.base.errors import ContextLengthError, RequestError
+from llmfw.core.base.media import MediaSpan
 from llmfw.core.base.request import SamplingParams
+
+MAX_MEDIA_BYTES = 2**29
+"""Maximum size of the images of all choices of a request, as the model reads them, in bytes."""
 
 MAX_SETTINGS_BYTES = 2**24
 """Maximum size of the settings of all choices of a request, in bytes."""
@@ -51,6 +55,22 @@ def check_token_ids(param: str, token_ids: Sequence[int], info: EngineInfo) -> N
         wrong = next(token for token in token_ids if not 0 <= token < size)
         raise RequestError(
             f"{param} has the token id {wrong}; this model's go from 0 to {size - 1}", param=param
+        )
+
+
+def check_media(media: Sequence[Sequence[MediaSpan]], n: int) -> None:
+    """Raise RequestError if the images of all choices are too large to send. Each choice carries its own.
+
+    Args:
+        media: images of each prompt.
+        n: choices per prompt.
+    """
+    size = n * sum(len(array.data) for spans in media for span in spans for array in span.tensors.values())
+    if size > MAX_MEDIA_BYTES:
+        raise RequestError(
+            f"the images of all choices have {size} bytes as the model reads them; at most {MAX_MEDIA_BYTES} are possible: send "
+            "fewer or smaller images" + (", or a smaller n" if n > 1 else ""),
+            param="messages" if n == 1 else "n",
         )
 
 

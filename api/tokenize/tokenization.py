@@ -20,6 +20,7 @@ from llmfw.api.schemas.tokenize import (
 )
 from llmfw.api.text.encoder import CHARACTERS_A_TOKEN
 from llmfw.api.text.generation import Generator
+from llmfw.api.text.terms import tenant_of
 from llmfw.core.base.errors import ContextLengthError, RequestError
 from llmfw.core.interfaces.tokenizer import LONG_TEXT
 
@@ -66,8 +67,10 @@ class TokenizationService:
         # A rendered chat contains its special tokens already.
         special = body.messages is None if body.add_special_tokens is None else body.add_special_tokens
         texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+        if texts is None and special is False and self._chat.reads_images:
+            return await self._tokenized(body, [await self._chat.tokens(_chat_of(body), tenant_of())])
         if texts is None:
-            texts = [await self._render(body)]
+            texts = [await self._chat.render(_chat_of(body))]
         if len(texts) > MAX_PROMPTS:
             raise RequestError(
                 f"prompt holds {len(texts)} prompts; at most {MAX_PROMPTS} are allowed", param="prompt"
@@ -76,6 +79,9 @@ class TokenizationService:
             found = [await self._generator.encode(texts[0], add_special_tokens=special)]
         else:
             found = await self._generator.texts.encode_all(texts, "prompt", add_special_tokens=special)
+        return await self._tokenized(body, found)
+
+    async def _tokenized(self, body: TokenizeRequest, found: Sequence[Tokens]) -> Tokenized:
         names = await self._names(found) if body.return_token_strs else None
         one = not isinstance(body.prompt, list)
         return Tokenized(
@@ -107,17 +113,6 @@ class TokenizationService:
                 "tokens mixes kinds; it must be a list of token ids or a list of such lists", param="tokens"
             )
         return Detokenized(prompt=text, text=text)
-
-    async def _render(self, body: TokenizeRequest) -> str:
-        return await self._chat.render(
-            ChatRequest(
-                messages=body.messages or [],
-                tools=body.tools,
-                chat_template_kwargs=body.chat_template_kwargs,
-                add_generation_prompt=body.add_generation_prompt,
-                continue_final_message=body.continue_final_message,
-            )
-        )
 
     async def _names(self, found: Sequence[Tokens]) -> list[list[str]]:
         """Return the tokens of each list as strings."""
@@ -170,3 +165,13 @@ class TokenizationService:
             f"{shown}{more}; this model's token ids go from 0 to {size - 1}",
             param=f"{param}[{wrong[0][0]}]",
         )
+
+
+def _chat_of(body: TokenizeRequest) -> ChatRequest:
+    return ChatRequest(
+        messages=body.messages or [],
+        tools=body.tools,
+        chat_template_kwargs=body.chat_template_kwargs,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+    )

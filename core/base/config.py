@@ -138,6 +138,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     cuda_graph_max_bs: Annotated[Count | None, Setting(
         "Maximum number of sequences in a captured step; 0 captures none.", unset="512")] = None
 
+    image_cache_mb: Annotated[Count, Setting(
+        "Keep this much of encoded images, so that an image that comes again is not encoded again; 0: serve a model "
+        "that reads images with text alone.", metavar="MB", group="Images")] = 256
+
     adapters: Annotated[tuple[str, ...], Setting(
         "Serve the LoRA adapter in the folder PATH as the model NAME; repeatable.", flag="--adapter",
         aliases=("--lora-paths", "--lora-modules"), unset="none is loaded at the start", metavar="NAME=PATH", group="Adapters",
@@ -326,6 +330,18 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Reject a grammar with a 400 if compiling it takes more memory than this, in MiB.")] = 512
     grammar_workers: Annotated[Positive, Setting(
         "Maximum number of processes that compile quick grammars. Slow ones get one fewer, but at least one.")] = 2
+
+    allow_media_host: Annotated[tuple[str, ...], Setting(
+        "Fetch images of requests from this host; repeatable. Only public addresses are dialled, at port 443 or 80; give "
+        "HOST:PORT for another.",
+        unset="images at URLs are refused", metavar="HOST", group="Images")] = ()
+    media_from_anywhere: Annotated[bool, Setting(
+        "Fetch images of requests from any host that has a public address.",
+        unset="from those of --allow-media-host")] = False
+    max_images: Annotated[Positive, Setting("Maximum number of images in a request, with those of its history.")] = 64
+    max_image_mb: Annotated[Positive, Setting("Maximum size of one image's file, in MiB.")] = 10
+    max_image_pixels: Annotated[Annotated[int, msgspec.Meta(ge=1, le=268_435_456)], Setting(
+        "Maximum number of pixels of one image. A pixel takes up to 16 bytes while the image is decoded.")] = 33_554_432
 
     storage: Annotated[str | None, Setting(
         "Folder that keeps files, batches and responses across restarts; created if it is missing.",

@@ -64,6 +64,8 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
             that came from the prefix cache.
         num_drafted_output: number of generated tokens that were drafted.
         num_evicted_tokens: number of tokens that the prefix cache has evicted.
+        num_images_encoded, num_images_found: number of images in prompts that were encoded, and of those that were kept
+            from an earlier time. Images in cached prefixes count in neither.
         num_steps: number of steps.
         step_seconds: seconds of each phase of the steps.
         idle_seconds: seconds in which the engine process had nothing to do; 0 for an engine in the process of its client.
@@ -86,6 +88,8 @@ class EngineStats(msgspec.Struct, tag="stats", kw_only=True):
     num_prompt_cached: int = 0
     num_drafted_output: int = 0
     num_evicted_tokens: int = 0
+    num_images_encoded: int = 0
+    num_images_found: int = 0
     num_steps: int = 0
     step_seconds: StepSeconds = msgspec.field(default_factory=StepSeconds)
     idle_seconds: float = 0.0
@@ -114,6 +118,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
             "classify"; else "".
         adapters: adapters that were loaded at the start.
         max_adapters: number of adapters that fit into memory at once.
+        reads_images: whether requests may have images.
     """
 
     model: str
@@ -140,6 +145,7 @@ class EngineInfo(msgspec.Struct, tag="ready", kw_only=True):
     logits_processors: tuple[str, ...] = ()
     adapters: tuple[AdapterInfo, ...] = ()
     max_adapters: int = 0
+    reads_images: bool = False
 
 
 class EngineFailed(msgspec.Struct, tag="failed"):

@@ -17,6 +17,7 @@ import msgspec
 from .control import Command
 from .described import message_of
 from .errors import OverloadedError, RequestError
+from .media import MediaSpan
 
 MAX_LOGPROB_TOKEN_IDS = 128
 """Maximum number of tokens that a request names for their log probabilities, as in vLLM."""
@@ -211,6 +212,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         replica: number of the engine that has to run the request, if there are several; None: a router chooses. An engine
             ignores this field.
         adapter: name of the loaded adapter to generate with; empty: the model alone.
+        media: images in the prompt, in order.
     """
 
     id: str
@@ -239,6 +241,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     tenant_max_queued: int | None = None
     replica: int | None = None
     adapter: str = ""
+    media: tuple[MediaSpan, ...] = ()
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):

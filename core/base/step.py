@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from .media import MediaArray
 from .request import SamplingParams, TokenLogprob
 
 Ints = npt.NDArray[np.int64]
@@ -149,6 +150,51 @@ class StateCopies(msgspec.Struct, frozen=True, omit_defaults=True):
 NO_COPIES = StateCopies()
 
 
+class ImageInput(msgspec.Struct, frozen=True):
+    """An image that the executor must encode, and keep until a step drops it.
+
+    Attributes:
+        key: identifies the image (see `MediaSpan`).
+        num_rows: number of rows that the encoder computes.
+        tensors: what the encoder reads, by the name of its argument.
+    """
+
+    key: bytes
+    num_rows: int
+    tensors: dict[str, MediaArray]
+
+
+class ImagePart(msgspec.Struct, frozen=True):
+    """Tokens of a step whose embeddings are rows of an encoded image.
+
+    Attributes:
+        key: key of the image, which this step or an earlier one has encoded.
+        places: indices of the tokens, among the T tokens of the step: [N].
+        rows: row of the encoder's output for each of them: [N].
+    """
+
+    key: bytes
+    places: Ints
+    rows: Ints
+
+
+class StepImages(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Images in a step.
+
+    Attributes:
+        dropped: keys of encoded images to drop first.
+        encoded: images to encode before the forward pass.
+        parts: where the step's tokens take encoded images.
+    """
+
+    dropped: tuple[bytes, ...] = ()
+    encoded: tuple[ImageInput, ...] = ()
+    parts: tuple[ImagePart, ...] = ()
+
+
+NO_IMAGES = StepImages()
+
+
 class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
     """Input of one step.
 
@@ -172,6 +218,9 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
         states: copies of states.
         adapters: number of each sequence's adapter slot, from 1, and 0 for a sequence without an adapter: [B]; empty: no
             sequence has one.
+        images: images in the step.
+        rotary: rotary positions of the tokens, on three axes, for models that count images' positions so: [3, T];
+            empty: they are `positions`.
     """
 
     tokens: Ints
@@ -190,6 +239,8 @@ class StepInput(msgspec.Struct, frozen=True, omit_defaults=True):
     row_tokens: tuple[RowTokens, ...] = ()
     states: StateCopies = NO_COPIES
     adapters: Ints = NO_INTS
+    images: StepImages = NO_IMAGES
+    rotary: Ints = NO_INTS
 
     @property
     def num_tokens(self) -> int:

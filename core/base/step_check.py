@@ -62,6 +62,7 @@ def check_step(step: StepInput, limits: StepLimits) -> None:
     for name in ("tokens", "sources", "rows", "starts", "counts", "num_sampled", "page_places", "adapters"):
         _check_column(name, getattr(step, name), np.int64)
     _check_column("pages", step.pages, np.int32)
+    _check_images(step)
     _check_sizes(step)
     _check_range("tokens", step.tokens, 0, limits.vocab_size - 1)
     _check_range("sources", step.sources, NOT_IN_FLIGHT, limits.num_rows - 1)
@@ -124,6 +125,21 @@ def _check_sizes(step: StepInput) -> None:
     _check_equal("page_places has %d entries, and pages has %d", len(step.page_places), len(step.pages))
     if not len(step.rows):
         raise ValueError("it computes no token")
+
+
+def _check_images(step: StepInput) -> None:
+    """Check where a step's tokens take rows of images, and its rotary positions."""
+    if step.rotary.size and (step.rotary.dtype != np.int64 or step.rotary.shape != (3, step.num_tokens)):
+        raise ValueError(
+            f"rotary is {step.rotary.dtype} {list(step.rotary.shape)}; it must be int64 {[3, step.num_tokens]}"
+        )
+    _check_range("rotary", step.rotary.flatten(), 0, 2**31 - 1)
+    for part in step.images.parts:
+        _check_column("images.parts.places", part.places, np.int64)
+        _check_column("images.parts.rows", part.rows, np.int64)
+        _check_equal("images.parts.places has %d entries, and rows has %d", len(part.places), len(part.rows))
+        _check_range("images.parts.places", part.places, 0, step.num_tokens - 1)
+        _check_range("images.parts.rows", part.rows, 0, 2**31 - 1)
 
 
 def _check_pieces(step: StepInput, limits: StepLimits) -> None:

@@ -14,8 +14,8 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
-from time import clock_gettime, process_time
+from collections.abc import Callable
+from time import clock_gettime
 
 import msgspec
 
@@ -24,6 +24,7 @@ from llmfw.core.base.errors import RequestError
 from llmfw.core.base.memory import resident_bytes
 from llmfw.core.base.request import GrammarSpec
 from llmfw.core.ipc.child import end_with
+from llmfw.core.ipc.resource_limits import limited
 from llmfw.core.ipc.wire import Frames, framed
 
 from .messages import TOO_COMPLEX, Job, Limits, Verdict, decode_request, encode
@@ -153,7 +154,7 @@ def _work(sock: socket.socket, prove: Prove, limits: Limits) -> None:
         for payload in frames.feed(data):
             job = decode_request(payload)
             assert isinstance(job, Job)
-            with _limited(limits):
+            with limited(limits.deadline_s, limits.memory_mb):
                 verdict = _verdict(prove, job.spec)
             is_last = resident_bytes() - before > MAX_GROWTH
             sock.sendall(framed(encode(msgspec.structs.replace(verdict, is_last=is_last))))
@@ -178,28 +179,3 @@ def _verdict(prove: Prove, spec: GrammarSpec) -> Verdict:
 
 def _out_of_memory() -> str:
     return "compiling it takes too much memory; make it smaller"
-
-
-@contextlib.contextmanager
-def _limited(limits: Limits) -> Iterator[None]:
-    """Limit this process's memory and CPU time.
-
-    The parent enforces the deadline; the limit of CPU time acts only if the parent does not.
-    """
-    _set_soft(resource.RLIMIT_CPU, int(process_time() + limits.deadline_s) + 2)
-    if sys.platform == "linux":
-        with open("/proc/self/status", encoding="ascii") as file:
-            used = next(int(line.split()[1]) for line in file if line.startswith("VmData:"))
-        _set_soft(resource.RLIMIT_DATA, used * 1024 + limits.memory_mb * 2**20)
-    try:
-        yield
-    finally:
-        _set_soft(resource.RLIMIT_DATA, None)
-
-
-def _set_soft(kind: int, value: int | None) -> None:
-    """Set the soft limit of a resource; None: set it to the hard limit. The hard limit does not change."""
-    _, hard = resource.getrlimit(kind)
-    if value is None or hard != resource.RLIM_INFINITY:
-        value = hard if value is None else min(value, hard)
-    resource.setrlimit(kind, (value, hard))

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from llmfw.core.ipc.fair_queue import FairQueue
+
 from .child import Child
-from .fair_queue import FairQueue
 from .messages import TIMEOUT, TOO_COMPLEX, Job, Limits, Verdict, decode_verdict
 
 MIN_SLICE_S = 0.005
@@ -35,8 +36,8 @@ class Pool:
         self._limits = limits
         self._spawn = spawn
         self._answer = answer
-        self._quick = FairQueue(limits.max_quick)
-        self._slow = FairQueue(limits.max_slow)
+        self._quick = FairQueue[Job](limits.max_quick)
+        self._slow = FairQueue[Job](limits.max_slow)
         self._running: list[Child] = []
         self._idle: list[Child] = []
         self._refill()
@@ -165,7 +166,7 @@ class Pool:
             )
         )
 
-    def _put(self, queue: FairQueue, job: Job) -> None:
+    def _put(self, queue: FairQueue[Job], job: Job) -> None:
         dropped = queue.shed() if queue.add(job) else job
         if dropped is not None:
             message = f"{len(queue)} grammars wait to be compiled already; try again later"

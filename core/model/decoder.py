@@ -6,7 +6,6 @@ projections are merged.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,21 +21,18 @@ from .attention.hf_attention import IMPLEMENTATION
 from .changes.adapter_choice import choose_adapter
 from .changes.chosen_adapter import ChosenAdapter
 from .changes.fuse import merge_projections
-from .changes.text_part import keep_text_part
 from .config.context_length import choose_context_length
 from .config.layer_types import check_layer_types
 from .config.long_rope import take_long_factors
-from .config.model_kind import inputs_of
 from .config.text_class import class_for_text
-from .device.devices import gigabytes
 from .failure.refusal import refusing
+from .images.image_choice import take_images
+from .images.image_encoder import ImageEncoder
 from .loading import Loading, load_module
 from .probe.isolation import check_cache
 from .probe.state_probe import find_states
 from .quantization.chosen_scheme import choose_scheme
 from .quantization.quantize import QuantizedSize
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +45,8 @@ class DecoderLoading:
         num_layers: number of layers in the model's config.
         vocab_size: width of the logits.
         context_length: maximum length of a sequence in tokens.
+        config: settings of the engine.
+        registry: registry of the components that the settings name.
     """
 
     loading: Loading
@@ -56,6 +54,8 @@ class DecoderLoading:
     num_layers: int
     vocab_size: int
     context_length: int
+    config: EngineConfig
+    registry: Registry
 
     @classmethod
     def of(cls, config: EngineConfig, device: torch.device, registry: Registry) -> DecoderLoading:
@@ -74,14 +74,15 @@ class DecoderLoading:
         context_length = choose_context_length(config.context_length, text_config, long_factors=True)
         adapter = choose_adapter(config.model_adapter, registry, hf_config)
         num_layers, vocab_size = (_number(hf_config, name) for name in ("num_hidden_layers", "vocab_size"))
-        return cls(loading, adapter, num_layers, vocab_size, context_length)
+        return cls(loading, adapter, num_layers, vocab_size, context_length, config, registry)
 
 
-def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize]:
+def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize, ImageEncoder | None]:
     """Load a decoder, adapt it, keep what computes with text, quantize it if requested, and merge its projections.
 
     Returns:
-        The model in evaluation mode, and the size of its quantized weights.
+        The model in evaluation mode, the size of its quantized weights, and what reads images; None if it is served
+        without images.
 
     Raises:
         ModelError: the model cannot be loaded or served.
@@ -97,11 +98,11 @@ def load_decoder(decoder: DecoderLoading) -> tuple[nn.Module, QuantizedSize]:
     if decoder.adapter is not None:
         decoder.adapter.apply(module, decoder.num_layers, decoder.vocab_size)
     check_cache(module, find_states(module, decoder.vocab_size))
-    _drop_other_inputs(module, decoder.vocab_size)
+    images = take_images(module, decoder.config, decoder.registry, decoder.vocab_size)
     quantized = loading.quantize(module)
     with refusing(module, "merging its projections"):
         merge_projections(module)
-    return module.eval().requires_grad_(False), quantized
+    return module.eval().requires_grad_(False), quantized, images
 
 
 def _class_for(model: str, hf_config: Any) -> Any:
@@ -117,14 +118,3 @@ def _number(hf_config: Any, name: str) -> int:
     if not isinstance(found, int) or found < 1:
         raise ModelError(f"{hf_config.model_type} cannot be served: {name} is {found} in its config")
     return found
-
-
-def _drop_other_inputs(module: nn.Module, vocab_size: int) -> None:
-    """Drop the modules that a model needs only for inputs other than text, if it has such inputs."""
-    if not (others := [name for name in inputs_of(module.config) if name != "text"]):
-        return
-    freed = keep_text_part(module, vocab_size)
-    logger.info(
-        "%s also reads %s; llmfw serves its text alone and frees %s of other weights",
-        *(type(module).__name__, " and ".join(others), gigabytes(freed)),
-    )

@@ -23,6 +23,7 @@ from .changes.pass_choice import ChosenPass, SpoiledModelError, apply_passes, ch
 from .decoder import DecoderLoading, load_decoder
 from .device.devices import available_memory, gigabytes
 from .failure.refusal import refusing
+from .images.image_encoder import ImageEncoder
 from .loading import log_loaded, quiet_transformers, weight_bytes
 from .probe.isolation import check_isolation
 from .probe.positions import check_positions
@@ -51,6 +52,7 @@ class LoadedModel:
         weights: where its weights were read from; None: they are random.
         states: layers that keep states between steps, by index.
         adapters: room for adapters; None: there is none.
+        images: its parts that read images; None: it is served without them.
     """
 
     module: nn.Module
@@ -65,6 +67,7 @@ class LoadedModel:
     weights: WeightSource | None = None
     states: tuple[StateLayer, ...] = ()
     adapters: AdapterSlots | None = None
+    images: ImageEncoder | None = None
 
 
 def load_model(config: EngineConfig, device: torch.device, registry: Registry) -> LoadedModel:
@@ -104,6 +107,7 @@ def load_model(config: EngineConfig, device: torch.device, registry: Registry) -
         weights=decoder.loading.weights,
         states=state_layers(module),
         adapters=built.adapters,
+        images=built.images,
     )
 
 
@@ -116,12 +120,14 @@ class _Built:
         applied: the passes that changed it.
         num_bytes: size of its weights in bytes, before any pass.
         adapters: its room for adapters; None: there is none.
+        images: its parts that read images; None: it is served without them.
     """
 
     module: nn.Module
     applied: list[ChosenPass]
     num_bytes: int
     adapters: AdapterSlots | None
+    images: ImageEncoder | None
 
 
 def _load_with_passes(
@@ -139,8 +145,8 @@ def _load_with_passes(
         ModelError, ComponentError: as in `load_model`.
     """
     while True:
-        module, quantized = load_decoder(decoder)
-        size = weight_bytes(module, quantized)
+        module, quantized, images = load_decoder(decoder)
+        size = weight_bytes(module, quantized) + (images.num_bytes if images else 0)
         layers = _probe_unchanged(module, decoder)
         adapters = None
         if room is not None:
@@ -152,7 +158,7 @@ def _load_with_passes(
         except SpoiledModelError as error:
             logger.warning("Loading the model again, without module pass %s", error.chosen.entry.name)
             passes = [each.rebuilt() for each in passes if each is not error.chosen]
-            del module, adapters
+            del module, adapters, images
         gc.collect()  # frees the old weights before they are read again
     if applied:
         _check_isolation(module, decoder)
@@ -163,7 +169,7 @@ def _load_with_passes(
                 "Module passes that leave layers with adapters as they are, which costs speed: %s",
                 ", ".join(unused),
             )
-    return _Built(module, applied, size, adapters)
+    return _Built(module, applied, size, adapters, images)
 
 
 def _probe_unchanged(module: nn.Module, decoder: DecoderLoading) -> list[LayerSpec]:

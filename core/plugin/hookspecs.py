@@ -162,6 +162,10 @@ class HookSpecs:
         """Register classes that implement `llmfw.core.ModelAdapter` (`--model-adapter NAME`)."""
 
     @hookspec
+    def register_media_processors(self, register: Register) -> None:
+        """Register classes that implement `llmfw.core.MediaProcessor`, which prepare images for models."""
+
+    @hookspec
     def register_token_samplers(self, register: Register) -> None:
         """Register classes that implement `llmfw.core.TokenSampler` (`--token-sampler NAME`)."""
 
@@ -201,6 +205,7 @@ HOOK_NAMES: dict[str, str] = {
     "quantization_scheme": "register_quantization_schemes",
     "quantized_format": "register_quantized_formats",
     "model_adapter": "register_model_adapters",
+    "media_processor": "register_media_processors",
     "token_sampler": "register_token_samplers",
     "router": "register_routers",
 }

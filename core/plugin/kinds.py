@@ -29,6 +29,7 @@ INTERFACES: Mapping[str, str] = {
     "quantization_scheme": "llmfw.core:QuantizationScheme",
     "quantized_format": "llmfw.core:QuantizedFormat",
     "model_adapter": "llmfw.core:ModelAdapter",
+    "media_processor": "llmfw.core:MediaProcessor",
     "token_sampler": "llmfw.core:TokenSampler",
     "router": "llmfw.core:Router",
 }

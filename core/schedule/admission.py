@@ -142,6 +142,8 @@ class Admission:
         seq.is_cut = seq.num_remaining > self._whole.tokens or seq.prompt_logprobs is not None
         if self._fits(seq, reserved):
             count = 0 if self._leaders.follows(seq) else budget.first_piece(seq)
+            if count and self._pages.images is not None and budget.chunked:
+                count = self._pages.images.fit(seq, count)
             if count is not None and self._extend(lane, seq, seq.num_computed + count):
                 if count:
                     self._leaders.lead(seq)

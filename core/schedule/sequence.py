@@ -27,6 +27,7 @@ from llmfw.core.base.step import NO_PROCESSORS, AskedProcessors
 
 from .constraint import Constraint
 from .prompt_logprobs import PromptLogprobs
+from .sequence_media import SequenceMedia
 from .sequence_table import COUNTS, TOKENS, Number, SequenceTable
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class SequenceState:
             prompt exceeds one step's token budget, or if its log probabilities are requested, which cost
             more.
         is_plain: whether the sequence has no constraint, and its events hold no log probabilities.
+        media: images of the prompt; None: there are none.
         subscription: the prefix cache's subscription of the prompt while the sequence waits or computes its
             prompt.
     """
@@ -74,6 +76,7 @@ class SequenceState:
         "is_cut",
         "is_plain",
         "max_tokens",
+        "media",
         "num_cached_first",
         "output",
         "processors",
@@ -141,6 +144,8 @@ class SequenceState:
             COUNTS * request.sampling.has_penalties + TOKENS * processors.need_tokens
         )
         self.table.is_scored[self.index] = asks
+        self.media = SequenceMedia(self.prompt, request.media) if request.media else None
+        self.table.shift[self.index] = self.media.shift if self.media else 0
         self.length = self.prompt_len
         self.row = -1
 
@@ -150,6 +155,13 @@ class SequenceState:
         if not self.output:
             return self.prompt
         return np.concatenate([self.prompt, np.array(self.output, dtype=np.int32)])
+
+    @property
+    def cache_ids(self) -> npt.NDArray[np.int32]:
+        """The known tokens as the prefix cache knows them: images have their own numbers (see `base.media`)."""
+        if self.media is None:
+            return self.token_ids
+        return np.concatenate([self.media.cache_ids, np.array(self.output, dtype=np.int32)])
 
     @property
     def output_ids(self) -> npt.NDArray[np.int32]:

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from llmfw.core.base.media import shared_length
 from llmfw.core.base.step import NO_INTS, NO_PAGES, Ints
 
 from .cache.kv_pool import KVPool, Pages
 from .cache.prefix_cache import Match, PrefixCache
 from .cache.snapshot_cache import SnapshotCache
 from .clean_entries import CleanEntries
+from .image_cache import ImageCache
 from .sequence import SequenceState
 from .sequence_states import SequenceStates
 from .sequence_table import Indices, SequenceTable
@@ -44,15 +46,25 @@ class SequencePages:
         cache: prefix cache, which evicts pages to the same pool.
         max_sequences: number of rows of the page table.
         max_tokens: maximum number of tokens in a sequence.
+        images: encoded images; None: the model reads none.
 
     Attributes:
         numbers: table of the numeric fields of all sequences.
         states: snapshots of the sequences' states; None: the cache keeps none.
+        images: encoded images; None: the model reads none.
     """
 
-    def __init__(self, pool: KVPool, cache: PrefixCache, max_sequences: int, max_tokens: int) -> None:
+    def __init__(
+        self,
+        pool: KVPool,
+        cache: PrefixCache,
+        max_sequences: int,
+        max_tokens: int,
+        images: ImageCache | None = None,
+    ) -> None:
         self.pool = pool
         self.cache = cache
+        self.images = images
         self.numbers = SequenceTable()
         self.page_size = pool.page_size
         self.states = SequenceStates(cache, pool.page_size) if isinstance(cache, SnapshotCache) else None
@@ -92,7 +104,7 @@ class SequencePages:
         The sequence's tokens must not change until `unsubscribe`.
         """
         seq.subscription = self.cache.subscribe(
-            seq.token_ids[: seq.num_reusable], seq.request.cache_salt, seq.index
+            seq.cache_ids[: seq.num_reusable], seq.request.cache_salt, seq.index
         )
         self.numbers.num_cached[seq.index] = seq.subscription.num_tokens
 
@@ -199,6 +211,8 @@ class SequencePages:
     def withdraw(self, plan: BatchPlan) -> None:
         """Record that a step failed, so that what it would have copied and computed does not count."""
         self.invalidate(plan.rows)
+        if self.images is not None:
+            self.images.forget(plan.step.images)
         if self.states is not None:
             for seq in self.states.withdraw(plan):
                 self._exchange(seq, self._match(seq))
@@ -224,12 +238,12 @@ class SequencePages:
 
         The tokens must be computed.
         """
-        num_full = num_tokens // self.page_size
+        num_full = self._publishable(seq, num_tokens) // self.page_size
         if num_full <= seq.num_shared_pages:
             return
         row = self._row(seq)[:num_full]
         node, pages = self.cache.insert(
-            seq.token_ids[: num_full * self.page_size], row, seq.request.cache_salt
+            seq.cache_ids[: num_full * self.page_size], row, seq.request.cache_salt
         )
         own, theirs = row[seq.num_shared_pages : len(pages)], pages[seq.num_shared_pages :]
         others = np.flatnonzero(own != theirs)
@@ -252,6 +266,8 @@ class SequencePages:
         """
         if is_cached:
             self.publish(seq, min(seq.num_computed, seq.num_tokens))
+        if self.images is not None:
+            self.images.release(seq)
         if self.states is not None:
             self.states.release(seq, is_cached=is_cached)
         assert seq.cache_node is not None
@@ -275,7 +291,25 @@ class SequencePages:
             self.states.check_nothing_leaked()
 
     def _match(self, seq: SequenceState) -> Match:
-        return self.cache.match(seq.token_ids[: seq.num_reusable], seq.request.cache_salt)
+        ids, salt = seq.cache_ids[: seq.num_reusable], seq.request.cache_salt
+        found = self.cache.match(ids, salt)
+        if seq.media is None:
+            return found
+        length = len(found.pages) * self.page_size
+        certain = shared_length(seq.media.spans, length, self.page_size)
+        return found if certain == length else self.cache.match(ids[:certain], salt)
+
+    def _publishable(self, seq: SequenceState, num_tokens: int) -> int:
+        """Return how many of a sequence's first `num_tokens` tokens the cache may have.
+
+        They do not end among the first positions of an image, and the cache has no pages that may be of another image.
+        """
+        if seq.media is None:
+            return num_tokens
+        num_tokens = shared_length(seq.media.spans, num_tokens, self.page_size)
+        found = self.cache.match_length(seq.cache_ids[:num_tokens], seq.request.cache_salt)
+        certain = shared_length(seq.media.spans, found, self.page_size)
+        return num_tokens if certain == found else certain
 
     def _exchange(self, seq: SequenceState, match: Match) -> None:
         """Give a sequence that has not computed anything the pages of another match."""

@@ -56,6 +56,7 @@ class SequenceTable:
         place: index in the waiting queue.
         is_deferrable: 1 if the request is deferrable, else 0.
         adapter: number of the adapter's slot, from 1; 0: no adapter.
+        shift: difference of the rotary position from the index, for tokens after the prompt.
         token_at: time of the last token (see `TokenGaps`); 0 before the first.
     """
 
@@ -80,6 +81,7 @@ class SequenceTable:
     place: Ints
     is_deferrable: Ints
     adapter: Ints
+    shift: Ints
     came_at: Floats
     deadline: Floats
     token_at: Floats
@@ -96,7 +98,7 @@ class SequenceTable:
             "num_computed",
         ),
         *("num_cached", "overtaken", "row", "is_new", "num_pages", "num_shared_pages", "last_token"),
-        *("tracking", "is_scored", "num_counted", "place", "is_deferrable", "adapter"),
+        *("tracking", "is_scored", "num_counted", "place", "is_deferrable", "adapter", "shift"),
     )
     _FLOATS = ("came_at", "deadline", "token_at")
 

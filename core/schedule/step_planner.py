@@ -84,6 +84,8 @@ class StepPlanner:
             may_be_empty: whether the plan may be empty, because a launched step is not committed yet.
         """
         builder = PlanBuilder(self._pages)
+        if self._pages.images is not None:
+            self._pages.images.begin()
         left = self._fill(self._live, self._whole, piece, score_cost, builder)
         if self._deferrable.is_open:
             limits = self._beside(builder) if self._live.is_open else alone or self._whole
@@ -121,6 +123,8 @@ class StepPlanner:
         """
         self._retraction.preempt(lane)
         decoding, prefilling = self._ready(lane, limits)
+        if self._pages.images is not None:
+            self._pages.images.note_decoding(len(decoding))
         budget = StepBudget(
             limits,
             limits.tokens - limits.tokens_per_place * len(decoding),
@@ -179,12 +183,17 @@ class StepPlanner:
                 break
             if self._leaders.follows(seq):
                 continue
-            count = budget.next_piece(seq)
+            count = self._with_images(seq, budget.next_piece(seq))
             if count > 0:
                 self._leaders.lead(seq)
                 pieces[seq] = count
                 budget.take(seq, count)
         return pieces
+
+    def _with_images(self, seq: SequenceState, count: int) -> int:
+        """Return how many of a sequence's next `count` tokens a step computes that can encode few images."""
+        images = self._pages.images
+        return count if images is None or not self._chunked else images.fit(seq, count)
 
     def _lead_one(self, limits: Limits, builder: PlanBuilder) -> None:
         """Let one running sequence compute although it follows another one.
@@ -194,7 +203,8 @@ class StepPlanner:
         for seq in [*self._live.running, *self._deferrable.running]:
             if seq.num_remaining and not seq.awaits_end:
                 count = min(seq.num_remaining, limits.tokens) if self._chunked else seq.num_remaining
-                if self._pages.extend(seq, seq.num_computed + count):
+                count = self._with_images(seq, count)
+                if count and self._pages.extend(seq, seq.num_computed + count):
                     self._leaders.lead(seq)
                     builder.add_piece(seq, count)
                     return

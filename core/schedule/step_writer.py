@@ -8,6 +8,7 @@ import numpy as np
 
 from llmfw.core.base.step import (
     NO_COPIES,
+    NO_IMAGES,
     NO_INTS,
     NOT_IN_FLIGHT,
     Ints,
@@ -37,6 +38,7 @@ def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
     places, changed = pages.take_changes(rows, starts + 1)
     row_counts, row_tokens = _tracked(table, indices, starts + 1)
     states = NO_COPIES if pages.states is None else pages.states.take_copies((), num, rows, starts, ones)
+    shifts = table.shift[indices]
     return StepInput(
         tokens=tokens,
         sources=sources,
@@ -52,6 +54,7 @@ def write_decode(pages: SequencePages, indices: Indices) -> StepInput:
         row_tokens=row_tokens,
         states=states,
         adapters=_adapters(table, indices),
+        rotary=np.tile(starts + shifts, (3, 1)) if shifts.any() else NO_INTS,
     )
 
 
@@ -107,6 +110,8 @@ def write_step(
         scored=tuple(_scored(sequences, starts, counts, is_prefill)),
         states=states,
         adapters=_adapters(table, indices),
+        images=NO_IMAGES if pages.images is None else pages.images.take(sequences, starts, counts),
+        rotary=_rotary(sequences, starts, counts),
     )
 
 
@@ -145,6 +150,21 @@ def _adapters(table: SequenceTable, indices: Indices) -> Ints:
     """Return the sequences' adapters, as in `StepInput`."""
     adapters = table.adapter[indices]
     return adapters if adapters.any() else NO_INTS
+
+
+def _rotary(sequences: Sequence[SequenceState], starts: Ints, counts: Ints) -> Ints:
+    """Return the tokens' rotary positions, as in `StepInput`."""
+    if not any(seq.media is not None and seq.media.has_rotary for seq in sequences):
+        return NO_INTS
+    return np.concatenate(
+        [
+            np.tile(np.arange(start, start + count), (3, 1))
+            if seq.media is None
+            else seq.media.rotary(start, start + count)
+            for seq, start, count in zip(sequences, starts.tolist(), counts.tolist(), strict=True)
+        ],
+        axis=1,
+    )
 
 
 def _last_tokens(table: SequenceTable, indices: Indices, rows: Ints) -> tuple[Ints, Ints]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from llmfw.core.interfaces.attention import AttentionBackend
 from llmfw.core.interfaces.forward_batch import ForwardBatch
 from llmfw.core.interfaces.state_storage import StateStorage
 from llmfw.core.model.attention.hf_attention import AttentionStep, Layers
+from llmfw.core.model.images.image_encoder import PlacedRows
 from llmfw.core.model.models import LoadedModel
 from llmfw.core.model.states.row_states import RowStates, parts_of
 
@@ -41,6 +43,7 @@ from .device.page_table import PageTable
 from .device.staging import Staging
 from .device.step_clock import StepClock
 from .graphs import DecodeGraphs, Graph
+from .image_store import ImageStore
 from .input_watch import InputWatch
 from .pending import PendingOutput
 from .processors.processing import Processing
@@ -104,6 +107,7 @@ class Executor:
         if states is not None:
             self._layers = {spec.model_index: spec for spec in model.layers}
         self._states = states
+        self._images = None if model.images is None else ImageStore(model.images, device)
         self._backend = backend
         self._sampler = sampler
         self._page_table = page_table
@@ -171,10 +175,11 @@ class Executor:
         if self._graphs is not None and self._graphs.serves(step):
             logits, rows = self._graphs.run(step, changes)
             return ForwardPass(step, logits, None, rows)
+        placed = [] if self._images is None else self._images.begin(step.images)
         to_sample, positions = step.sampled_places, step.positions
         slots = self._page_table.slots(step.token_rows, positions)
         known, sources, places, at, rows, wanted, sampled_rows, *to_write = self._staging.send(
-            *(step.tokens, step.sources, positions, slots, step.rows),
+            *(step.tokens, step.sources, step.rotary if len(step.rotary) else positions, slots, step.rows),
             np.concatenate([to_sample, *map(_scored_indices, step.scored)]) if step.scored else to_sample,
             step.sampled_rows,
             *(changes or ()),
@@ -193,7 +198,7 @@ class Executor:
         are_known = not np.count_nonzero(step.sources != NOT_IN_FLIGHT)
         ids = known if are_known else input_ids(known, sources, self._last_tokens)
         self._begin()
-        logits = self._forward(ids, places, batch, wanted, step.states)
+        logits = self._forward(ids, places, batch, wanted, step.states, placed)
         watch.check()
         # float() does not copy float32 tensors. The sampler may change the logits: nothing else reads them.
         if not step.scored:
@@ -252,23 +257,33 @@ class Executor:
         batch: ForwardBatch,
         wanted: torch.Tensor | None = None,
         copies: StateCopies = NO_COPIES,
+        placed: Sequence[PlacedRows] = (),
     ) -> torch.Tensor:
         """Run the model; return its logits at the indices `wanted`, in the model's dtype: [N, vocab].
 
         If `wanted` is None, returns all logits. The states that `copies` names are copied in passing.
+
+        Args:
+            positions: rotary positions, [T], or on three axes, [3, T].
+            placed: rows of images that tokens take.
         """
         kwargs: dict[str, Any] = {}
         if wanted is not None and self._keeps_logits:
             kwargs["logits_to_keep"] = wanted
         states = None if self._states is None else RowStates(parts_of(batch, copies), self._states)
-        output = self._model.module(
-            input_ids=ids[None],
-            position_ids=positions[None],
-            attention_mask=self._mask,
-            use_cache=False,
-            llmfw_step=AttentionStep(self._backend, self._layers, batch, states),
-            **kwargs,
-        )
+        embedded: AbstractContextManager[dict[str, torch.Tensor]] = nullcontext({"input_ids": ids[None]})
+        if placed:
+            assert self._model.images is not None
+            embedded = self._model.images.placing(ids, placed)
+        with embedded as given:
+            output = self._model.module(
+                **given,
+                position_ids=positions.unsqueeze(-2),
+                attention_mask=self._mask,
+                use_cache=False,
+                llmfw_step=AttentionStep(self._backend, self._layers, batch, states),
+                **kwargs,
+            )
         logits: torch.Tensor = output.logits[0]
         return logits if wanted is None or self._keeps_logits else logits[wanted]
 

@@ -323,7 +323,7 @@ class DecodeGraphs:
         stacked[:, :count] = (
             step.tokens,
             step.sources,
-            step.starts,
+            step.rotary[0] if len(step.rotary) else step.starts,
             table.slots(step.rows, step.starts),
             step.rows,
         )
@@ -335,6 +335,9 @@ class DecodeGraphs:
         inputs = self._ints[: stacked.size].view(stacked.shape)
         inputs.copy_(sent)
         positions = stacked[2, :size]
+        if len(step.rotary):
+            positions = np.zeros(size, dtype=np.int64)
+            positions[:count] = step.starts
         return inputs[:, :size], positions, positions + 1
 
 

@@ -44,6 +44,7 @@ pytest.register_assert_rewrite(
             "request_fields",
             "eviction_rules",
             "logits_processors",
+            "media_processors",
             "quantization_schemes",
             "quantized_formats",
             "response_stores",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from .grammar_case import GrammarExample
     from .grammars import GrammarBackendTests
     from .logits_processors import LogitsProcessorTests
+    from .media_processors import MediaProcessorTests
     from .middleware import HTTPMiddlewareTests
     from .middleware_example import MiddlewareExample
     from .model_adapters import ModelAdapterTests
@@ -96,6 +98,7 @@ _HOMES = {
     "GrammarExample": "grammar_case",
     "HTTPMiddlewareTests": "middleware",
     "LogitsProcessorTests": "logits_processors",
+    "MediaProcessorTests": "media_processors",
     "MiddlewareExample": "middleware_example",
     "ModelAdapterTests": "model_adapters",
     "ModelSourceTests": "model_sources",
@@ -135,6 +138,7 @@ __all__ = [
     "GrammarExample",
     "HTTPMiddlewareTests",
     "LogitsProcessorTests",
+    "MediaProcessorTests",
     "MiddlewareExample",
     "ModelAdapterTests",
     "ModelSourceTests",

@@ -48,6 +48,7 @@ KITS: Mapping[str, tuple[str, str]] = {
     "model_adapter": ("model_adapters:ModelAdapterTests", "adapter"),
     "token_sampler": ("token_samplers:TokenSamplerTests", "token_sampler"),
     "router": ("routers:RouterTests", "router"),
+    "media_processor": ("media_processors:MediaProcessorTests", "processor_class"),
 }
 """Component kind → (module and test class in this package, fixture that returns the component)."""
 

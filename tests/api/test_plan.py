@@ -229,7 +229,7 @@ def test_layers_with_a_window_are_noted(tmp_path):
 def test_weights_of_images_are_counted_and_noted(tmp_path):
     tiny_config("llava").save_pretrained(tmp_path)
     planned = found(tmp_path, "--device", "l40s")
-    assert "Its weights include those for images or sound, which are freed after loading." in planned["notes"]
+    assert any("those for images or sound, which are freed" in note for note in planned["notes"])
     whole = AutoModelForMultimodalLM.from_config(tiny_config("llava"))
     assert planned["model"]["weight_bytes"] == sum(each.nbytes for each in whole.parameters())
 

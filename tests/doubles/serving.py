@@ -54,6 +54,7 @@ COMPONENT_OPTIONS = (
     "grammar_checker",
     "sampling_defaults",
     "request_fields",
+    "image_prompts",
 )
 """Options of `serving` that replace a component of the application."""
 SERVED_NAME = "org/echo"

@@ -40,6 +40,7 @@ class Settings:
     replicas: int = 1
     adapters: int = 0
     adapter_rank: int = ADAPTER_RANK
+    image_cache_mb: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,11 @@ class Model:
             dtype_bytes=dtype_bytes,
         )
         ranks = settings.adapters * settings.adapter_rank
-        return replace(shape, num_adapter_bytes=ranks * numbers.adapter_elements * dtype_bytes)
+        return replace(
+            shape,
+            num_adapter_bytes=ranks * numbers.adapter_elements * dtype_bytes,
+            num_image_bytes=settings.image_cache_mb << 20 if numbers.reads_images else 0,
+        )
 
     def context(self, settings: Settings) -> int | None:
         """Return the longest allowed sequence in tokens; None if neither the settings nor the model limit it.
@@ -209,6 +214,7 @@ def _describe_settings(settings: Settings, context: int | None) -> dict[str, Any
         "replicas": settings.replicas,
         "max_adapters": settings.adapters,
         "max_adapter_rank": settings.adapter_rank,
+        "image_cache_mb": settings.image_cache_mb,
     }
 
 

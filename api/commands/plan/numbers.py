@@ -90,6 +90,7 @@ class ModelNumbers:
         windows: length of a sliding window in tokens → number of layers with such a window.
         notes: further remarks, one sentence per item.
         has_experts: whether the MLP consists of experts.
+        reads_images: whether the model has parts that read images.
     """
 
     folder: Path
@@ -109,6 +110,7 @@ class ModelNumbers:
     windows: dict[int, int]
     notes: list[str]
     has_experts: bool = False
+    reads_images: bool = False
 
     @property
     def kv_elements(self) -> int:
@@ -155,7 +157,9 @@ def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
     layers = _number(config, "num_hidden_layers", path)
     notes: list[str] = []
     if any(name in whole for name in ("vision_config", "audio_config")):
-        notes.append("Its weights include those for images or sound, which are freed after loading.")
+        notes.append(
+            "Its weights include those for images or sound, which are freed after loading if it is served with text alone."
+        )
     kv_heads, head_dim, v_head_dim = _heads(config, heads, hidden, notes)
     return ModelNumbers(
         folder=folder,
@@ -175,6 +179,7 @@ def read_numbers(folder: Path, formats: Collection[str] = ()) -> ModelNumbers:
         windows=_windows(config, kinds, layers),
         notes=notes,
         has_experts=bool(_find(config, "num_experts_per_tok")),
+        reads_images="vision_config" in whole,
     )
 
 

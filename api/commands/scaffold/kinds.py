@@ -144,6 +144,13 @@ KINDS: Mapping[str, Kind] = {
             "Sampler",
         ),
         Kind(
+            "media_processor",
+            "images as nine tokens each, for a model whose tokens are bytes",
+            "llmfw serve FOLDER",
+            "Processor",
+            check="--set folder=FOLDER",
+        ),
+        Kind(
             "router",
             "each tenant's requests to one engine, unless that engine is much busier",
             "llmfw serve --replicas 2 --router {name}",

@@ -22,10 +22,13 @@ def prompt_hashes(request: Request | EmbedRequest, block: int) -> Sequence[int]:
         return ()
     import numpy as np  # a server with one engine does not need it
 
+    from llmfw.core.base.media import cache_ids
     from llmfw.core.schedule.cache.prefix_hash import block_hashes
 
     try:
         tokens = np.frombuffer(array("i", request.prompt), np.int32)
     except (OverflowError, TypeError):  # no token ids; a plugin's route may send anything
         return ()
+    if request.media:
+        tokens = cache_ids(tokens, request.media)
     return block_hashes(tokens, request.cache_salt, block)

@@ -38,6 +38,7 @@ from .deferrable_budget import DeferrableBudget
 from .engine import Engine
 from .foundation import Foundation
 from .grammars import Grammars, choose_grammars
+from .images import EngineImages
 from .kv_prefaulter import KVPrefaulter, pages_ahead
 from .loops import LoopContext, OverlappedLoop, PlainLoop
 from .named_components import find_components
@@ -103,6 +104,7 @@ def build_generation_engine(
             _kv_prefaulter(built.storage, planning.pages.pool, device),
             adapters,
             built.processors,
+            EngineImages(model.images),
             random_seed=config.random_seed,
         )
 
@@ -185,6 +187,7 @@ def _info(foundation: Foundation, built: BuiltExecutor, adapters: EngineAdapters
         logits_processors=tuple(each.name for each in built.processors),
         adapters=tuple(adapters.list().adapters),
         max_adapters=0 if model.adapters is None else model.adapters.num_slots,
+        reads_images=model.images is not None,
     )
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "

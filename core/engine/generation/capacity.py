@@ -183,12 +183,18 @@ def shape_of(model: LoadedModel) -> ModelShape:
         dtype_bytes=model.dtype.itemsize,
         num_state_bytes=state_bytes(model.states),
         num_adapter_bytes=_adapter_bytes(model),
+        num_image_bytes=_image_bytes(model),
     )
 
 
 def _adapter_bytes(model: LoadedModel) -> int:
     """Return the size of the model's slots for adapters in bytes."""
     return 0 if model.adapters is None else model.adapters.num_bytes
+
+
+def _image_bytes(model: LoadedModel) -> int:
+    """Return the size of the encoded images that are kept, in bytes."""
+    return 0 if model.images is None else model.images.cache_bytes
 
 
 def _sizes_on_gpu(
@@ -329,7 +335,7 @@ def _sizes_that_fit(
         num_snapshots: number of snapshots; None: chosen by `default_snapshots`.
     """
     fraction, most = _fraction(config, device), max_running * model.context_length
-    loaded = model.num_bytes + _adapter_bytes(model)
+    loaded = model.num_bytes + _adapter_bytes(model) + _image_bytes(model)
     room = min(fraction * total_memory(device) - loaded, _free_memory(config, model, device))
     states = max_running * state_bytes(model.states)
     if states > room:

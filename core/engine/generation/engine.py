@@ -33,6 +33,7 @@ from ..admission.admission_control import AdmissionControl
 from ..admission.request_check import check_request
 from .adapters import EngineAdapters
 from .grammars import Grammars
+from .images import EngineImages
 from .kv_prefaulter import KVPrefaulter
 from .loops import Loop, LoopContext
 from .planning import Planning
@@ -54,6 +55,7 @@ class Engine:
         kv_prefaulter: allocates memory of keys and values in advance.
         adapters: the adapters that requests may ask for.
         processors: logits processors that requests may ask for.
+        images: prepares requests with images; None: they are refused.
         random_seed: seed from which the seeds of requests without one are derived.
     """
 
@@ -69,6 +71,7 @@ class Engine:
         kv_prefaulter: KVPrefaulter,
         adapters: EngineAdapters,
         processors: Sequence[IsolatedProcessor] = (),
+        images: EngineImages | None = None,
         *,
         random_seed: int,
     ) -> None:
@@ -91,6 +94,7 @@ class Engine:
         self._adapters = adapters
         self._speculation = planning.speculation
         self._processors = processors
+        self._images = images or EngineImages(None)
         self._random_seed = random_seed
         self._num_added = 0
         self._num_generated = 0
@@ -149,6 +153,7 @@ class Engine:
         if request.id in self._scheduler or request.id in self._grammars:
             raise RequestError(f"a request with id {request.id!r} runs already; use another id", param="id")
         check_request(request, self.info)
+        request = self._images.placed(request)
         request = self._adapters.salted(request)
         if request.grammar is not None:
             self._grammars.check()
@@ -275,6 +280,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Return the statistics of the engine."""
+        images = self._pages.images
         return EngineStats(
             num_running=self._scheduler.num_running,
             num_waiting=self._scheduler.num_waiting + self._grammars.num_waiting,
@@ -291,6 +297,8 @@ class Engine:
             num_prompt_cached=self._scheduler.num_prompt_cached,
             num_drafted_output=self._scheduler.num_drafted_output,
             num_evicted_tokens=self._pages.cache.num_evicted,
+            num_images_encoded=images.num_encoded if images else 0,
+            num_images_found=images.num_found if images else 0,
             num_steps=self._meter.num_steps,
             step_seconds=msgspec.structs.replace(self._meter.seconds),
             live_gaps=self._scheduler.gaps.live,

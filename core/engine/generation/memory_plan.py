@@ -59,6 +59,7 @@ class ModelShape:
         dtype_bytes: bytes per element of activations and logits.
         num_state_bytes: size of one sequence's states in bytes, for layers that keep states between steps.
         num_adapter_bytes: size of the slots for adapters in bytes.
+        num_image_bytes: size of the encoded images that are kept, in bytes.
     """
 
     num_weight_bytes: int
@@ -71,11 +72,12 @@ class ModelShape:
     dtype_bytes: int
     num_state_bytes: int = 0
     num_adapter_bytes: int = 0
+    num_image_bytes: int = 0
 
     @property
     def num_loaded_bytes(self) -> int:
-        """Size of the weights and of the slots for adapters in bytes."""
-        return self.num_weight_bytes + self.num_adapter_bytes
+        """Size of the weights, of the slots for adapters, and of the encoded images that are kept, in bytes."""
+        return self.num_weight_bytes + self.num_adapter_bytes + self.num_image_bytes
 
     @classmethod
     def uniform(
@@ -253,6 +255,7 @@ def _plan(
     items = (
         ("weights", shape.num_weight_bytes),
         *([("slots for adapters", shape.num_adapter_bytes)] if shape.num_adapter_bytes else ()),
+        *([("encoded images", shape.num_image_bytes)] if shape.num_image_bytes else ()),
         ("context, and what others have", max(0, memory.total - shape.num_loaded_bytes - memory.free(shape))),
         ("keys and values", num_tokens * per_token),
         *([(f"{num_snapshots} snapshots of states", snapshots)] if snapshots else ()),
@@ -262,7 +265,7 @@ def _plan(
 
 
 def _within_fraction(shape: ModelShape, memory: DeviceMemory) -> int:
-    """Return the memory that the fraction leaves in addition to the weights and the slots for adapters, in bytes."""
+    """Return the memory that the fraction leaves in addition to the weights and what comes with them, in bytes."""
     return int(memory.fraction * memory.total) - shape.num_loaded_bytes
 
 

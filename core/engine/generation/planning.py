@@ -15,6 +15,7 @@ from llmfw.core.schedule.cache.radix_cache import RadixCache
 from llmfw.core.schedule.cache.snapshot_cache import SnapshotCache
 from llmfw.core.schedule.cache.snapshot_slots import SnapshotSlots
 from llmfw.core.schedule.decision_log import DecisionLog
+from llmfw.core.schedule.image_cache import ImageCache
 from llmfw.core.schedule.new_token_ratio import NewTokenRatio
 from llmfw.core.schedule.scheduler import Scheduler
 from llmfw.core.schedule.sequence_pages import SequencePages
@@ -63,7 +64,10 @@ def build_planning(
     """
     config, capacity, model = foundation.config, foundation.capacity, foundation.model
     decisions = DecisionLog(config.trace_requests) if config.trace_requests else None
-    pages = _pages(config, capacity, components.rule, keeps_states=bool(model.states))
+    images = None
+    if model.images is not None:
+        images = ImageCache(model.images.cache_bytes, model.images.row_bytes, capacity.prefill_budget)
+    pages = _pages(config, capacity, components.rule, images, keeps_states=bool(model.states))
     speculation = build_speculation(
         config, foundation.registry, components.drafter, model.vocab_size, foundation.device.type
     )
@@ -84,7 +88,12 @@ def build_planning(
 
 
 def _pages(
-    config: EngineConfig, capacity: Capacity, rule: IsolatedRule, *, keeps_states: bool
+    config: EngineConfig,
+    capacity: Capacity,
+    rule: IsolatedRule,
+    images: ImageCache | None,
+    *,
+    keeps_states: bool,
 ) -> SequencePages:
     pool = KVPool(capacity.num_pages, config.page_size)
     cache: PrefixCache
@@ -95,7 +104,7 @@ def _pages(
         cache = SnapshotCache(pool, slots, rule)
     else:
         cache = RadixCache(pool, rule)
-    return SequencePages(pool, cache, capacity.max_running, capacity.max_model_len)
+    return SequencePages(pool, cache, capacity.max_running, capacity.max_model_len, images)
 
 
 def _journal(config: EngineConfig, pages: SequencePages) -> CacheJournal | None:

@@ -54,7 +54,7 @@ class RequestRecorder(QuietTrace):
         self._tenants.setdefault(seq.request.tenant, len(self._tenants))
 
     def ended(self, seq: SequenceState, reason: str) -> None:
-        request, data = seq.request, seq.token_ids.tobytes()
+        request, data = seq.request, seq.cache_ids.tobytes()
         cut, end = seq.prompt_len // BLOCK * BLOCK_BYTES, 4 * seq.prompt_len
         full = self._links(request.cache_salt.encode(), data[:cut])
         last = full[-1] if full else request.cache_salt.encode()

@@ -13,8 +13,8 @@ from ..failure.refusal import refused, refusing
 from ..trial.packed import packed_logits
 
 
-def keep_text_part(model: nn.Module, vocab_size: int) -> int:
-    """Drop the parts of a model that a text does not reach, such as the encoder of images, and their weights.
+def split_off_others(model: nn.Module, vocab_size: int) -> list[tuple[nn.Module, str, nn.Module]]:
+    """Take the parts of a model that a text does not reach, such as the encoder of images, out of its module tree.
 
     These parts are the modules directly below the model or its base model that hold parameters and that do not run
     when the model computes a few tokens. The logits must be the same to the bit without them.
@@ -24,19 +24,28 @@ def keep_text_part(model: nn.Module, vocab_size: int) -> int:
         vocab_size: upper bound of the token ids to run it with.
 
     Returns:
-        The size of the dropped weights in bytes.
+        The parts, each with its parent and its name there.
 
     Raises:
         ModelError: the model cannot compute with text alone, or its logits differ without those parts.
     """
     with refusing(model, "running it on text alone"):
         unused, before = _unused_parts(model, vocab_size)
-        freed = sum(_num_bytes(getattr(parent, name)) for parent, name in unused)
+        parts = [(parent, name, getattr(parent, name)) for parent, name in unused]
         for parent, name in unused:
             setattr(parent, name, None)
         if unused and not torch.equal(packed_logits(model, vocab_size), before):
             raise refused(model, "its parts for other inputs than text change what it says of a text")
-    return freed
+    return parts
+
+
+def keep_text_part(model: nn.Module, vocab_size: int) -> int:
+    """Drop the parts of a model that a text does not reach; return the size of their weights in bytes.
+
+    Raises:
+        ModelError: as in `split_off_others`.
+    """
+    return sum(num_bytes(part) for _, _, part in split_off_others(model, vocab_size))
 
 
 def _unused_parts(model: nn.Module, vocab_size: int) -> tuple[list[tuple[nn.Module, str]], torch.Tensor]:
@@ -62,5 +71,6 @@ def _parts(model: Any) -> Iterator[tuple[nn.Module, str, nn.Module]]:
             yield parent, name, part
 
 
-def _num_bytes(module: nn.Module) -> int:
+def num_bytes(module: nn.Module) -> int:
+    """Return the size of a module's weights in bytes."""
     return sum(parameter.nbytes for parameter in module.parameters())

@@ -299,7 +299,7 @@ def test_an_engine_refusal_does_not_start_a_stream(sdk: openai.OpenAI) -> None:
 def test_a_handler_s_defect_is_500_without_details(
     server: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("llmfw.api.chat.prompt.check_messages", lambda *_: 1 / 0)
+    monkeypatch.setattr("llmfw.api.chat.prompt.check_messages", lambda *args, **named: 1 / 0)
     reply = server.chat("Hi")
     assert error_of(reply, 500)["code"] == "internal_error"
     assert "ZeroDivision" not in reply.text

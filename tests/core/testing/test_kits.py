@@ -464,6 +464,18 @@ ROUTERS = {
     "Ponders": "test_a_choice_costs_little",
 }
 
+MEDIA_PROCESSORS = {
+    "ShortKeys": "test_spans_begin_and_end_with_rows",
+    "SpansTooLong": "test_spans_begin_and_end_with_rows",
+    "RowsBeforeImages": "test_rows_are_in_spans_alone",
+    "KeysOfSizes": "test_keys_tell_images_apart",
+    "KeysOfCalls": "test_keys_tell_images_apart",
+    "DependsOnCompany": "test_other_images_change_nothing",
+    "AcceptsAnyCount": "test_placeholders_must_match_images",
+    "FailsOnSmallImages": "test_odd_sizes_are_no_fault",
+    "UnreadableTensors": "test_tensors_are_readable",
+}
+
 BROKEN = {
     "broken_files": FILES,
     "broken_batches": BATCHES,
@@ -489,6 +501,7 @@ BROKEN = {
     "broken_model_adapters": MODEL_ADAPTERS,
     "broken_token_samplers": TOKEN_SAMPLERS,
     "broken_routers": ROUTERS,
+    "broken_media_processors": MEDIA_PROCESSORS,
 }
 NUM_TRIED = of_length(1, 100)  # of each kit
 NUM_PROCESSES = of_length(1, len(BROKEN))  # all together may take longer than a test may

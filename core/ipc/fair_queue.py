@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from typing import Generic, Protocol, TypeVar
 
-from .messages import Job
+
+class Job(Protocol):
+    """What a queue needs to know of a job: an id, unique in the queue, and the tenant that it belongs to."""
+
+    @property
+    def id(self) -> int:
+        """The job's id."""
+
+    @property
+    def tenant(self) -> str:
+        """The job's tenant; "" if it has none."""
 
 
-class FairQueue:
+JobT = TypeVar("JobT", bound=Job)
+
+
+class FairQueue(Generic[JobT]):
     """A queue of jobs: round robin among tenants; first in, first out within a tenant.
 
     Args:
@@ -16,13 +30,13 @@ class FairQueue:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._lines: OrderedDict[str, deque[Job]] = OrderedDict()  # the next tenant to serve comes first
+        self._lines: OrderedDict[str, deque[JobT]] = OrderedDict()  # the next tenant to serve comes first
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def add(self, job: Job) -> bool:
+    def add(self, job: JobT) -> bool:
         """Append a job; return False if the queue is full and rejects it.
 
         A full queue still accepts a job if its tenant would then have fewer jobs than the tenant with the
@@ -35,7 +49,7 @@ class FairQueue:
         self._size += 1
         return True
 
-    def shed(self) -> Job | None:
+    def shed(self) -> JobT | None:
         """Remove and return the newest job of the tenant with the most jobs.
 
         If the queue does not exceed its limit, remove nothing and return None.
@@ -45,7 +59,7 @@ class FairQueue:
         line = max(self._lines.values(), key=len)
         return self._taken(line[-1].tenant, line.pop())
 
-    def pop(self) -> Job | None:
+    def pop(self) -> JobT | None:
         """Remove and return the next job, or None if there is none."""
         if not self._lines:
             return None
@@ -63,7 +77,7 @@ class FairQueue:
                     return True
         return False
 
-    def _taken(self, tenant: str, job: Job) -> Job:
+    def _taken(self, tenant: str, job: JobT) -> JobT:
         self._size -= 1
         if not self._lines[tenant]:
             del self._lines[tenant]

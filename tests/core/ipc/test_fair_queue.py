@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmfw.core.base.request import GrammarSpec
-from llmfw.core.grammars.fair_queue import FairQueue
 from llmfw.core.grammars.messages import Job
+from llmfw.core.ipc.fair_queue import FairQueue
 
 SPEC = GrammarSpec("regex", "a")
 
 
 def test_a_short_line_overtakes_a_long_one() -> None:
-    queue = FairQueue(100)
+    queue = FairQueue[Job](100)
     for i in range(50):
         queue.add(Job(i, "many", SPEC))
     queue.add(Job(99, "one", SPEC))
@@ -23,7 +23,7 @@ def test_a_short_line_overtakes_a_long_one() -> None:
 
 
 def test_a_full_queue_drops_from_the_longest_line() -> None:
-    queue = FairQueue(3)
+    queue = FairQueue[Job](3)
     assert all(queue.add(Job(i, "many", SPEC)) and queue.shed() is None for i in range(3))
     assert not queue.add(Job(3, "many", SPEC))
     assert queue.add(Job(4, "one", SPEC))
@@ -36,7 +36,7 @@ def test_a_full_queue_drops_from_the_longest_line() -> None:
     st.lists(st.tuples(st.sampled_from(["add", "pop", "remove"]), st.sampled_from("abc"), st.integers(0, 20)))
 )
 def test_each_job_leaves_once_in_tenant_order(moves: list[tuple[str, str, int]]) -> None:
-    queue, lines = FairQueue(8), {tenant: deque[int]() for tenant in "abc"}
+    queue, lines = FairQueue[Job](8), {tenant: deque[int]() for tenant in "abc"}
     for number, (move, tenant, which) in enumerate(moves):
         if move == "add":
             if queue.add(Job(number, tenant, SPEC)):

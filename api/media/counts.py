@@ -1,0 +1,25 @@
+"""Counts of images, for metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from llmfw.core.base.histogram import CALL_BOUNDS, Histogram
+
+
+class ImageCounts(msgspec.Struct):
+    """What has become of the images of requests since start.
+
+    Attributes:
+        accepted: number of images that were read.
+        refused: reason → number of images that were refused.
+        decoding: seconds that decoding took, without waiting.
+        fetching: seconds that fetching images from URLs took, also of those that failed.
+    """
+
+    accepted: int = 0
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
+    decoding: Histogram = msgspec.field(default_factory=lambda: Histogram.empty(CALL_BOUNDS))
+    fetching: Histogram = msgspec.field(default_factory=lambda: Histogram.empty(CALL_BOUNDS))

@@ -1,0 +1,64 @@
+"""What a server needs to answer requests with images: their reader, and the model's own image processor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from llmfw.core.base.errors import LLMFWError
+from llmfw.core.base.image import Image
+from llmfw.core.base.media import MediaPrompt
+
+from .reader import ImageReader
+
+logger = logging.getLogger(__name__)
+
+
+class ImagePrompts(Protocol):
+    """Makes prompts of texts with images, as the served model reads them (`core.media.prompter.ImagePrompter`)."""
+
+    async def start(self) -> None:
+        """Load what is needed, so that the first prompt does not wait for it."""
+
+    async def prompt(self, text: str, images: Sequence[Image], tenant: str = "") -> MediaPrompt:
+        """Return a prompt as tokens.
+
+        Args:
+            text: the rendered chat, with the model's own placeholder for each image.
+            images: the images in the order of their placeholders.
+            tenant: tenant of the request; tenants are served in turns.
+
+        Raises:
+            RequestError: the text does not have a placeholder for each image, or an image has a size that the model
+                cannot read.
+        """
+
+    async def close(self) -> None:
+        """End what was started."""
+
+
+class Vision(msgspec.Struct, frozen=True):
+    """The two halves of reading images.
+
+    Attributes:
+        reader: reads the images of requests.
+        prompts: makes prompts of them.
+    """
+
+    reader: ImageReader
+    prompts: ImagePrompts
+
+    async def start(self) -> None:
+        """Load what reading images needs. If that fails, say so in the log; requests with images say it again."""
+        try:
+            await self.prompts.start()
+        except LLMFWError as error:
+            logger.error("Images cannot be prepared for the model: %s", error)
+
+    async def close(self) -> None:
+        """End all processes."""
+        await self.reader.close()
+        await self.prompts.close()

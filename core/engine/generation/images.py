@@ -1,0 +1,50 @@
+"""Prepares requests with images: checks them, and computes positions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from llmfw.core.base.errors import RequestError
+from llmfw.core.base.media import MediaSpan
+from llmfw.core.base.request import Request
+from llmfw.core.model.images.image_encoder import ImageEncoder
+from llmfw.core.model.images.image_positions import with_positions
+
+
+class EngineImages:
+    """Prepares requests with images.
+
+    Args:
+        encoder: what reads images in the model; None: nothing does.
+    """
+
+    def __init__(self, encoder: ImageEncoder | None) -> None:
+        self._encoder = encoder
+
+    def placed(self, request: Request) -> Request:
+        """Return a request with the rotary positions of its images.
+
+        Raises:
+            RequestError: the model is served without images, or the images do not fit the prompt.
+        """
+        if not request.media:
+            return request
+        if self._encoder is None:
+            raise RequestError("the model is served without images; send text", param="messages")
+        end = 0
+        for span in request.media:
+            _check_span(span, request.prompt, end)
+            end = span.end
+        spans = with_positions(self._encoder, request.prompt, request.media)
+        return msgspec.structs.replace(request, media=spans)
+
+
+def _check_span(span: MediaSpan, prompt: list[int], start: int) -> None:
+    """Raise RequestError unless a span lies in the prompt after `start`, and its ends are places of its rows."""
+    is_within = start <= span.offset and span.length >= 1 and span.end <= len(prompt) and len(span.key) == 32
+    if not (is_within and prompt[span.offset] == prompt[span.end - 1] == span.token_id):
+        raise RequestError(
+            f"an image is at [{span.offset}, {span.end}) of a prompt of {len(prompt)} tokens; it must begin and end with "
+            f"token {span.token_id}, after the image before it",
+            param="media",
+        )

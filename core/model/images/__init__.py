@@ -1,0 +1,1 @@
+"""Encodes images for a model, and puts them in the place of tokens' embeddings."""

@@ -1,0 +1,171 @@
+"""Compares images in packed rows with transformers' own forward pass, on two small pictures.
+
+This decides whether llmfw serves a model's images: not a list of families.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from llmfw.core.base.image import Image
+from llmfw.core.base.media import MediaPrompt
+from llmfw.core.interfaces.media_processor import MediaProcessor
+
+from ..attention.hf_attention import marking_masks
+from ..attention.mask_rules import MaskFunction, MaskMarkers, window_of
+from ..trial.packed import Packed
+from .image_encoder import ImageEncoder, PlacedRows, tensors_of
+from .image_positions import with_positions
+
+SIZES = ((64, 48), (40, 100))
+"""Widths and heights of the pictures, in pixels."""
+ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 8e-2}
+"""Maximum change of logits by rounding, relative to the largest logit."""
+
+
+class ImagesRefusedError(Exception):
+    """llmfw cannot serve a model's images; the text is the reason."""
+
+
+def check_images(model: nn.Module, encoder: ImageEncoder, processor: MediaProcessor, vocab_size: int) -> None:
+    """Raise ImagesRefusedError unless images in packed rows give the logits of transformers' forward pass.
+
+    Args:
+        model: the model, in evaluation mode, with llmfw's attention.
+        encoder: its parts that read images.
+        processor: its processor.
+        vocab_size: upper bound of the token ids to test with.
+    """
+    prompts = [_prompt(processor, width, height) for width, height in SIZES]
+    if any(max(prompt.token_ids) >= vocab_size for prompt in prompts):
+        raise ImagesRefusedError("its processor makes tokens that its text part does not have")
+    expected = [_expected(model, encoder, prompt) for prompt in prompts]
+    found = _packed(model, encoder, prompts)
+    tolerance = ROUNDING[next(model.parameters()).dtype]
+    for before, after in zip(expected, found, strict=True):
+        if not before.isfinite().all() or (after - before).abs().max() > tolerance * before.abs().max():
+            raise ImagesRefusedError("its logits for an image in a packed row are not those of transformers")
+
+
+def _prompt(processor: MediaProcessor, width: int, height: int) -> MediaPrompt:
+    pixels = bytes(
+        (7 * x + 13 * y + 90 * c + x * y) % 256 for y in range(height) for x in range(width) for c in range(3)
+    )
+    size = width.to_bytes(4, "little") + height.to_bytes(4, "little")
+    image = Image(width, height, pixels, hashlib.sha256(size + pixels).digest())
+    return processor.process(f"{processor.placeholder} a picture", [image])
+
+
+def _expected(model: Any, encoder: ImageEncoder, prompt: MediaPrompt) -> torch.Tensor:
+    """Return transformers' logits for a prompt, [N, vocab]; refuse masks that are not causal."""
+    device = next(model.parameters()).device
+    ids = torch.tensor([prompt.token_ids], device=device)
+    span = prompt.spans[0]
+    is_image = (ids == span.token_id).int()
+    given = {**tensors_of(span.tensors, device), "mm_token_type_ids": is_image, "token_type_ids": is_image}
+    names = {
+        *inspect.signature(model.forward).parameters,
+        *inspect.signature(model.base_model.forward).parameters,
+    }
+    given = {
+        name: tensor.to(model.dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in given.items()
+        if name in names
+    }
+    masks = MaskMarkers()
+    with encoder.attached(), marking_masks(masks), torch.inference_mode():
+        output = model(input_ids=ids, **given, use_cache=False, llmfw_step=_Causal(masks, ids.shape[1]))
+    if hasattr(model.base_model, "rope_deltas"):
+        model.base_model.rope_deltas = (
+            None  # of this prompt; transformers would add it to another's positions
+        )
+    logits: torch.Tensor = output.logits[0].float()
+    return logits
+
+
+def _packed(model: Any, encoder: ImageEncoder, prompts: Sequence[MediaPrompt]) -> list[torch.Tensor]:
+    """Return the logits of prompts in one row, [N, vocab] each, with a text before, between and after them."""
+    device = next(model.parameters()).device
+    text = [prompts[0].token_ids[-1]] * 3
+    rows, positions, placed = list[int](), list[torch.Tensor](), []
+    lengths = []
+    for prompt in prompts:
+        for ids, spans in ((text, ()), (prompt.token_ids, prompt.spans)):
+            axes = torch.arange(len(ids)).expand(3, -1).clone()
+            for span in with_positions(encoder, ids, spans):
+                axes[:, span.end :] += span.shift
+                if span.positions is not None:
+                    axes[:, span.offset : span.end] = torch.from_numpy(span.positions.numpy().copy())
+                takes = torch.tensor(ids[span.offset : span.end], device=device) == span.token_id
+                places = takes.nonzero().flatten() + len(rows) + span.offset
+                image = encoder.encode(tensors_of(span.tensors, device))
+                if len(image.embeddings) != len(places):
+                    raise ImagesRefusedError(
+                        f"its encoder has {len(image.embeddings)} rows for an image with {len(places)} tokens"
+                    )
+                placed.append(PlacedRows(image, places, torch.arange(len(places), device=device)))
+            positions.append(axes)
+            lengths.append(len(ids))
+            rows += ids
+    whole = torch.cat(positions, dim=1).to(device)
+    row = torch.tensor(rows, device=device)
+    with torch.inference_mode(), encoder.placing(row, placed) as given:
+        logits = (
+            model(
+                **given,
+                position_ids=whole[:, None] if encoder.counts_axes else whole[:1],
+                use_cache=False,
+                llmfw_step=Packed(lengths),
+            )
+            .logits[0]
+            .float()
+        )
+    return list(logits.split(lengths))[1::2]
+
+
+class _Causal(Packed):
+    """Computes causal attention of one sequence, and refuses masks of layers that are something else."""
+
+    def __init__(self, masks: MaskMarkers, length: int) -> None:
+        super().__init__([length])
+        self._masks = masks
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: object,
+    ) -> torch.Tensor:
+        rule = None if attention_mask is None else self._masks.rule_of(attention_mask)
+        if rule is None:
+            raise ImagesRefusedError("its layers bring an attention mask of their own for images")
+        if not _is_causal(rule, query.shape[2]):
+            raise ImagesRefusedError(
+                "the tokens of an image attend to each other in both directions, and llmfw's attention is causal"
+            )
+        return super().attend(module, query, key, value, attention_mask, **kwargs)
+
+
+def _is_causal(rule: MaskFunction, length: int) -> bool:
+    """Return whether a mask is causal, with or without a window, at the positions of a row of `length` tokens.
+
+    Rules for images say nothing of positions beyond the row, so they are asked for these.
+    """
+    places = torch.arange(length, device="cpu")
+    zero = torch.zeros((), dtype=torch.long, device="cpu")
+    distance = places[:, None] - places
+    try:
+        seen = rule(zero, zero, places[:, None], places).expand(length, length)
+        window = window_of(rule)
+    except (ValueError, IndexError):
+        return False
+    return bool((seen == ((distance >= 0) & (distance < (window or length)))).all())

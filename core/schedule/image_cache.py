@@ -1,0 +1,146 @@
+"""Decides which images a step encodes, keeps and drops. Holds no tensors.
+
+    needed   images in the pieces of this step
+    held     images of which a sequence has computed a part: its next piece needs them again
+    kept     encoded images in the order of their last use; others than needed and held ones are dropped for room
+
+An image is encoded whole, in the step that computes its first token. So a step encodes few: while other sequences
+decode, only one, and otherwise as many as it may compute prompt tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llmfw.core.base.step import ImageInput, Ints, StepImages
+
+from .sequence import SequenceState
+
+
+class ImageCache:
+    """Encoded images of the executor, by their keys.
+
+    Args:
+        max_bytes: memory for encoded images. One image may exceed it.
+        row_bytes: memory of a row of an encoded image.
+        max_rows: number of rows that a step may encode. One image may exceed it.
+
+    Attributes:
+        num_encoded: number of images that were encoded since start.
+        num_found: number of images that a sequence needed and that were encoded already.
+    """
+
+    def __init__(self, max_bytes: int, row_bytes: int, max_rows: int) -> None:
+        self.num_encoded = self.num_found = 0
+        self._max_bytes = max_bytes
+        self._row_bytes = row_bytes
+        self._max_rows = max_rows
+        self._kept: dict[bytes, int] = {}  # key → bytes, least recently used first
+        self._held: dict[SequenceState, set[bytes]] = {}
+        self._planned: dict[bytes, int] = {}  # needed in the step that is being planned
+        self._num_new = self._num_new_rows = 0
+        self._is_busy = False
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the encoded images take."""
+        return sum(self._kept.values())
+
+    def begin(self) -> None:
+        """Begin to plan a step."""
+        self._planned = {}
+        self._num_new = self._num_new_rows = 0
+        self._is_busy = False
+
+    def note_decoding(self, count: int) -> None:
+        """Note that this many sequences decode in the step."""
+        self._is_busy = self._is_busy or count > 0
+
+    def fit(self, seq: SequenceState, count: int) -> int:
+        """Return how many of a sequence's next `count` tokens may be computed in the step.
+
+        They end before an image that the step cannot encode as well.
+        """
+        if seq.media is None or count <= 0:
+            return count
+        start = seq.num_computed
+        for number in seq.media.touched(start, start + count):
+            span = seq.media.spans[number]
+            if not self._plan(span.key, seq.media.num_rows[number]):
+                return max(0, span.offset - start)
+        return count
+
+    def take(self, sequences: Sequence[SequenceState], starts: Ints, counts: Ints) -> StepImages:
+        """Return what the executor does with images in a step.
+
+        Args:
+            sequences: sequences of the step: B.
+            starts, counts: columns as in `StepInput`: [B].
+        """
+        if not any(seq.media for seq in sequences):
+            return StepImages()
+        parts, encoded, needed = [], list[ImageInput](), set[bytes]()
+        first = 0
+        for seq, start, count in zip(sequences, starts.tolist(), counts.tolist(), strict=True):
+            end = start + count
+            for number in () if seq.media is None else seq.media.touched(start, end):
+                assert seq.media is not None
+                span, num_rows = seq.media.spans[number], seq.media.num_rows[number]
+                parts.append(seq.media.part(number, start, end, first))
+                needed.add(span.key)
+                if span.key not in self._kept:
+                    self.num_encoded += 1
+                    encoded.append(ImageInput(span.key, num_rows, span.tensors))
+                elif span.offset >= start:
+                    self.num_found += 1
+                self._kept[span.key] = self._kept.pop(span.key, num_rows * self._row_bytes)
+                held = self._held.setdefault(seq, set())
+                (held.add if end < span.end else held.discard)(span.key)
+                if not held:
+                    del self._held[seq]
+            first += count
+        return StepImages(tuple(self._drop(needed)), tuple(encoded), tuple(parts))
+
+    def release(self, seq: SequenceState) -> None:
+        """Note that a sequence has lost its pages, or has ended."""
+        self._held.pop(seq, None)
+
+    def forget(self, images: StepImages) -> None:
+        """Note that a step failed that should have encoded images."""
+        for image in images.encoded:
+            self._kept.pop(image.key, None)
+
+    def _plan(self, key: bytes, num_rows: int) -> bool:
+        """Plan to have an image in the step; return whether that is possible."""
+        if key in self._planned:
+            return True
+        size = num_rows * self._row_bytes
+        if key not in self._kept:
+            if self._num_new and (self._is_busy or self._num_new_rows + num_rows > self._max_rows):
+                return False
+            taken = self._fixed(set(self._planned))
+            if taken and taken + size > self._max_bytes:
+                return False
+            self._num_new += 1
+            self._num_new_rows += num_rows
+        self._planned[key] = size
+        return True
+
+    def _drop(self, needed: set[bytes]) -> list[bytes]:
+        """Drop images until the others fit; return the keys of the dropped ones."""
+        dropped = []
+        excess = self.num_bytes - self._max_bytes
+        if excess <= 0:
+            return []
+        fixed = needed.union(*self._held.values())
+        for key in [key for key in self._kept if key not in fixed]:
+            if excess <= 0:
+                break
+            excess -= self._kept.pop(key)
+            dropped.append(key)
+        return dropped
+
+    def _fixed(self, needed: set[bytes]) -> int:
+        """Return the memory of images that cannot be dropped for others in this step."""
+        keys = needed.union(*self._held.values())
+        return sum(self._kept.get(key) or self._planned.get(key, 0) for key in keys)

@@ -1,0 +1,75 @@
+"""The images of one sequence's prompt, as the scheduler needs them: which tokens take which rows, and positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from llmfw.core.base.media import MediaSpan, TokenIds, cache_ids
+from llmfw.core.base.step import ImagePart, Ints
+
+
+class SequenceMedia:
+    """The images of a prompt. Does not change.
+
+    Args:
+        prompt: token ids of the prompt: [N].
+        spans: images in the prompt, in order; at least one.
+
+    Attributes:
+        spans: images in the prompt, in order.
+        cache_ids: numbers by which the prefix cache knows the prompt: [N].
+        shift: difference of the rotary position from the index, for tokens after the prompt.
+        num_rows: number of rows that the encoder computes for each image.
+    """
+
+    def __init__(self, prompt: TokenIds, spans: Sequence[MediaSpan]) -> None:
+        self.spans = tuple(spans)
+        self.cache_ids = cache_ids(prompt, spans)
+        self.shift = spans[-1].shift
+        self._takes = [prompt[span.offset : span.end] == span.token_id for span in spans]
+        self.num_rows = [int(np.count_nonzero(takes)) for takes in self._takes]
+        self._rotary = _rotary(len(prompt), spans) if any(span.positions for span in spans) else None
+
+    @property
+    def has_rotary(self) -> bool:
+        """Whether the positions of images are counted on three axes."""
+        return self._rotary is not None
+
+    def touched(self, start: int, end: int) -> list[int]:
+        """Return the numbers of the images that have tokens at [start, end)."""
+        return [i for i, span in enumerate(self.spans) if span.offset < end and start < span.end]
+
+    def part(self, number: int, start: int, end: int, first: int) -> ImagePart:
+        """Return which of the tokens at [start, end) take which rows of an image.
+
+        Args:
+            number: number of the image.
+            first: index of the token at `start` among the tokens of the step.
+        """
+        span, takes = self.spans[number], self._takes[number]
+        low, high = max(start, span.offset) - span.offset, min(end, span.end) - span.offset
+        places = np.flatnonzero(takes[low:high])
+        rows = np.arange(len(places)) + np.count_nonzero(takes[:low])
+        return ImagePart(span.key, places + (first + span.offset + low - start), rows)
+
+    def rotary(self, start: int, end: int) -> Ints:
+        """Return the rotary positions of the tokens at [start, end): [3, end - start]."""
+        found: Ints = np.tile(np.arange(start, end) + self.shift, (3, 1))
+        if self._rotary is None:
+            return found
+        known = self._rotary[:, start:end]
+        found[:, : known.shape[1]] = known
+        return found
+
+
+def _rotary(length: int, spans: Sequence[MediaSpan]) -> npt.NDArray[np.int64]:
+    """Return the rotary positions of a prompt: [3, length]."""
+    found = np.tile(np.arange(length), (3, 1))
+    for span in spans:
+        found[:, span.end :] = np.arange(span.end, length) + span.shift
+        if span.positions is not None:
+            found[:, span.offset : span.end] = span.positions.numpy()
+    return found

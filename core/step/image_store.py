@@ -1,0 +1,46 @@
+"""Encoded images on the device, and where a step's tokens take their rows."""
+
+from __future__ import annotations
+
+import torch
+
+from llmfw.core.base.step import ImageInput, ImagePart, StepImages
+from llmfw.core.model.images.image_encoder import EncodedImage, ImageEncoder, PlacedRows, tensors_of
+
+
+class ImageStore:
+    """Encodes images that steps name, and keeps them until a step drops them.
+
+    Args:
+        encoder: encoder of the model.
+        device: device on which steps run.
+    """
+
+    def __init__(self, encoder: ImageEncoder, device: torch.device) -> None:
+        self.encoder = encoder
+        self._device = device
+        self._kept: dict[bytes, EncodedImage] = {}
+
+    def begin(self, images: StepImages) -> list[PlacedRows]:
+        """Drop and encode what a step asks for; return the rows that its tokens take.
+
+        Raises:
+            ValueError: the encoder has another number of rows for an image than the prompt has tokens for.
+        """
+        for key in images.dropped:
+            self._kept.pop(key, None)
+        for image in images.encoded:
+            self._kept[image.key] = self._encode(image)
+        return [self._placed(part) for part in images.parts if len(part.places)]
+
+    def _encode(self, image: ImageInput) -> EncodedImage:
+        found = self.encoder.encode(tensors_of(image.tensors, self._device))
+        if len(found.embeddings) != image.num_rows:
+            raise ValueError(
+                f"the encoder has {len(found.embeddings)} rows for an image, and its prompt {image.num_rows} tokens"
+            )
+        return found
+
+    def _placed(self, part: ImagePart) -> PlacedRows:
+        places, rows = (torch.from_numpy(column).to(self._device) for column in (part.places, part.rows))
+        return PlacedRows(self._kept[part.key], places, rows)

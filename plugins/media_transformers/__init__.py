@@ -1,0 +1,15 @@
+"""The bundled media processor: a model's own processor of transformers."""
+
+from __future__ import annotations
+
+from llmfw.core import Register, hookimpl
+
+
+@hookimpl
+def register_media_processors(register: Register) -> None:
+    register(
+        "images",
+        "llmfw.plugins.media_transformers.processor:TransformersProcessor",
+        summary="a model's own processor of transformers",
+        needs=("PIL",),
+    )
