@@ -78,7 +78,9 @@ def _scheme_options(
         ),
         like("cuda_graph_max_bs", "graphs", default=MAX_RUNNING),
         like("context_length", "context"),
-        like("max_adapters", "adapters", default=0, about="Maximum number of LoRA adapters in memory at once."),
+        like(
+            "max_adapters", "adapters", default=0, about="Maximum number of LoRA adapters in memory at once."
+        ),
         like("max_adapter_rank", "adapter_rank", default=ADAPTER_RANK),
         like("image_cache_mb"),
         like("replicas", about="Number of engines, each on a GPU of its own."),
