@@ -21,6 +21,7 @@ from llmfw.api.batches.service import BatchService
 from llmfw.api.metrics.batch_families import BatchProgress
 from llmfw.api.metrics.build_info import build_family
 from llmfw.api.metrics.collector import ServerCollector
+from llmfw.api.metrics.engine_families import continued_family
 from llmfw.api.metrics.http_requests import HTTPRequests
 from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import EngineError, LLMFWError, NotReadyError
@@ -62,7 +63,7 @@ def metrics_routes(
         )
         uses = [*ledger.uses(), *(use for each in stats.values() for use in each.component_uses)]
         registry = CollectorRegistry()
-        own = [build, http.family()]
+        own = [build, http.family(), continued_family(client.num_continued)]
         registry.register(
             ServerCollector(
                 uses,

@@ -232,7 +232,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "Reject requests that have fields without effect.",
         unset="report them in the header llmfw-ignored-params")] = False
     restart: Annotated[Literal["on-failure", "never"], Setting(
-        "Restart the engine when it dies or hangs. Requests that have not started to answer run again.")] = "on-failure"
+        "Restart the engine when it dies or hangs. Its requests run again.")] = "on-failure"
+    no_migrate: Annotated[bool, Setting(
+        "End replies that have begun to stream with an error when their engine dies.",
+        unset="another engine, or the restarted one, continues them")] = False
     max_restarts_per_hour: Annotated[Count, Setting(
         "End the server with exit code 70 after this many restarts of the engine in an hour.")] = 30
     watchdog_timeout: Annotated[float, msgspec.Meta(ge=0), Setting(

@@ -211,6 +211,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
         replica: number of the engine that has to run the request, if there are several; None: a router chooses. An engine
             ignores this field.
         adapter: name of the loaded adapter to generate with; empty: the model alone.
+        output: tokens that another engine has already generated for the request. The engine continues after them as if it
+            had generated them: they count for `max_tokens`, penalties, grammar and the rest, and are in no event. Cannot be
+            combined with `prompt_logprobs`.
     """
 
     id: str
@@ -239,6 +242,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag="add", omit_default
     tenant_max_queued: int | None = None
     replica: int | None = None
     adapter: str = ""
+    output: list[int] = []
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="embed", omit_defaults=True):

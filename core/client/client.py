@@ -71,6 +71,11 @@ class EngineClient(ABC):
         return 0
 
     @property
+    def num_continued(self) -> int:
+        """Number of times that another engine process continued a request that had output."""
+        return 0
+
+    @property
     def replicas(self) -> Sequence[ReplicaState]:
         """State of each engine, if there are several; else empty."""
         return ()

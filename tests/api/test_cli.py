@@ -98,6 +98,7 @@ FLAGS = {
     "--grammar-timeout 2.5": ("grammar_timeout", 2.5),
     "--min-free-disk-mb 7": ("min_free_disk_mb", 7),
     "--restart never": ("restart", "never"),
+    "--no-migrate": ("no_migrate", True),
     "--max-restarts-per-hour 3": ("max_restarts_per_hour", 3),
     "--watchdog-timeout 20": ("watchdog_timeout", 20.0),
     "--observers request-log": ("observers", "request-log"),

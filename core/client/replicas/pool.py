@@ -28,6 +28,7 @@ from ..client import ReplicaState, RequestWatch
 from ..engine_wait import WAIT_S, EngineWait, check_rerun
 from ..launched import LaunchedEngineClient
 from ..quarantine import Attempt
+from ..request_progress import Continuations, RequestProgress
 from ..supervisor import SupervisedEngineClient
 from ..whole_request import WholeRequest
 from .isolated_router import IsolatedRouter
@@ -48,10 +49,11 @@ class EnginePool(LaunchedEngineClient):
     `SupervisedEngineClient`). While no engine runs, requests wait as they do for a single one.
 
     Args:
-        clients: clients of the engines, at least two.
+        clients: clients of the engines, at least two. They continue no requests themselves.
         router: chooses the engine of each request; None: the engine with the fewest queued tokens.
         max_tenant_requests: maximum number of requests of one tenant on all engines; None: no limit.
         wait_s: seconds that a new request waits while no engine runs.
+        continuations: lets another engine continue requests; None: none is continued.
     """
 
     def __init__(
@@ -60,10 +62,12 @@ class EnginePool(LaunchedEngineClient):
         router: IsolatedRouter | None = None,
         max_tenant_requests: int | None = None,
         wait_s: float = WAIT_S,
+        continuations: Continuations | None = None,
     ) -> None:
         self._replicas = [Replica(index, client) for index, client in enumerate(clients)]
         self._routing = Routing(self._replicas, router or IsolatedRouter())
         self._wait = EngineWait(lambda: self.outage, wait_s)
+        self._continuations = continuations
         self._commands = PoolCommands(self._replicas)
         self._sleep = PoolSleep(self._replicas)
         self._gate = QueueGate(max_tenant_requests=max_tenant_requests)
@@ -95,6 +99,10 @@ class EnginePool(LaunchedEngineClient):
     @property
     def refusal(self) -> NotReadyError | None:
         return self._sleep.gate.refusal
+
+    @property
+    def num_continued(self) -> int:
+        return 0 if self._continuations is None else self._continuations.count
 
     @property
     def num_restarts(self) -> int:
@@ -178,21 +186,23 @@ class EnginePool(LaunchedEngineClient):
     ) -> AsyncGenerator[TokenEvent, None]:
         """Yield the events of a request, on one engine after the other if they die."""
         attempt, begun_at = Attempt(request.deferrable), time.monotonic()
+        progress = RequestProgress(request, self._continuations)
         refused: set[int] = set()  # engines whose queues were full
         with contextlib.ExitStack() as at_end:
             if watch is not None:
                 at_end.enter_context(watch)
             at_end.enter_context(self._counted(request))
             while True:
-                replica, place = await self._turn(attempt, request, begun_at, refused)
-                has_begun = False
+                rest, has_begun = progress.rest, False
+                replica, place = await self._turn(attempt, rest, begun_at, refused)
                 try:
-                    async with contextlib.aclosing(replica.client.once(request, attempt, begun_at)) as events:
+                    async with contextlib.aclosing(replica.client.once(rest, attempt, begun_at)) as events:
                         async for event in events:
                             if event.wait is None and not has_begun:
                                 has_begun = True
                                 replica.load.answered(place)
                                 self._gate.admit(request.id)
+                            progress.note(event)
                             if watch is not None:
                                 watch.note(event)
                             yield event
@@ -203,12 +213,11 @@ class EnginePool(LaunchedEngineClient):
                     refused.add(replica.index)
                     continue
                 except EngineDeadError as error:
-                    has_answered = has_begun and not may_restart
+                    has_answered = has_begun and not (may_restart or progress.continues)
                     check_rerun(attempt, error, is_lost=self.failure is not None, has_answered=has_answered)
                 finally:
                     replica.load.leave(place)
-                if has_begun:
-                    restarted = TokenEvent(request.id, [], restarted=True)
+                if has_begun and (restarted := progress.interrupt()) is not None:
                     if watch is not None:
                         watch.note(restarted)
                     yield restarted

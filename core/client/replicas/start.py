@@ -14,6 +14,7 @@ from llmfw.core.plugin.registry import Registry
 
 from ..launched import LaunchedEngineClient
 from ..process import ProcessEngineClient
+from ..request_progress import Continuations
 from ..restarts import RestartPolicy
 from ..supervisor import SupervisedEngineClient
 from .isolated_router import build_router
@@ -36,8 +37,9 @@ def engine_client(
         ComponentError: as in `build_router`.
     """
     policy, count = RestartPolicy.of(server), server.replicas
+    continuations = None if server.no_migrate else Continuations(engine.random_seed)
     if count == 1:
-        return SupervisedEngineClient(partial(new_life, engine), policy)
+        return SupervisedEngineClient(partial(new_life, engine), policy, continuations=continuations)
     if engine.adapters or engine.max_adapters:
         raise ConfigError(
             f"--replicas is {count}, and adapters (--adapter, --max-adapters) are served by one engine alone; leave one of "
@@ -46,7 +48,7 @@ def engine_client(
     router = build_router(registry, server.router, server.options)
     configs = [config_of(engine, ReplicaPlace(index, count)) for index in range(count)]
     clients = [SupervisedEngineClient(partial(new_life, config), policy) for config in configs]
-    return EnginePool(clients, router, engine.max_tenant_requests)
+    return EnginePool(clients, router, engine.max_tenant_requests, continuations=continuations)
 
 
 def config_of(engine: EngineConfig, place: ReplicaPlace) -> EngineConfig:
