@@ -73,6 +73,13 @@ if TYPE_CHECKING:
     from .base.errors import UnknownComponentError as UnknownComponentError
     from .base.errors import UnreadableRequestError as UnreadableRequestError
     from .base.histogram import Histogram as Histogram
+    from .base.replica_commands import AddReplica as AddReplica
+    from .base.replica_commands import DrainReplica as DrainReplica
+    from .base.replica_commands import ListReplicas as ListReplicas
+    from .base.replica_commands import RemoveReplica as RemoveReplica
+    from .base.replica_commands import ReplicaInfo as ReplicaInfo
+    from .base.replica_commands import ReplicaList as ReplicaList
+    from .base.replica_commands import UndrainReplica as UndrainReplica
     from .base.request import EmbedRequest as EmbedRequest
     from .base.request import FinishReason as FinishReason
     from .base.request import GrammarSpec as GrammarSpec
@@ -264,6 +271,10 @@ _HOMES = {
         "StepSeconds",
     ),
     ".base.histogram": ("Histogram",),
+    ".base.replica_commands": (
+        *("AddReplica", "DrainReplica", "ListReplicas", "RemoveReplica"),
+        *("ReplicaInfo", "ReplicaList", "UndrainReplica"),
+    ),
     ".base.steps_view": ("RequestView", "StepView", "StepsView", "ViewSteps"),
     ".base.request": (
         "EmbedRequest",

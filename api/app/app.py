@@ -46,6 +46,7 @@ from llmfw.api.routes.metrics import metrics_routes
 from llmfw.api.routes.models import model_routes
 from llmfw.api.routes.native import native_routes
 from llmfw.api.routes.openapi import openapi_routes
+from llmfw.api.routes.replicas import replica_routes
 from llmfw.api.routes.responses import response_routes
 from llmfw.api.routes.server_info import server_info_routes
 from llmfw.api.routes.tokenize import tokenize_routes
@@ -197,6 +198,7 @@ def _routes(
         *tokenize_routes(services.tokenization, strict=strict),
         *admin_routes(services.admin, strict=strict),
         *adapter_routes(services.adapters, strict=strict),
+        *replica_routes(services.replicas, controls.drain, strict=strict),
         *model_routes(services.description),
         *lifecycle_routes(controls.drain, reloading, services.admin, strict=strict),
         *health_routes(client, controls.drain),

@@ -84,16 +84,16 @@ async def _engine_stats(client: EngineClient) -> dict[str, EngineStats]:
     """Return the statistics of the engines that answer in time, by number; those of the only one by ""."""
     with contextlib.suppress(EngineError, NotReadyError, TimeoutError):
         async with asyncio.timeout(PATIENCE_S):
-            if not client.replicas:
+            if not (states := client.replicas):
                 return {"": await client.stats()}
-            found = await client.replica_stats()
-            return {str(index): stats for index, stats in enumerate(found) if stats is not None}
+            found = zip(states, await client.replica_stats(), strict=False)
+            return {str(state.number): stats for state, stats in found if stats is not None}
     return {}
 
 
 def _restarts(client: EngineClient) -> dict[str, int]:
     """Return how often each engine was restarted, by number; the only one by ""."""
-    several = {str(index): state.num_restarts for index, state in enumerate(client.replicas)}
+    several = {str(state.number): state.num_restarts for state in client.replicas}
     return several or {"": client.num_restarts}
 
 

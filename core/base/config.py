@@ -226,6 +226,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Annotated[Annotated[int, msgspec.Meta(ge=1, le=256)], Setting(
         "Number of engines, each with a copy of the model. On a CPU they share cores and memory; on GPUs each has one.",
         aliases=("--dp-size",))] = 1
+    max_replicas: Annotated[Annotated[int, msgspec.Meta(ge=1, le=256)] | None, Setting(
+        "Number of engines that memory and cores are planned for, up to which /admin/replicas adds engines.",
+        unset="as many as --replicas")] = None
     router: Annotated[str, Setting(
         "Component that chooses the engine of each request, with --replicas 2 or more.", kind="router")] = "prefix"
     strict_params: Annotated[bool, Setting(
@@ -379,6 +382,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise ConfigError if any field is invalid."""
         check_fields(type(self), msgspec.structs.asdict(self))
+        if self.max_replicas is not None and self.max_replicas < self.replicas:
+            raise ConfigError(
+                f"--max-replicas is {self.max_replicas}, and --replicas is {self.replicas}; the first cannot be less"
+            )
         if self.otlp_endpoint is not None and {"@", "?"} & set(self.otlp_endpoint):
             raise ConfigError(
                 "--otlp-endpoint holds a user, a password or a query, which would be in the log; give credentials by the "

@@ -27,10 +27,12 @@ class ReplicaState(NamedTuple):
     Attributes:
         outage: reason why the engine cannot serve now; None: it can.
         num_restarts: number of times that it was restarted.
+        number: number of the engine. Numbers are missing of engines that were removed.
     """
 
     outage: str | None
     num_restarts: int
+    number: int = 0
 
 
 class EngineClient(ABC):

@@ -29,6 +29,7 @@ from llmfw.core.base.errors import (
     LLMFWError,
     NotReadyError,
 )
+from llmfw.core.base.replica_commands import ReplicaCommand, one_engine
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 
 from .cache_mirror import CacheMirror
@@ -166,6 +167,8 @@ class SupervisedEngineClient(LaunchedEngineClient):
         if isinstance(command, Sleep | Wake):
             async with self._sleep.changing:
                 return await (self._wake() if isinstance(command, Wake) else self._fall_asleep(command))
+        if isinstance(command, ReplicaCommand):
+            raise one_engine()
         answer = await self._life_now().control(command)
         self._settings.note(command, answer)
         return answer

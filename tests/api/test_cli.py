@@ -68,6 +68,7 @@ FLAGS = {
     "--sampling-defaults openai": ("sampling_defaults", "openai"),
     "--strict-params": ("strict_params", True),
     "--replicas 4": ("replicas", 4),
+    "--max-replicas 8": ("max_replicas", 8),
     "--dp-size 4": ("replicas", 4),
     "--router session": ("router", "session"),
     "--allow-host a.example --allow-host b": ("allow_host", ("a.example", "b")),

@@ -147,6 +147,42 @@ def test_killed_engines_lose_nothing(server: ServerProcess) -> None:
         assert batch_complaints(http, ended) == []
 
 
+@pytest.mark.long
+def test_engines_come_and_go_under_load(tmp_path: Path) -> None:
+    """Whoever is being answered does not notice: neither a drain, nor an engine less, nor one more."""
+    with echo_server(tmp_path, "--replicas", "2", "--max-replicas", "3") as server:
+        wait_until(lambda: ready(server) == "2 of 2", PATIENCE_S, "the start")
+        clients = [Client(server.url, number) for number in range(NUM_CLIENTS)]
+        with (
+            httpx.Client(
+                base_url=f"{server.url}/admin/replicas", trust_env=False, timeout=PATIENCE_S
+            ) as http,
+            contextlib.ExitStack() as at_end,
+        ):
+            for client in clients:
+                at_end.callback(client.join, PATIENCE_S)
+                at_end.callback(client.stop.set)
+                client.start()
+            for turn in range(of_length(2, 8)):
+                added = http.post("").raise_for_status().json()
+                assert added["state"] == "running"
+                assert http.post("").json()["error"]["code"] == "no_room"
+                time.sleep(0.3)
+                drained = str(turn % 3)
+                assert http.post(f"/{drained}/drain").json()["state"] in ("draining", "drained")
+                time.sleep(0.3)
+                http.post(f"/{drained}/undrain").raise_for_status()
+                removed = str((turn + 1) % 3)
+                gone = http.delete(f"/{removed}", params={"timeout_s": 0.2 * (turn % 2)}).raise_for_status()
+                assert gone.json()["state"] == "removed"
+                assert len(http.get("").json()["replicas"]) == 2
+        assert [complaint for client in clients for complaint in client.complaints] == []
+        assert sum(each.num_whole for each in clients) > 10
+        metrics = httpx.get(f"{server.url}/metrics", trust_env=False).text
+        there = [f'llmfw_kv_tokens{{engine="{i}"}}' in metrics for i in range(3)]
+        assert there.count(True) == 2
+
+
 def test_metrics_tell_engines_apart(server: ServerProcess) -> None:
     wait_until(lambda: ready(server) == "2 of 2", PATIENCE_S, "the start")
     os.kill(server.engine_pids[0], signal.SIGKILL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from llmfw.core.base.control import (
@@ -32,9 +32,11 @@ from llmfw.core.base.control import (
 from llmfw.core.base.errors import EngineDeadError, LLMFWError, NotFoundError, RequestError
 from llmfw.core.base.steps_view import ViewSteps
 
+from ..client import EngineClient
 from .merged import merged_memory, merged_policy, merged_view
 from .pool_pins import PoolPins
 from .replica import Replica
+from .replica_set import ReplicaSet
 
 AnswerT = TypeVar("AnswerT")
 SHOWN_PREFIXES = 50
@@ -50,8 +52,9 @@ class PoolCommands:
         replicas: all engines.
     """
 
-    def __init__(self, replicas: Sequence[Replica]) -> None:
+    def __init__(self, replicas: ReplicaSet) -> None:
         self._replicas = replicas
+        self._remembered: dict[type[Command], Command] = {}
         self._pins = PoolPins()
         self._changing = asyncio.Lock()
 
@@ -103,7 +106,14 @@ class PoolCommands:
         self._remember(command)
         return merged_policy(list(after.values()))
 
+    async def bring_up_to_date(self, client: EngineClient) -> None:
+        """Set on an engine that has just started what was set on the others."""
+        async with self._changing:
+            for command in self._remembered.values():
+                await client.control(command)
+
     def _remember(self, command: Command) -> None:
+        self._remembered[type(command)] = command
         for replica in self._replicas:
             replica.client.remember(command)
 
@@ -167,18 +177,19 @@ class PoolCommands:
 
     def _running(self) -> list[Replica]:
         """Return the engines that take commands now; if there is none, the first one, whose error tells why."""
-        return [replica for replica in self._replicas if replica.is_usable] or [self._replicas[0]]
+        running = [replica for replica in self._replicas if replica.is_usable]
+        return running or [next(iter(self._replicas))]
 
     async def _each(
         self, indexes: Iterable[int], command: Command, kind: type[AnswerT]
     ) -> dict[int, AnswerT]:
         """Return the answers of these engines, without those that end meanwhile if there are others."""
-        indexes = list(indexes)
+        replicas = [replica for index in indexes if (replica := self._replicas.find(index)) is not None]
         found = await asyncio.gather(
-            *(self._replicas[index].client.control(command) for index in indexes), return_exceptions=True
+            *(replica.client.control(command) for replica in replicas), return_exceptions=True
         )
         answers: dict[int, AnswerT] = {}
-        for index, answer in zip(indexes, found, strict=True):
+        for index, answer in zip((replica.index for replica in replicas), found, strict=True):
             if isinstance(answer, BaseException):
                 if not isinstance(answer, EngineDeadError) or len(self._running_others(index)) == 0:
                     raise answer
@@ -192,8 +203,10 @@ class PoolCommands:
 
     async def _undo(self, index: int, command: Command) -> None:
         """Send a command that undoes another. An engine that has ended needs no undoing."""
+        if (replica := self._replicas.find(index)) is None:
+            return
         try:
-            await self._replicas[index].client.control(command)
+            await replica.client.control(command)
         except LLMFWError as error:
             if not isinstance(error, EngineDeadError):
                 raise

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import EngineDeadError
+from llmfw.core.base.replica_commands import ReplicaInfo
 from llmfw.core.interfaces.router import ReplicaView
 
 from ..cache_mirror import num_held
@@ -28,23 +30,59 @@ class Replica:
         client: client that starts its process, and replaces it when it ends.
         load: requests that it has.
         was_usable: whether it was usable when the pool last looked.
+        is_draining: whether it gets no new requests.
     """
 
     index: int
     client: SupervisedEngineClient
     load: ReplicaLoad = field(default_factory=ReplicaLoad)
     was_usable: bool = True
+    is_draining: bool = False
 
     @property
     def is_usable(self) -> bool:
-        """Whether it takes requests now."""
+        """Whether it answers now."""
         return self.client.is_usable
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether it gets new requests now."""
+        return self.is_usable and not self.is_draining
 
     @property
     def state(self) -> ReplicaState:
         """Description for other code."""
         outage = None if self.is_usable else self.client.outage or "the engine sleeps"
-        return ReplicaState(outage, self.client.num_restarts)
+        return ReplicaState(outage, self.client.num_restarts, self.index)
+
+    def info(self, *, is_asleep: bool = False) -> ReplicaInfo:
+        """Return its description for administrators.
+
+        Args:
+            is_asleep: whether the engines sleep.
+        """
+        load, mirror = self.load, self.client.mirror
+        return ReplicaInfo(
+            index=self.index,
+            state="asleep" if is_asleep else self._state_name(),
+            num_waiting=load.num_waiting,
+            num_running=load.num_running,
+            queued_tokens=load.queued_tokens,
+            queued_s=load.queued_tokens / mirror.tokens_per_s if mirror.tokens_per_s else None,
+            tokens_per_s=mirror.tokens_per_s,
+            cached_tokens=len(mirror) * mirror.block,
+            num_restarts=self.client.num_restarts,
+            outage=None if is_asleep else self.client.outage,
+        )
+
+    def _state_name(self) -> Literal["running", "draining", "drained", "restarting", "failed"]:
+        if self.client.failure is not None:
+            return "failed"
+        if not self.is_usable:
+            return "restarting"
+        if not self.is_draining:
+            return "running"
+        return "draining" if self.load.num_requests else "drained"
 
     def view(self, hashes: Sequence[int], num_tokens: int, *, deferrable: bool) -> ReplicaView:
         """Return what a router sees of it.

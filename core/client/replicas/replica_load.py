@@ -47,6 +47,11 @@ class ReplicaLoad:
         self.last_chosen = 0
         self.awaited: Counter[int] = Counter()
 
+    @property
+    def num_requests(self) -> int:
+        """Number of requests, with and without output."""
+        return self.num_waiting + self.num_running
+
     def enter(self, place: Place) -> None:
         """Count a request that is sent to the engine."""
         self.num_waiting += 1

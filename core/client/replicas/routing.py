@@ -13,6 +13,7 @@ from .isolated_router import IsolatedRouter
 from .prompt_hashes import prompt_hashes
 from .replica import Replica
 from .replica_load import Place
+from .replica_set import ReplicaSet
 
 
 class Routing:
@@ -23,7 +24,7 @@ class Routing:
         router: chooses the engine of a request.
     """
 
-    def __init__(self, replicas: Sequence[Replica], router: IsolatedRouter) -> None:
+    def __init__(self, replicas: ReplicaSet, router: IsolatedRouter) -> None:
         self._replicas = replicas
         self._router = router
         self._companions = Companions()
@@ -60,12 +61,10 @@ class Routing:
         wanted = None if isinstance(request, EmbedRequest) else request.replica
         if wanted is None:
             return None
-        if not 0 <= wanted < len(self._replicas):
-            raise RequestError(
-                f"replica is {wanted}; this server has engines from 0 to {len(self._replicas) - 1}",
-                param="replica",
-            )
-        if not (replica := self._replicas[wanted]).is_usable:
+        if (replica := self._replicas.find(wanted)) is None:
+            there = ", ".join(str(each.index) for each in self._replicas)
+            raise RequestError(f"replica is {wanted}; the engines are {there}", param="replica")
+        if not replica.is_usable:
             raise EngineRestartingError(replica.client.outage or "the engine sleeps")
         return replica
 

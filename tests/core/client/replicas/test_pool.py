@@ -263,7 +263,7 @@ async def test_a_request_may_name_its_engine(mortal: MortalPool) -> None:
     for i in range(3):
         await run(mortal, request(f"r{i}", 1, replica=1))
     assert mortal.num_requests() == [0, 3]
-    with pytest.raises(RequestError, match="engines from 0 to 1"):
+    with pytest.raises(RequestError, match="the engines are 0, 1"):
         await run(mortal, request("b", 1, replica=2))
 
 
