@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from llmfw.core.base.errors import EngineDeadError
 from llmfw.core.base.request import EmbedRequest, Request, TokenEvent
 from llmfw.core.base.seeds import derive_seed
 
@@ -38,13 +39,22 @@ class RequestProgress:
     Args:
         request: the client's request.
         continuations: draws the request's seed; None: a request that has output is not continued.
+        digest_of: returns the hash of the files of a loaded adapter, by its name; None: it is not loaded.
 
     Attributes:
         continues: whether another engine can continue the request after the output that its reader has. If not, the output
             starts over.
     """
 
-    def __init__(self, request: Request | EmbedRequest, continuations: Continuations | None) -> None:
+    def __init__(
+        self,
+        request: Request | EmbedRequest,
+        continuations: Continuations | None,
+        digest_of: Callable[[str], str | None] = lambda name: None,
+    ) -> None:
+        self._digest_of = digest_of
+        self._adapter = request.adapter if isinstance(request, Request) else ""
+        self._digest = digest_of(self._adapter) if self._adapter else None
         self._continuations = continuations
         self.continues = continuations is not None and isinstance(request, Request)
         if continuations is not None and isinstance(request, Request) and request.sampling.seed is None:
@@ -55,9 +65,18 @@ class RequestProgress:
 
     @property
     def rest(self) -> Request | EmbedRequest:
-        """The request to send to the next engine."""
+        """The request to send to the next engine.
+
+        Raises:
+            EngineDeadError: the request has output, and its adapter has been replaced or unloaded since.
+        """
         if not self._sent or isinstance(self._request, EmbedRequest):
             return self._request
+        if self._adapter and self._digest_of(self._adapter) != self._digest:
+            raise EngineDeadError(
+                f"the engine has ended, and the adapter {self._adapter!r:.100} of this request was replaced or unloaded meanwhile; "
+                "send the request again"
+            )
         return continued(self._request, self._sent)
 
     def note(self, event: TokenEvent) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 from llmfw.core.base.control import (
+    AdapterList,
     Answer,
     Command,
     GetMemory,
@@ -137,6 +138,7 @@ class SupervisedEngineClient(LaunchedEngineClient):
     async def start(self) -> None:
         await self._life.start()
         self._info = self._life.info
+        self._settings.adapters.begin(self._info.adapters)
         self._wait.end()
         self._keeping = asyncio.create_task(self._keep_running())
 
@@ -177,6 +179,10 @@ class SupervisedEngineClient(LaunchedEngineClient):
         """Apply a policy or a log level to the engines that are started from now on."""
         self._settings.remember(command)
 
+    def remember_adapters(self, adapters: AdapterList) -> None:
+        """Give these adapters to the engines that are started from now on."""
+        self._settings.adapters.note(adapters)
+
     async def close(self) -> None:
         self._fail("the engine was closed")
         if self._keeping is not None:
@@ -213,17 +219,16 @@ class SupervisedEngineClient(LaunchedEngineClient):
             pooled: arguments of `once`; None: the request was not sent by a pool.
         """
         attempt, begun_at = pooled or (Attempt(request.deferrable), time.monotonic())
-        progress = RequestProgress(request, self._continuations)
+        progress = RequestProgress(request, self._continuations, self._settings.adapters.digest_of)
         with contextlib.ExitStack() as at_end:
             if watch is not None:
                 at_end.enter_context(watch)
             at_end.callback(self._quarantine.leave, attempt)
             while True:
+                rest, has_begun = progress.rest, False
                 life = await self._turn(attempt, request, begun_at, waits=pooled is None)
-                has_begun = False
                 try:
-                    rest = in_time(progress.rest, begun_at)
-                    async with contextlib.aclosing(life.events(rest)) as events:
+                    async with contextlib.aclosing(life.events(in_time(rest, begun_at))) as events:
                         async for event in events:
                             if event.wait is None and not has_begun:
                                 has_begun = True

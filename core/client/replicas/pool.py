@@ -70,10 +70,10 @@ class EnginePool(LaunchedEngineClient):
         growth: Growth | None = None,
     ) -> None:
         self._replicas = ReplicaSet(Replica(index, client) for index, client in enumerate(clients))
-        self._routing = Routing(self._replicas, router or IsolatedRouter())
         self._wait = EngineWait(lambda: self.outage, wait_s)
         self._continuations = continuations
         self._commands = PoolCommands(self._replicas)
+        self._routing = Routing(self._replicas, router or IsolatedRouter(), self._commands.adapters)
         self._sleep = PoolSleep(self._replicas)
         self._members = PoolMembers(
             self._replicas,
@@ -145,6 +145,7 @@ class EnginePool(LaunchedEngineClient):
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
         self._note_change()
+        self._commands.adapters.begin(self.info.adapters)
         logger.info("%d engines run", len(self._replicas))
 
     async def wait_lost(self) -> EngineLostError:
@@ -210,7 +211,8 @@ class EnginePool(LaunchedEngineClient):
     ) -> AsyncGenerator[TokenEvent, None]:
         """Yield the events of a request, on one engine after the other if they die."""
         attempt, begun_at = Attempt(request.deferrable), time.monotonic()
-        progress = RequestProgress(request, self._continuations)
+        digest_of = self._commands.adapters.digest_of
+        progress = RequestProgress(request, self._continuations, digest_of)
         refused: set[int] = set()  # engines whose queues were full
         with contextlib.ExitStack() as at_end:
             if watch is not None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from llmfw.core.base.control import (
-    AdapterList,
     Answer,
     CacheView,
     Command,
@@ -32,8 +31,9 @@ from llmfw.core.base.control import (
 from llmfw.core.base.errors import EngineDeadError, LLMFWError, NotFoundError, RequestError
 from llmfw.core.base.steps_view import ViewSteps
 
-from ..client import EngineClient
+from ..supervisor import SupervisedEngineClient
 from .merged import merged_memory, merged_policy, merged_view
+from .pool_adapters import PoolAdapters
 from .pool_pins import PoolPins
 from .replica import Replica
 from .replica_set import ReplicaSet
@@ -50,11 +50,15 @@ class PoolCommands:
 
     Args:
         replicas: all engines.
+
+    Attributes:
+        adapters: the adapters of the engines.
     """
 
     def __init__(self, replicas: ReplicaSet) -> None:
         self._replicas = replicas
         self._remembered: dict[type[Command], Command] = {}
+        self.adapters = PoolAdapters(replicas)
         self._pins = PoolPins()
         self._changing = asyncio.Lock()
 
@@ -84,12 +88,12 @@ class PoolCommands:
                 return await self._trace(command)
             case GetMemory():
                 return merged_memory(list((await self._all(command, MemoryInfo)).values()))
-            case ListAdapters():
-                return AdapterList()
-            case ViewSteps() | LoadAdapter() | UnloadAdapter():
-                what = "the batch step by step" if isinstance(command, ViewSteps) else "adapters"
+            case ListAdapters() | LoadAdapter() | UnloadAdapter():
+                return await self.adapters.carry_out(command)
+            case ViewSteps():
                 raise RequestError(
-                    f"this server has {len(self._replicas)} engines, and {what} can be had with one; leave out --replicas",
+                    f"this server has {len(self._replicas)} engines, and the batch step by step can be had with one; leave out "
+                    "--replicas",
                     code="unsupported_operation",
                 )
             case _:
@@ -106,11 +110,12 @@ class PoolCommands:
         self._remember(command)
         return merged_policy(list(after.values()))
 
-    async def bring_up_to_date(self, client: EngineClient) -> None:
+    async def bring_up_to_date(self, client: SupervisedEngineClient) -> None:
         """Set on an engine that has just started what was set on the others."""
         async with self._changing:
             for command in self._remembered.values():
                 await client.control(command)
+        await self.adapters.bring_up_to_date(client)
 
     def _remember(self, command: Command) -> None:
         self._remembered[type(command)] = command

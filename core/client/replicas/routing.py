@@ -10,6 +10,7 @@ from llmfw.core.interfaces.router import RoutedRequest
 
 from .companions import Companions
 from .isolated_router import IsolatedRouter
+from .pool_adapters import PoolAdapters
 from .prompt_hashes import prompt_hashes
 from .replica import Replica
 from .replica_load import Place
@@ -22,10 +23,12 @@ class Routing:
     Args:
         replicas: all engines.
         router: chooses the engine of a request.
+        adapters: the adapters of the engines, whose cached prefixes are apart.
     """
 
-    def __init__(self, replicas: ReplicaSet, router: IsolatedRouter) -> None:
+    def __init__(self, replicas: ReplicaSet, router: IsolatedRouter, adapters: PoolAdapters) -> None:
         self._replicas = replicas
+        self._adapters = adapters
         self._router = router
         self._companions = Companions()
         self._turns = 0
@@ -42,7 +45,7 @@ class Routing:
         """
         num_tokens = num_tokens_of(request)
         block = max(replica.client.mirror.block for replica in usable) if self._router.needs_matches else 0
-        hashes = prompt_hashes(request, block)
+        hashes = prompt_hashes(request, block, self._adapters.digests)
         replica = self._named(request) or self._companion(request, usable)
         if replica is None:
             views = [each.view(hashes, num_tokens, deferrable=request.deferrable) for each in usable]

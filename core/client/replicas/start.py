@@ -8,7 +8,6 @@ from functools import partial
 import msgspec
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
-from llmfw.core.base.errors import ConfigError
 from llmfw.core.base.replica_place import ReplicaPlace
 from llmfw.core.plugin.registry import Registry
 
@@ -35,18 +34,12 @@ def engine_client(
     engine has no pool around it.
 
     Raises:
-        ConfigError: several engines are to serve adapters; else as in `build_router`.
-        ComponentError: as in `build_router`.
+        ConfigError, ComponentError: as in `build_router`.
     """
     policy, count = RestartPolicy.of(server), max(server.replicas, server.max_replicas or 0)
     continuations = None if server.no_migrate else Continuations(engine.random_seed)
     if count == 1:
         return SupervisedEngineClient(partial(new_life, engine), policy, continuations=continuations)
-    if engine.adapters or engine.max_adapters:
-        raise ConfigError(
-            f"--replicas or --max-replicas is {count}, and adapters (--adapter, --max-adapters) are served by one engine alone; leave one of "
-            "them out"
-        )
     router = build_router(registry, server.router, server.options)
 
     def new_client(index: int) -> SupervisedEngineClient:

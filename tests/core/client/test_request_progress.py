@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from llmfw.core.base.errors import EngineDeadError
 from llmfw.core.base.request import EmbedRequest, Request, SamplingParams, TokenEvent
 from llmfw.core.client.request_progress import Continuations, RequestProgress
 
@@ -52,3 +55,15 @@ def test_without_continuations_output_starts_over() -> None:
         assert event is not None
         assert event.restarted
         assert progress.rest is before
+
+
+def test_output_of_another_adapter_is_not_continued() -> None:
+    digests = {"a": "1"}
+    progress = RequestProgress(request(adapter="a"), Continuations(5), digests.get)
+    digests["a"] = "2"
+    assert progress.rest.output == []  # type: ignore[union-attr]
+    progress.note(TokenEvent("a", [7]))
+    with pytest.raises(EngineDeadError, match="adapter 'a' of this request was replaced"):
+        _ = progress.rest
+    digests["a"] = "1"
+    assert progress.rest.output == [7]  # type: ignore[union-attr]

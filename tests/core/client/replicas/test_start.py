@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 
 from llmfw.core.base.config import EngineConfig, ServerConfig
@@ -45,15 +42,6 @@ async def test_each_engine_has_its_place(count: int) -> None:
     )
     assert isinstance(client, EnginePool)
     assert [config.place for config in configs] == [ReplicaPlace(index, count) for index in range(count)]
-
-
-@pytest.mark.parametrize("room", [{"adapters": ("a=b",)}, {"max_adapters": 2}])
-def test_several_engines_with_adapters_are_refused(room: dict[str, Any]) -> None:
-    config = msgspec.structs.replace(ENGINE, **room)
-    with pytest.raises(ConfigError, match=r"--max-replicas is 2, and adapters .* one engine alone"):
-        engine_client(
-            config, ServerConfig(served_model_name="m", replicas=2), Registry([]), ProcessEngineClient
-        )
 
 
 def test_seeds_and_recordings_differ() -> None:
