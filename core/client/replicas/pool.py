@@ -345,6 +345,8 @@ class EnginePool(LaunchedEngineClient):
     def _look(self) -> None:
         """Note which engines are usable now; called whenever that changes."""
         usable = [replica for replica in self._replicas if replica.is_usable]
+        for replica in usable:
+            replica.attach(self._replicas.prefixes)
         if self._takers() or self.failure is not None:
             self._wait.end()
         else:

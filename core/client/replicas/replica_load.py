@@ -36,6 +36,7 @@ class ReplicaLoad:
         queued_tokens: number of prompt tokens that the waiting ones need computed.
         deferrable_tokens: number of these that deferrable requests need.
         last_chosen: turn in which the engine was chosen last.
+        version: number that grows with each change.
         awaited: prefixes of the prompts of the waiting requests, with how many of these have each. The engine computes each of
             them once.
     """
@@ -44,7 +45,7 @@ class ReplicaLoad:
         self.num_waiting = 0
         self.num_running = 0
         self.queued_tokens = self.deferrable_tokens = 0
-        self.last_chosen = 0
+        self.last_chosen = self.version = 0
         self.awaited: Counter[int] = Counter()
 
     @property
@@ -54,6 +55,7 @@ class ReplicaLoad:
 
     def enter(self, place: Place) -> None:
         """Count a request that is sent to the engine."""
+        self.version += 1
         self.num_waiting += 1
         self._count(place, place.num_tokens)
         self.awaited.update(place.hashes)
@@ -61,19 +63,23 @@ class ReplicaLoad:
     def answered(self, place: Place) -> None:
         """Record that a request has output. Further calls do nothing."""
         if place.is_waiting:
+            self.version += 1
             place.is_waiting = False
             self.num_waiting -= 1
             self.num_running += 1
             self._count(place, -place.num_tokens)
+            awaited = self.awaited
             for each in place.hashes:
-                if self.awaited[each] == 1:
-                    del self.awaited[each]
+                left = awaited[each] - 1
+                if left:
+                    awaited[each] = left
                 else:
-                    self.awaited[each] -= 1
+                    del awaited[each]
 
     def leave(self, place: Place) -> None:
         """Forget a request that has ended. Call once."""
         self.answered(place)
+        self.version += 1
         self.num_running -= 1
 
     def _count(self, place: Place, num_tokens: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..prefix_index import PrefixIndex
 from .replica import Replica
 
 
@@ -12,10 +13,16 @@ class ReplicaSet:
 
     Args:
         replicas: the engines at first.
+
+    Attributes:
+        prefixes: the prefixes that the engines have cached.
     """
 
     def __init__(self, replicas: Iterable[Replica]) -> None:
-        self._by_index = {replica.index: replica for replica in replicas}
+        self.prefixes = PrefixIndex()
+        self._by_index: dict[int, Replica] = {}
+        for replica in replicas:
+            self.add(replica)
 
     def __iter__(self) -> Iterator[Replica]:
         """Iterate over the engines at this moment, by ascending number."""
@@ -37,7 +44,9 @@ class ReplicaSet:
         """Add an engine, whose number no other has."""
         assert replica.index not in self._by_index, f"engine {replica.index} is there already"
         self._by_index[replica.index] = replica
+        replica.attach(self.prefixes)
 
     def remove(self, replica: Replica) -> None:
         """Remove an engine."""
         del self._by_index[replica.index]
+        replica.mirror.withdraw()

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from llmfw.core.base.errors import EngineRestartingError, RequestError
 from llmfw.core.base.request import EmbedRequest, Request
-from llmfw.core.interfaces.router import RoutedRequest
+from llmfw.core.interfaces.router import ReplicaView, RoutedRequest
 
+from ..cache_mirror import num_held
 from .companions import Companions
 from .isolated_router import IsolatedRouter
 from .pool_adapters import PoolAdapters
@@ -44,16 +45,25 @@ class Routing:
             EngineRestartingError: the request names an engine that does not take requests now.
         """
         num_tokens = num_tokens_of(request)
-        block = max(replica.client.mirror.block for replica in usable) if self._router.needs_matches else 0
-        hashes = prompt_hashes(request, block, self._adapters.digests)
+        block = next((each.mirror.block for each in usable if each.mirror.block), 0)
+        hashes = prompt_hashes(request, block if self._router.needs_matches else 0, self._adapters.digests)
+        held = self._replicas.prefixes.num_held(hashes)  # for all engines at once
+        deferrable, num_hashes = request.deferrable, len(hashes)
+
+        def view_of(each: Replica) -> ReplicaView:
+            num_blocks = held.get(each.index, 0) if held else 0
+            if num_blocks < num_hashes and hashes[num_blocks] in each.load.awaited:
+                num_blocks += num_held(hashes[num_blocks:], each.load.awaited)
+            match_tokens = min(num_blocks * block, num_tokens - 1) if num_blocks else 0
+            return each.view(match_tokens, deferrable)
+
         replica = self._named(request) or self._companion(request, usable)
         if replica is None:
-            views = [each.view(hashes, num_tokens, deferrable=request.deferrable) for each in usable]
-            view = self._router.choose(_routed(request, num_tokens), views)
+            view = self._router.choose(_routed(request, num_tokens), [view_of(each) for each in usable])
             replica = self._replicas[view.index]
             self._companions.note(request, replica)
         else:
-            view = replica.view(hashes, num_tokens, deferrable=request.deferrable)
+            view = view_of(replica)
         self._turns += 1
         replica.load.last_chosen = self._turns
         place = Place(num_tokens - view.match_tokens, hashes, deferrable=request.deferrable)

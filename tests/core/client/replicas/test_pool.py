@@ -315,9 +315,9 @@ async def test_live_requests_do_not_wait_for_deferrable_ones(mortal: MortalPool)
     ]
     await until(lambda: mortal.num_requests() == [1, 1])
     loads = [replica.load for replica in mortal.pool._replicas]
-    views = [replica.view([], 1, deferrable=False) for replica in mortal.pool._replicas]
+    views = [replica.view(0, False) for replica in mortal.pool._replicas]
     assert [view.queued_tokens for view in views] == [0, 0]
-    views = [replica.view([], 1, deferrable=True) for replica in mortal.pool._replicas]
+    views = [replica.view(0, True) for replica in mortal.pool._replicas]
     assert [view.queued_tokens for view in views] == [500, 5]
     for task in batch:
         task.cancel()
