@@ -73,6 +73,7 @@ from .open_routes import home_of, open_paths
 from .plugin_middleware import wrapped
 from .plugin_routes import plugin_route, route_entry, shared_paths
 from .request_id import add_request_id
+from .router_estimate import add_router_estimate
 from .trace_context import TraceContext
 
 OPEN_PATHS = frozenset({"/", "/health", "/health/live", "/health/ready", "/health_generate", "/ping"})
@@ -235,7 +236,7 @@ def _guarded(
     checked = AdminPaths(known, _for_admins(app, keys, others))
     plugins = wrapped(checked, extensions.middleware, outside_checks=True)
     gated = Gate(TraceContext(plugins), controls.drain)
-    whole = CancelledRequests(gated, [add_request_id, AccessLog(redact).note, http.note])
+    whole = CancelledRequests(gated, [add_request_id, add_router_estimate, AccessLog(redact).note, http.note])
     return RootPath(whole, config.root_path or "")
 
 

@@ -23,6 +23,7 @@ from llmfw.api.metrics.build_info import build_family
 from llmfw.api.metrics.collector import ServerCollector
 from llmfw.api.metrics.engine_families import continued_family
 from llmfw.api.metrics.http_requests import HTTPRequests
+from llmfw.api.metrics.router_families import router_families
 from llmfw.core.base.engine_info import EngineStats
 from llmfw.core.base.errors import EngineError, LLMFWError, NotReadyError
 from llmfw.core.client.client import EngineClient
@@ -63,7 +64,12 @@ def metrics_routes(
         )
         uses = [*ledger.uses(), *(use for each in stats.values() for use in each.component_uses)]
         registry = CollectorRegistry()
-        own = [build, http.family(), continued_family(client.num_continued)]
+        own = [
+            build,
+            http.family(),
+            continued_family(client.num_continued),
+            *router_families(client.replicas),
+        ]
         registry.register(
             ServerCollector(
                 uses,

@@ -226,7 +226,7 @@ class EnginePool(LaunchedEngineClient):
                         async for event in events:
                             if event.wait is None and not has_begun:
                                 has_begun = True
-                                replica.load.answered(place)
+                                replica.note_answer(place)
                                 self._gate.admit(request.id)
                             progress.note(event)
                             if watch is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,7 +16,8 @@ from ..cache_mirror import CacheMirror
 from ..client import ReplicaState
 from ..prefix_index import PrefixIndex
 from ..supervisor import SupervisedEngineClient
-from .replica_load import ReplicaLoad
+from .replica_load import Place, ReplicaLoad
+from .router_accuracy import RouterAccuracy
 
 PATIENCE_S = 2.0
 """Seconds to wait for the statistics of an engine, which may be in a long step or hang. The others' must not wait for it."""
@@ -32,6 +34,7 @@ class Replica:
         was_usable: whether it was usable when the pool last looked.
         is_draining: whether it gets no new requests.
         mirror: what its process has reported.
+        accuracy: the router's estimates for its live requests, and what came true.
     """
 
     index: int
@@ -40,6 +43,7 @@ class Replica:
     was_usable: bool = True
     is_draining: bool = False
     mirror: CacheMirror = field(init=False)
+    accuracy: RouterAccuracy = field(default_factory=RouterAccuracy, init=False)
     _plain: ReplicaView | None = field(default=None, init=False)  # without a match, for a live request
     _plain_version: int = field(default=0, init=False)  # of the load
 
@@ -68,7 +72,14 @@ class Replica:
     def state(self) -> ReplicaState:
         """Description for other code."""
         outage = None if self.is_usable else self.client.outage or "the engine sleeps"
-        return ReplicaState(outage, self.client.num_restarts, self.index)
+        accuracy = self.accuracy
+        return ReplicaState(outage, self.client.num_restarts, self.index, accuracy.estimated, accuracy.actual)
+
+    def note_answer(self, place: Place) -> None:
+        """Record that a request has its first output."""
+        if place.is_waiting and place.estimated_s is not None and not place.deferrable:
+            self.accuracy.note(place.estimated_s, time.monotonic() - place.sent_at)
+        self.load.answered(place)
 
     def info(self, *, is_asleep: bool = False) -> ReplicaInfo:
         """Return its description for administrators.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,14 +14,25 @@ class Place:
         num_tokens: number of tokens of its prompt that the engine has to compute.
         hashes: hash of each prefix of its prompt that ends with a block.
         deferrable: whether the engine prefers other requests.
+        estimated_s: seconds until its prompt is computed, as estimated; None: not known.
 
     Attributes:
         is_waiting: whether the engine has not answered yet.
+        sent_at: time at which it was sent, by the clock of `time.monotonic`.
     """
 
-    __slots__ = ("deferrable", "hashes", "is_waiting", "num_tokens")
+    __slots__ = ("deferrable", "estimated_s", "hashes", "is_waiting", "num_tokens", "sent_at")
 
-    def __init__(self, num_tokens: int, hashes: Sequence[int] = (), *, deferrable: bool = False) -> None:
+    def __init__(
+        self,
+        num_tokens: int,
+        hashes: Sequence[int] = (),
+        *,
+        deferrable: bool = False,
+        estimated_s: float | None = None,
+    ) -> None:
+        self.estimated_s = estimated_s
+        self.sent_at = time.monotonic()
         self.num_tokens = num_tokens
         self.hashes = hashes
         self.deferrable = deferrable

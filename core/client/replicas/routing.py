@@ -9,6 +9,7 @@ from llmfw.core.base.request import EmbedRequest, Request
 from llmfw.core.interfaces.router import ReplicaView, RoutedRequest
 
 from ..cache_mirror import num_held
+from ..whole_request import open_whole_request
 from .companions import Companions
 from .isolated_router import IsolatedRouter
 from .pool_adapters import PoolAdapters
@@ -66,7 +67,12 @@ class Routing:
             view = view_of(replica)
         self._turns += 1
         replica.load.last_chosen = self._turns
-        place = Place(num_tokens - view.match_tokens, hashes, deferrable=request.deferrable)
+        estimated_s = _estimated_s(view, num_tokens)
+        if estimated_s is not None and (whole := open_whole_request()) is not None:
+            whole.note_estimate(estimated_s)
+        place = Place(
+            num_tokens - view.match_tokens, hashes, deferrable=request.deferrable, estimated_s=estimated_s
+        )
         replica.load.enter(place)
         return replica, place
 
@@ -89,6 +95,13 @@ class Routing:
 def num_tokens_of(request: Request | EmbedRequest) -> int:
     """Return the number of tokens of a request's prompt, or of all its prompts."""
     return sum(map(len, request.prompts)) if isinstance(request, EmbedRequest) else len(request.prompt)
+
+
+def _estimated_s(view: ReplicaView, num_tokens: int) -> float | None:
+    """Return the seconds until an engine has computed a prompt; None: its speed has not been measured."""
+    if not view.tokens_per_s:
+        return None
+    return (view.queued_tokens + num_tokens - view.match_tokens) / view.tokens_per_s
 
 
 def _routed(request: Request | EmbedRequest, num_tokens: int) -> RoutedRequest:
