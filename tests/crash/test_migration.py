@@ -87,7 +87,17 @@ def read(http: httpx.Client, asked: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    options = ("--replicas", "2", "--max-total-tokens", "6000", "--max-restarts-per-hour", "1000")
+    # With `prefix`, requests would gather at one engine, and most kills would hit the other one.
+    options = (
+        "--replicas",
+        "2",
+        "--router",
+        "load",
+        "--max-total-tokens",
+        "6000",
+        "--max-restarts-per-hour",
+        "1000",
+    )
     with ServerProcess(tmp_path, *options, command=SERVE) as server:
         yield server
 
